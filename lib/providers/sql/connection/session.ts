@@ -145,11 +145,6 @@ export class Session {
     });
   }
 
-  async begin(): Promise<void> {
-    await this.run('START TRANSACTION');
-    this.#hasTransaction = true;
-  }
-
   /** Begins a transaction with a statement of one value, in one round trip. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<unknown> {
     const { dialect } = this.home;

@@ -55,7 +55,7 @@ export class AdvisoryAttempt implements LockAttempt, SessionUser {
     const { context, holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
-      const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode));
+      const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
       if (grant) return grant;
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();

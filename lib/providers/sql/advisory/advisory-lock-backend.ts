@@ -6,6 +6,7 @@ import { SessionLockBackend } from '../session-lock-backend.js';
 import { AdvisoryAttempt, type AdvisoryDatabase } from './advisory-attempt.js';
 import { postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
 import { HoldingSessions } from './holding-sessions.js';
+import { LockPlaces } from './lock-places.js';
 
 const VIEWS = {
   mysql: 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)',
@@ -27,7 +28,10 @@ export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, Se
       source.database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
     try {
       const scope = await advisory.scopeOf(database.run);
-      return { ...database, advisory, scope, holding: new HoldingSessions(database.sessions, advisory, most) };
+      const inTable = await advisory.placesOf(database.run);
+      const places = inTable === undefined ? undefined : new LockPlaces(this.context, inTable);
+      const holding = new HoldingSessions(database.sessions, advisory, most, places);
+      return { ...database, advisory, scope, holding };
     } catch (error) {
       await database.close();
       throw error;

@@ -3,6 +3,7 @@ import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
 import type { Session } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
+import type { LockPlaces, PlaceRequest } from './lock-places.js';
 
 /** An attempt that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -36,8 +37,11 @@ export class HoldingSession {
     private readonly statements: AdvisoryStatements,
     /** It has no user any more, and is not used again. */
     private readonly onEmpty: () => void,
+    /** Of the names on it; none where they are not limited. */
+    private readonly places?: LockPlaces,
   ) {
     session.onLost = (cause) => {
+      this.#forgetAll();
       for (const user of [...this.#users]) user.onSessionLost(cause);
     };
   }
@@ -54,17 +58,24 @@ export class HoldingSession {
   /** The last user gives the session back. */
   leave(user: SessionUser): void {
     if (!this.#users.delete(user) || this.#users.size > 0) return;
+    this.#forgetAll();
     this.onEmpty();
     if (this.mayHaveLock) this.session.destroy();
     else this.session.giveBack();
   }
 
-  /** Takes the lock if it is free. */
-  async tryLock(name: string, mode: LockMode): Promise<boolean> {
+  /** Takes the lock if it is free. @throws LockCapacityError when there is no place for it in the time of the request */
+  async tryLock(name: string, mode: LockMode, request: PlaceRequest = { wait: 0 }): Promise<boolean> {
     for (;;) {
       const known = this.#names.get(name);
-      if (!known) return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
-      if (known.changes) await known.changes;
+      if (!known) {
+        await this.places?.take(request);
+        // Others may have asked for it meanwhile.
+        if (!this.#names.has(name)) {
+          return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
+        }
+        this.places?.free();
+      } else if (known.changes) await known.changes;
       else if (mode === 'exclusive' || known.mode === 'exclusive') return false;
       else return this.#ask(name, known, this.statements.joinReaders);
     }
@@ -100,7 +111,11 @@ export class HoldingSession {
     // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
     if (known && (known.holders -= 1) <= 0 && !known.changes) {
       // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
-      known.changes = unlocked.catch(() => undefined).finally(() => this.#names.delete(name));
+      known.changes = unlocked
+        .catch(() => undefined)
+        .finally(() => {
+          this.#forget(name);
+        });
     }
     try {
       return await unlocked;
@@ -121,8 +136,17 @@ export class HoldingSession {
     } finally {
       entry.changes = undefined;
       if (isLocked) entry.holders += 1;
-      if (entry.holders === 0) this.#names.delete(name);
+      if (entry.holders === 0) this.#forget(name);
     }
+  }
+
+  #forget(name: string): void {
+    if (this.#names.delete(name)) this.places?.free();
+  }
+
+  /** The end of the session frees them at the server. */
+  #forgetAll(): void {
+    for (const name of [...this.#names.keys()]) this.#forget(name);
   }
 
   #together(operation: OfMany, undo?: OfMany): Batches<string, boolean> {

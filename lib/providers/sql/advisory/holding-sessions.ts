@@ -3,6 +3,7 @@ import { LockCapacityError } from '../../../api/errors.js';
 import type { Sessions } from '../connection/sessions.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
+import type { LockPlaces } from './lock-places.js';
 
 /**
  * The sessions that locks are held on. Locks that are free when they are asked for share one, so that a thousand cost no more connections
@@ -17,6 +18,8 @@ export class HoldingSessions {
     private readonly source: Pick<Sessions, 'take'>,
     private readonly statements: AdvisoryStatements,
     private readonly maxConnections: number,
+    /** Of the locks on shared sessions. One that was waited for has a session of its own, so the number of these limits it. */
+    private readonly places: LockPlaces | undefined,
   ) {}
 
   /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */
@@ -52,9 +55,10 @@ export class HoldingSessions {
     const opening = this.source.take(request);
     this.#opening = opening;
     try {
-      const shared: HoldingSession = new HoldingSession(await opening, this.statements, () => {
+      const onEmpty = () => {
         if (this.#shared === shared) this.#shared = undefined;
-      });
+      };
+      const shared: HoldingSession = new HoldingSession(await opening, this.statements, onEmpty, this.places);
       this.#shared = shared;
       shared.enter(user);
       return shared;

@@ -83,7 +83,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         // An application may limit its own statements; a wait for a lock is not one of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
         // MariaDB refuses a DELETE by a list of names in it. It stays where the application may send statements.
-        ...(autocommit ? ['sql_safe_updates = 0'] : []),
+        ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
         // In a transaction these precede wait_timeout, and would free the lock earlier than its holder computes.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];

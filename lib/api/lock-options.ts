@@ -58,14 +58,14 @@ export interface LockOptions {
   /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
   /**
-   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. `Infinity`
-   * is allowed, and can wait permanently where two callers nest locks in opposite order, or where a nested call has not its lock in hand. However short the wait is, a backend that is silent has at
+   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. At most 24.8 days, or
+   * `Infinity`, which can wait permanently where two callers nest locks in opposite order, or where a nested call has not its lock in hand. However short the wait is, a backend that is silent has at
    * least 1 s to answer, and one that connects again by itself (Redis, SQL, memcached) its `commandTimeout` more.
    */
   wait?: Duration | undefined;
   /**
    * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long.
-   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms. `LockConfigError` on a provider whose locks live as long as its
+   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms and at most 24.8 days. `LockConfigError` on a provider whose locks live as long as its
    * session.
    */
   lease?: Duration | undefined;
@@ -74,11 +74,11 @@ export interface LockOptions {
    * provider whose locks live as long as its session.
    */
   renew?: boolean | undefined;
-  /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. Default `Infinity`. */
+  /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`. */
   maxHold?: Duration | undefined;
   /**
    * The minimum time the key stays locked, in ms, even if the task ends earlier or the process crashes.
-   * Default 0, at most `maxHold`. `LockConfigError` on a provider that cannot retain keys.
+   * Default 0, at most `maxHold` and 24.8 days. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
   /** Whether a call may enter a lock again that holds its key. Default `explicit`: only under `lock.run()`, or with `within`. */

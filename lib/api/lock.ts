@@ -65,7 +65,7 @@ export interface Lock extends AsyncDisposable {
   assertHeld(): void;
   /**
    * Renews the lease now, to `lease` ms from now (default: the lease it was acquired with), and keeps that length for
-   * later renewals. Never beyond `maxHold`.
+   * later renewals: 100 ms to 24.8 days. Never beyond `maxHold`.
    *
    * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the backend does not answer; the lock stays held until its deadline.

@@ -20,7 +20,7 @@ export interface LockManagerOptions {
   readonly instance?: string | undefined;
   /** Defaults for calls that leave an option open. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} lets holders finish, in ms. Default 7 s: Docker kills after 10 s. */
+  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
   readonly failFast?: boolean | undefined;

@@ -11,7 +11,7 @@ import type { LeaderTask, LeaderTerm } from './leader-term.js';
 export interface CampaignOptions {
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
-  /** How long the others wait after a leader has died, in ms. Default: `lease` of the module's `defaults`, or 30 s. */
+  /** How long the others wait after a leader has died, in ms. At least 100 ms and at most 24.8 days. Default: `lease` of the module's `defaults`, or 30 s. */
   lease?: Duration | undefined;
 }
 

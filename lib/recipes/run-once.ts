@@ -1,4 +1,4 @@
-import type { Duration } from '../api/duration.js';
+import { type Duration, toMilliseconds } from '../api/duration.js';
 import { LockBusyError, LockConfigError } from '../api/errors.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
@@ -12,10 +12,10 @@ import type { LockKey } from '../key/lock-key.js';
 export interface RunOnceOptions {
   /**
    * The shortest time between two runs, in ms. Processes start a job a little apart; the key stays locked for this time, so an instance
-   * with a slow clock skips the run. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
+   * with a slow clock skips the run. At most 24.8 days. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
    */
   atLeast: Duration;
-  /** The longest time that a run may take, in ms; then its signal aborts and another may start. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
@@ -26,7 +26,7 @@ export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { rea
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
-/** The lock of a job: it is not waited for, and kept for `atLeast`. @throws LockConfigError without `atLeast` */
+/** The lock of a job: it is not waited for, and kept for `atLeast`. @throws LockConfigError without `atLeast`, and for times that cannot be */
 export function lockOfRun(options: RunOnceOptions, caller: string, example: string): LockOfRun {
   const { atLeast, atMost, provider, ...others } = { ...options };
   if ((atLeast as unknown) === undefined) {
@@ -36,7 +36,15 @@ export function lockOfRun(options: RunOnceOptions, caller: string, example: stri
   if (unknown !== undefined) {
     throw new LockConfigError(`${caller} has no option "${unknown}", but only: atLeast, atMost, provider.`);
   }
-  return { wait: 0, minHold: atLeast, maxHold: atMost, provider };
+  // Here, because the errors of a lock name its own options.
+  const minHold = toMilliseconds(atLeast, 'atLeast');
+  const maxHold = atMost === undefined ? undefined : toMilliseconds(atMost, 'atMost', { min: 1, infinite: true });
+  if (maxHold !== undefined && minHold > maxHold) {
+    throw new LockConfigError(
+      `Option "atLeast" is ${minHold} ms, longer than "atMost", which is ${maxHold} ms: lower "atLeast", or raise "atMost".`,
+    );
+  }
+  return { wait: 0, minHold, maxHold, provider };
 }
 
 /** Runs `task` in the process that gets the lock; in the others it does not run. @throws what `task` throws, and every lock error but busy */

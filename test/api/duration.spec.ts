@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { duration, toMilliseconds } from '../../lib/api/duration.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 
@@ -52,6 +53,14 @@ describe('a duration', () => {
     expect(toMilliseconds('1h', 'rhythm', { max: 3_600_000 })).toBe(3_600_000);
     expect(() => toMilliseconds(3_600_001, 'rhythm', { max: 3_600_000 })).toThrow('0 ms to 1 hour');
     expect(() => toMilliseconds(-Infinity, 'wait', { infinite: true })).toThrow('or Infinity');
+  });
+
+  it('has its longest value on the page of the options, for each of them', () => {
+    const rows = readFileSync(new URL('../../docs/reference/options.md', import.meta.url), 'utf8').split('\n');
+    const durations = rows.filter((row) => /^\|`\w+`\|duration\b/.test(row));
+    expect(durations.length).toBeGreaterThan(20);
+    // A default of the module is as the option of a call.
+    expect(durations.filter((row) => !/24\.8 days|at most a day|As `LockOptions\.\w+`/.test(row))).toEqual([]);
   });
 
   it('is shown shortened in the message', () => {

@@ -1,4 +1,5 @@
 import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
+import { RunOnce } from '../../lib/nest/decorators/distributed-lock.decorator.js';
 import { LockService } from '../../lib/nest/service/lock.service.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -98,6 +99,16 @@ it('refuses a mistyped option, which would be ignored', async () => {
   const { one } = await fleet();
   const options = { atLeast: 0, atmost: '1m' } as RunOnceOptions;
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow('has no option "atmost", but only: atLeast');
+});
+
+it.each<[string, RunOnceOptions]>([
+  [`Option "atLeast" is '25d', but must be a duration of 0 ms to 24.8 days`, { atLeast: '25d' }],
+  [`Option "atMost" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { atLeast: 0, atMost: '25d' }],
+  [`Option "atLeast" is 60000 ms, longer than "atMost", which is 1000 ms`, { atLeast: '1m', atMost: '1s' }],
+])('refuses times by the names of its own options: %s', async (message, options) => {
+  const { one } = await fleet();
+  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);
+  expect(() => RunOnce('report', options)).toThrow(message);
 });
 
 it('runs on the provider of the service, also where the option is left undefined', async () => {

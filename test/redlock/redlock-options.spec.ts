@@ -22,6 +22,7 @@ describe('what a RedlockProvider is made of', () => {
     ['maxLease', { ...GOOD, maxLease: -1 }],
     ['maxLease', { ...GOOD, maxLease: 99 }],
     ['maxLease', { ...GOOD, maxLease: 'soon' }],
+    [`Option "maxLease" is '25d', but must be a duration of 100 ms to 24.8 days`, { ...GOOD, maxLease: '25d' }],
     ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
     ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
   ])('is refused for %s: %j', (message, options) => {

@@ -5,7 +5,7 @@ import { LockService } from '../../nest/service/lock.service.js';
 
 /** When a leader is unhealthy. */
 export interface LeaderHealthOptions {
-  /** How long a task may run on after a loss, and a call of `@OnlyLeader` after that or after the task has ended, in ms. Default 20 s. */
+  /** How long a task may run on after a loss, and a call of `@OnlyLeader` after that or after the task has ended, in ms. Default 20 s, at most 24.8 days. */
   readonly tolerance?: Duration;
 }
 

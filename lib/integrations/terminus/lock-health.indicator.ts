@@ -8,7 +8,7 @@ import { LockService } from '../../nest/service/lock.service.js';
 export interface LockPingOptions {
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string;
-  /** How long the whole check may take, in ms. Default 1 s. */
+  /** How long the whole check may take, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
   readonly timeout?: Duration;
 }
 

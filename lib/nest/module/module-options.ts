@@ -34,7 +34,7 @@ export interface DistributedLockModuleOptions {
    * nothing and leaves every `LockError` to the application's own filters.
    */
   mapErrors?: false | { http?: HttpLockStatuses } | undefined;
-  /** How long a stopping application lets holders finish, in ms. Default 7 s: Docker kills after 10 s, and the last releases may take 2 s. */
+  /** How long a stopping application lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills after 10 s, and the last releases may take 2 s. */
   shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the boot. Default true. */
   failFast?: boolean | undefined;

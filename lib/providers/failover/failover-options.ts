@@ -23,7 +23,7 @@ export interface FailoverProviderOptions {
   readonly probeInterval?: ConfiguredDuration | undefined;
   /**
    * The shortest time after a switch before a preferred provider is used again. Doubled with each failback, up to an hour. A provider
-   * that was down must also have answered for half of it without a failure. Default 1 min.
+   * that was down must also have answered for half of it without a failure. Default 1 min, at most 24.8 days.
    */
   readonly failbackDelay?: ConfiguredDuration | undefined;
 }

@@ -9,7 +9,7 @@ export interface MemcachedLockProviderOptions {
   readonly server: string;
   /**
    * How long a command may stay unanswered, in ms, before the connection counts as dead and is replaced. Default 2 s, at
-   * least 50 ms.
+   * least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }

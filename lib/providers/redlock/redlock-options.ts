@@ -12,7 +12,7 @@ export interface RedlockProviderOptions {
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms, at least 100 ms; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
+   * The longest lease, in ms, at least 100 ms and at most 24.8 days; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
    * processes and never change: it is how long a node that has lost its data may have forgotten a vote that others count on.
    */
   readonly maxLease: ConfiguredDuration;
@@ -24,7 +24,7 @@ export interface RedlockProviderOptions {
   readonly delayedRestart?: boolean | undefined;
   /**
    * The longest time that a node may take to answer, in ms; a tenth of the lease if that is shorter. A node that is silent for
-   * that long gets a new connection. Default 500 ms, at least 50 ms.
+   * that long gets a new connection. Default 500 ms, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }

@@ -9,7 +9,7 @@ export interface SqlLockOptions {
   readonly table?: string | undefined;
   /** Whether to create the table when it does not exist; otherwise a migration must. Default false. */
   readonly synchronize?: boolean | undefined;
-  /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms. */
+  /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms and at most 24.8 days. */
   readonly statementTimeout?: ConfiguredDuration | undefined;
   /**
    * Whether to use a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby,
@@ -23,7 +23,7 @@ export interface SqlLockOptions {
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
    * After how much silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
-   * Default 30 s, at least 1 s.
+   * Default 30 s, at least 1 s and at most 24.8 days.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**

@@ -33,7 +33,7 @@ export interface ZooKeeperLockProviderOptions {
   readonly chroot?: string | undefined;
   /**
    * After how much silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
-   * 20 of its ticks), which then counts. Default 20 s, at least 200 ms.
+   * 20 of its ticks), which then counts. Default 20 s, at least 200 ms and at most 24.8 days.
    */
   readonly sessionTimeout?: ConfiguredDuration | undefined;
   /**

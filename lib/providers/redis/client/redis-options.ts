@@ -54,7 +54,7 @@ export interface RedisLockProviderOptions {
   readonly waitReplicas?: number | undefined;
   /**
    * How long the server may be silent while commands are in flight, in ms, before the connection counts as dead and is made again.
-   * Default 2 s, at least 50 ms.
+   * Default 2 s, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }

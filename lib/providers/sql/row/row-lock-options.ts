@@ -12,7 +12,7 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
   readonly nestedConnections?: number | undefined;
   /**
    * How long the server may take, in ms, for the COMMIT of what was written through `sqlClientOf(lock)` or `entityManagerOf(lock)`. Then the outcome is unknown, and
-   * the call rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 50 ms: a synchronous standby may lag.
+   * the call rejects with `LockLostError`, reason `commit-unknown`. A synchronous standby may lag. Default 30 s, at least 50 ms and at most 24.8 days.
    */
   readonly commitTimeout?: ConfiguredDuration | undefined;
   /**

@@ -8,9 +8,9 @@ import { setTimeout } from '../../../core/toolkit/real-timers.js';
 export interface RetryOnConflictOptions {
   /** How often the method runs at most, the first time included. Default 3. */
   readonly attempts?: number;
-  /** The longest pause before the second run, in ms; it doubles with each run. Default 20 ms. */
+  /** The longest pause before the second run, in ms; it doubles with each run. Default 20 ms, at most 24.8 days. */
   readonly delay?: Duration;
-  /** The longest pause of all, in ms. Default 1 s. */
+  /** The longest pause of all, in ms. Default 1 s, at most 24.8 days. */
   readonly maxDelay?: Duration;
 }
 

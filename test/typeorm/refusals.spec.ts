@@ -127,11 +127,18 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     it('row-level security', async () => {
       const name = await table('secured', 'SELECT, INSERT, UPDATE');
       await run(`ALTER TABLE ${name} ENABLE ROW LEVEL SECURITY`);
+      await refused(managerOf(kinds.row({ table: name })).start(), /row-level security/);
+      await run(`CREATE POLICY writing ON ${name} FOR INSERT WITH CHECK (true)`);
+      await refused(managerOf(kinds.row({ table: name })).start(), /row-level security/);
+      await run(`CREATE POLICY reading ON ${name} USING (true)`);
       const locks = managerOf(kinds.row({ table: name }));
       await locks.start();
+      await (await locks.acquire('seen')).release();
+      await run(`DROP POLICY reading ON ${name}`);
+      await refused(locks.acquire('hidden'), /row-level security/);
+      await run(`DROP POLICY writing ON ${name}`);
       await refused(locks.acquire('no policy'), /row-level security/);
       await run(`CREATE POLICY writing ON ${name} FOR INSERT WITH CHECK (true)`);
-      await refused(locks.acquire('hidden'), /row-level security/);
       await run(`CREATE POLICY reading ON ${name} USING (true)`);
       await (await locks.acquire('hidden')).release();
     });

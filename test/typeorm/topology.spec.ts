@@ -129,19 +129,26 @@ describe('a provider does not start where two callers could hold a lock at the s
     const [first, second] = await Promise.all([started(startMySqlOrMariaDb()), started(startMySqlOrMariaDb())]);
     const wire = await startTcpProxy(first.port);
     const dataSource = sourceOf({ ...first, url: first.url.replace(String(first.port), String(wire.port)) });
-    const locks = new LockManager({ providers: { sql: new TypeOrmAdvisoryLockProvider({ dataSource }) } });
+    const managerOf = (source: DataSource) => {
+      const provider = new TypeOrmAdvisoryLockProvider({ dataSource: source });
+      return new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
+    };
+    const [locks, others] = [managerOf(dataSource), managerOf(sourceOf(first))];
     try {
-      await locks.start();
+      await Promise.all([locks.start(), others.start()]);
+      // The connection of its start is in use, so that a waiter opens another one.
+      await locks.acquire('held');
+      await others.acquire('a');
       const causes: unknown[] = [];
       locks.events.on('unavailable', ({ cause }) => causes.push(cause));
       wire.leadTo(second.port);
       // Its connection for control is closed, so that all are opened again when the request is repeated.
-      await (await locks.acquire('a', { wait: 0 })).release();
+      await (await locks.acquire('a')).release();
       expect(causes).toContainEqual(
         expect.objectContaining({ message: expect.stringMatching(/two servers/) as unknown }),
       );
     } finally {
-      await locks.stop();
+      await Promise.all([locks.stop(), others.stop()]);
       await wire.close();
     }
   }, 120_000);

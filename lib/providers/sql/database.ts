@@ -62,8 +62,6 @@ export async function connectToServer(
     const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
     const table = new LockTable(source.database, tableName, statements.run, dialect.withoutWait);
     if (needs.table) await table.prepare(synchronize);
-    // A statement that the server refuses fails the boot, not the first lock.
-    if (needs.forLocks?.initSql?.length) (await sessions.take({ wait: 0 })).giveBack();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
     return { context, server, sessions, run: statements.run, table, tableName, diagnose, close };

@@ -10,10 +10,16 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
 import type { Run } from './connection/answer.js';
-import { lockErrorOf } from './connection/failure.js';
+import { failureOf, lockErrorOf } from './connection/failure.js';
 import type { DatabaseSettings } from './options.js';
 import { SqlCasStore } from './table/cas-store.js';
+import { probeNamespaceOf } from './table/lock-name.js';
+
+// For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
+const PROBE_LEASE = 10_000;
+const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
 
 /** One request for one key, from its first call to its release. */
 export interface LockAttempt {
@@ -53,15 +59,21 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
   }
 
+  /** Connects, and runs what a lock runs: otherwise a server on which every lock fails could pass the boot. */
   async connect(): Promise<void> {
-    await this.database();
+    await this.operate('The database', async (database) => {
+      // Neither accounts nor modes of SQLite refuse a lock, and a long transaction of another process would fail the boot.
+      if (this.settings.source.database === 'sqlite') return;
+      const { limits } = this.capabilities;
+      await Promise.all([this.#probe(database, {}), ...(limits ? [this.#probe(database, ONE_OF_ONE)] : [])]);
+    });
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy'> => {
       // It stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at the server.
-      const attempt = (request.state ??= this.attempt(database, request)) as LockAttempt;
+      const attempt = (request.state ??= this.attempt(database, request, this.context)) as LockAttempt;
       return attempt.acquire();
     };
     return this.operate(`Lock "${key}"`, acquire, key);
@@ -99,7 +111,25 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   }
 
   protected abstract open(): Promise<D>;
-  protected abstract attempt(database: D, request: AcquireRequest): LockAttempt;
+  /** @param context that of the database, whose namespace the lock is in */
+  protected abstract attempt(database: D, request: AcquireRequest, context: BackendContext): LockAttempt;
+
+  /** Acquires and releases a lock in a namespace that no application has. */
+  async #probe(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<void> {
+    const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
+    const [key, mode] = terms.limited ? ['limited-probe', 'limited' as const] : ['probe', 'exclusive' as const];
+    const request = probeFor(key, context.random.id(), PROBE_LEASE, new AbortController().signal);
+    const attempt = this.attempt({ ...database, context }, { ...request, ...terms, mode }, context);
+    try {
+      if ((await attempt.acquire()) === 'busy') return;
+    } catch (error) {
+      // Others work on the table, such as processes that start in the same moment.
+      if (['busy', 'rolled-back'].includes(failureOf(error))) return;
+      throw error;
+    }
+    if ((await attempt.release(UNUSED)) === 'released') return;
+    throw new Error('a lock that was acquired to test the database could not be released');
+  }
 
   /** The database. Each call connects again until that has succeeded. */
   protected database(): Promise<D> {

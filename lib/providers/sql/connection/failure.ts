@@ -21,14 +21,14 @@ type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
  *   innodb_snapshot_isolation of MariaDB), the table of locks is full (1206), serialization_failure (40001).
  * - `refused`: no access (1044, 1045, 1142, 1143, 1227, 1698, and 42501, row-level security among them), read-only (1290, 1792, 1836,
  *   25006), READ COMMITTED with binlog_format=STATEMENT (1665), no such database (1049, 3D000) or column (1054, 42703), no primary key
- *   (42P10), a server that does not know our SQL (1064, 42601).
+ *   (42P10), a server that does not know our SQL (1064, 42601), or no such value of a setting (1231, 22023).
  */
 const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
   ['busy', [1205, 3572, 1969, 3024, 1317, '55P03', '57014']],
   ['rolled-back', [1213, 3058, 1020, 1206, '40P01', '40001']],
   ['no-table', [1146, '42P01']],
-  ['refused', [1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064]],
-  ['refused', ['42501', '25006', '3D000', '42703', '42P10', '42601']],
+  ['refused', [1044, 1045, 1142, 1143, 1227, 1698, 1290, 1792, 1836, 1665, 1049, 1054, 1064, 1231]],
+  ['refused', ['42501', '25006', '3D000', '42703', '42P10', '42601', '22023']],
 ];
 
 /** The reason why a statement failed, by the error of its driver. */

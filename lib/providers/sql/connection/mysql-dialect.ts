@@ -30,8 +30,13 @@ export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 // gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
-// In seconds; the largest that both servers take. A wait ends by its caller, who ends the connection.
-const LONGEST_LOCK_WAIT = 1_073_741_824;
+// In seconds; the largest that both servers take, in strict mode as well. A wait ends by its caller, who ends the connection.
+const LONGEST_LOCK_WAIT = 100_000_000;
+
+// Other modes change what our statements mean: '' may be NULL, and a backslash may be text, by which mysql2 escapes a quote in a value.
+const OUR_SQL_MODE = `'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'`;
+// Backslashes escape there as well. Not '', which may be NULL: then no mode at all would be left.
+const MODE_OF_APPLICATION = `REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ',')`;
 
 // MariaDB from 10.3 on; MySQL knows none of them.
 const IDLE_TRANSACTION = [
@@ -78,8 +83,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
         // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
         `autocommit = ${kind.autocommit ? 1 : 0}`,
-        // mysql2 escapes values with backslashes. Where the server takes these for text, a quote in a value would end the value.
-        `sql_mode = REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', '')`,
+        // Only a session without autocommit also runs statements of the application, which expects its own mode there.
+        `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
         // An application may limit its own statements; a wait for a lock is not one of these.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
         // MariaDB refuses a DELETE by a list of names in it. It stays where the application may send statements.

@@ -54,6 +54,11 @@ export function purgeNameOf(namespace: string): string {
   return `${namespace}#purge`;
 }
 
+/** The namespace of the locks by which a process tests the database at its start. No application has it. */
+export function probeNamespaceOf(namespace: string): string {
+  return `${namespace}#probe:start`;
+}
+
 /** As text that each database can keep, whatever its encoding. */
 export function labelOf(text: string): string {
   return JSON.stringify(text).replace(

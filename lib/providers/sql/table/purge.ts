@@ -17,9 +17,12 @@ const ROWS_IN_A_BATCH = 100;
 // A purge that is frozen has nothing locked. Its connection ends after this silence, in ms; a process that is only busy is done before.
 const GUARD = 10_000;
 
-/** The condition of rows that a purge may delete: all but the counters of fencing tokens, whose time of use is not written. */
+/**
+ * The condition of rows that a purge may delete: all but the counters of fencing tokens, whose time of use is not written, and the few
+ * rows of probes, which each start uses again.
+ */
 export function isUnused({ now }: Family, unusedFor: number): string {
-  return `name NOT LIKE '%#fence:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
+  return `name NOT LIKE '%#fence:%' AND name NOT LIKE '%#probe:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
 }
 
 /** @throws LockConfigError */

@@ -1,4 +1,4 @@
-import type { AcquireRequest, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, LockCapabilities } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { connectToServer } from '../database.js';
@@ -119,8 +119,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
     };
   }
 
-  protected attempt(database: LeaseDatabase, request: AcquireRequest): VersionAttempt {
-    return new VersionAttempt(this.context, database, request);
+  protected attempt(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionAttempt {
+    return new VersionAttempt(context, database, request);
   }
 
   #nameOf(key: string): string {

@@ -1,0 +1,113 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import type { DataSource } from 'typeorm';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import {
+  RowLockBackend,
+  SqlAdvisoryLockProvider,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+  VersionLockBackend,
+} from '../../lib/providers/sql/index.js';
+import { TypeOrmAdvisoryLockProvider, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+
+describe.each(databases)('the start of locks on %s', (type) => {
+  const processes = new LockProcesses();
+  let backend: SqlBackend;
+  let admin: DataSource;
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    ({ admin } = backend);
+  }, 60_000);
+  afterEach(async () => {
+    await processes.stop();
+    await admin.query('DROP TABLE IF EXISTS distributed_lock');
+  });
+  afterAll(() => backend.stop());
+
+  const options = () => ({ url: backend.server.url, synchronize: true, fencing: true, statementTimeout: '10s' });
+  const version = () => new SqlVersionLockProvider({ ...options(), purgeAfter: false });
+  const row = () => new SqlRowLockProvider(options());
+  const advisory = () => new SqlAdvisoryLockProvider(options());
+  const namesOf = async (where = '') => {
+    const rows = await admin.query<{ name: string | Buffer }[]>(`SELECT name FROM distributed_lock ${where}`);
+    return rows.map(({ name }) => name.toString()).sort();
+  };
+
+  /** From now on no row of the table can be changed. */
+  async function refuseUpdates(): Promise<void> {
+    if (type === 'mariadb') {
+      await admin.query(
+        `CREATE TRIGGER refuse BEFORE UPDATE ON distributed_lock FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not here'`,
+      );
+      return;
+    }
+    await admin.query(
+      `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not here'; END $$`,
+    );
+    await admin.query('CREATE TRIGGER refuse BEFORE UPDATE ON distributed_lock FOR EACH ROW EXECUTE FUNCTION refuse()');
+  }
+
+  it.each([
+    ['version', version],
+    ['row', row],
+    ['advisory', advisory],
+  ])('fails where each %s lock would fail, and says why', async (_, provider) => {
+    await processes.start(provider());
+    await refuseUpdates();
+    await expect(processes.start(provider())).rejects.toThrow(/not here/);
+  });
+
+  it('succeeds in many processes with version, row and advisory locks in the same moment, with a row for each kind', async () => {
+    await processes.start(version());
+    const all = Array.from({ length: 8 }, () => [version(), row(), advisory()]).flat();
+    await Promise.all(all.map((provider) => processes.start(provider)));
+    expect(await namesOf(`WHERE name NOT LIKE 'test#instance:%'`)).toEqual([
+      expect.stringMatching(/^test#probe:start#fence:\d+$/),
+      'test#probe:start#lease:limited-probe',
+      'test#probe:start#lease:probe',
+      'test#probe:start:probe',
+    ]);
+  });
+
+  it('leaves no lock in a list, and nothing for a purge', async () => {
+    const [leases, rows] = [await processes.start(version()), await processes.start(row())];
+    const listed: unknown[] = [];
+    for await (const lock of leases.admin.list()) listed.push(lock);
+    expect(listed).toEqual([]);
+    await (await rows.acquire('used')).release();
+    await admin.query('UPDATE distributed_lock SET expires = 1');
+    const purge = (locks: LockManager, kind: typeof VersionLockBackend | typeof RowLockBackend) =>
+      locks.admin.backend(kind as typeof VersionLockBackend).purge({ unusedFor: '10m' });
+    await admin.query(`DELETE FROM distributed_lock WHERE name LIKE '%#instance:%'`);
+    const before = await namesOf();
+    expect(await purge(rows, RowLockBackend)).toBe(1);
+    expect(await purge(leases, VersionLockBackend)).toBe(0);
+    expect(await namesOf()).toEqual(before.filter((name) => name !== 'test:used'));
+  });
+
+  it('needs no other privilege than a version or advisory lock', async () => {
+    await processes.start(version());
+    const database = type === 'mariadb' ? 'test' : 'postgres';
+    await admin.query(type === 'mariadb' ? `CREATE USER plain@'%' IDENTIFIED BY 'secret'` : 'CREATE ROLE plain LOGIN');
+    if (type === 'mariadb') await admin.query(`DELETE FROM mysql.db`).then(() => admin.query('FLUSH PRIVILEGES'));
+    await admin.query(`GRANT SELECT, INSERT, UPDATE ON distributed_lock TO plain`);
+    const dataSource = backend.source({ username: 'plain', password: 'secret', database });
+    for (const Provider of [TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider]) {
+      const locks = await processes.start(new Provider({ dataSource, statementTimeout: '10s' }));
+      expect(await (await locks.acquire('a')).release()).toBe('released');
+    }
+    if (type === 'mariadb') return;
+    // Some operators take such functions from everybody.
+    await admin.query('REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC');
+    const start = processes.start(new TypeOrmAdvisoryLockProvider({ dataSource }));
+    await expect(start).rejects.toBeInstanceOf(LockConfigError);
+    await expect(start).rejects.toThrow(/permission denied for function pg_try_advisory_lock/);
+    await admin.query('GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO PUBLIC');
+  });
+});

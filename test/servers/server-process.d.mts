@@ -4,6 +4,8 @@ import type { ChildProcess, SpawnOptions } from 'node:child_process';
 export interface Greeting {
   readonly hello: string | Buffer;
   readonly answer: RegExp;
+  /** 127.0.0.1 unless noted otherwise. */
+  readonly address?: string;
 }
 
 export interface Launched {

@@ -69,10 +69,10 @@ export async function ready(child, port, greeting, within = READY_WITHIN) {
   throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
 }
 
-/** Whether the server on `port` greets: it is sent `hello`, and its first bytes must match `answer`. */
-export function answers(port, { hello, answer }) {
+/** Whether the server on `port` of `address` greets: it is sent `hello`, and its first bytes must match `answer`. */
+export function answers(port, { hello, answer, address = '127.0.0.1' }) {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => {
+    const socket = connect(port, address, () => {
       if (hello !== '') socket.write(hello);
     });
     socket.once('data', (data) => finish(answer.test(data.toString('latin1'))));

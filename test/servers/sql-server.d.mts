@@ -13,17 +13,23 @@ export interface SqlServer {
   stop(): Promise<void>;
 }
 
+export interface MySqlSettings {
+  readonly options?: readonly string[];
+  /** Where it listens. A free port of 127.0.0.1 unless noted otherwise. */
+  readonly place?: { readonly address: string; readonly port: number };
+}
+
 /**
  * Starts a MySQL on a free loopback port, in a temporary folder, with a database `test`; a MariaDB, where there is no MySQL. The protocol of
  * its URL says which it is.
  */
-export function startMySqlOrMariaDb(settings?: { options?: readonly string[] }): Promise<SqlServer>;
+export function startMySqlOrMariaDb(settings?: MySqlSettings): Promise<SqlServer>;
 
 /** Whether `startMySqlOrMariaDb` starts a MySQL. */
 export function hasMySql(): boolean;
 
 /** Starts a MariaDB (mariadbd from the PATH) on a free loopback port, in a temporary folder, with a database `test`. */
-export function startMariaDb(settings?: { options?: readonly string[] }): Promise<SqlServer>;
+export function startMariaDb(settings?: MySqlSettings): Promise<SqlServer>;
 
 /** Starts a MariaDB as the only node of a Galera cluster (libgalera_smm.so, which Debian installs with the server). */
 export function startGaleraNode(): Promise<SqlServer>;

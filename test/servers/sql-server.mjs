@@ -19,24 +19,24 @@ export function startMySqlOrMariaDb(settings) {
 }
 
 /** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
-export async function startMariaDb({ options = [] } = {}) {
+export async function startMariaDb({ options = [], place } = {}) {
   const program = programOf('mariadbd');
   const settings = ['--debug-no-sync', '--innodb-flush-method=nosync', ...options];
   const accounts = ['--auth-root-authentication-method=normal', '--skip-name-resolve'];
-  return startMySqlFamily('mariadb', program, settings, (common) =>
-    run(programOf('mariadb-install-db'), [...common, ...accounts]),
-  );
+  const install = (common) => run(programOf('mariadb-install-db'), [...common, ...accounts]);
+  return startMySqlFamily('mariadb', program, settings, install, place);
 }
 
-async function startMySql({ options = [] } = {}) {
+async function startMySql({ options = [], place } = {}) {
   const program = mysqlProgram();
   // Its second protocol would take a port that is not ours.
   const settings = ['--mysqlx=OFF', '--secure-file-priv=', '--innodb-flush-method=O_DIRECT_NO_FSYNC', ...options];
-  return startMySqlFamily('mysql', program, settings, async (common, folder) => {
+  const install = async (common, folder) => {
     const file = join(folder, 'first.sql');
     await writeFile(file, FIRST_OF_MYSQL);
     await run(program, [...common, '--initialize-insecure', '--innodb-redo-log-capacity=16M', `--init-file=${file}`]);
-  });
+  };
+  return startMySqlFamily('mysql', program, settings, install, place);
 }
 
 // It begins with an account for the socket alone. MariaDB has both.
@@ -45,8 +45,8 @@ CREATE USER root@'127.0.0.1';
 GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;
 `;
 
-/** @param options of the server @param install makes its data folder @param common what both need */
-async function startMySqlFamily(protocol, program, options, install) {
+/** @param options of the server @param install makes its data folder @param place where it listens, if not on a free port */
+async function startMySqlFamily(protocol, program, options, install, place) {
   const folder = await mkdtemp(join(tmpdir(), `lock-${protocol}-`));
   const data = join(folder, 'data');
   // It refuses to be root unless it is told to be.
@@ -55,17 +55,17 @@ async function startMySqlFamily(protocol, program, options, install) {
   // A server that starts removes the temporary tables that it finds: beneath a common folder also those of one that is being set up.
   const common = ['--no-defaults', ...user, ...root, `--datadir=${data}`, `--tmpdir=${folder}`];
   await copyOrMake(protocol, data, () => install(common, folder));
-  const port = await freePort();
+  const { address, port } = place ?? { address: '127.0.0.1', port: await freePort() };
   const start = () =>
     launch(program, [
-      ...[...common, `--port=${port}`, '--bind-address=127.0.0.1', `--socket=${join(folder, 's.sock')}`],
+      ...[...common, `--port=${port}`, `--bind-address=${address}`, `--socket=${join(folder, 's.sock')}`],
       ...[`--pid-file=${join(folder, 'pid')}`, '--skip-log-bin', '--skip-name-resolve', '--max-connections=1000'],
       // Durable but for a loss of power: a test crashes the program, never the machine. A disk that is busy would stop it for seconds.
       ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2', ...options],
     ]);
   // The server greets whoever connects: its version follows the number of the protocol.
-  const greeting = { hello: '', answer: /^....\n\d+\./s };
-  return server({ folder, port, url: `${protocol}://root@127.0.0.1:${port}/test`, start, greeting, quit: 'SIGKILL' });
+  const greeting = { hello: '', answer: /^....\n\d+\./s, address };
+  return server({ folder, port, url: `${protocol}://root@${address}:${port}/test`, start, greeting, quit: 'SIGKILL' });
 }
 
 /** Whether `startMySqlOrMariaDb` starts a MySQL. */

@@ -204,7 +204,8 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
 
 // An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
-const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port'];
+// Two servers of one machine may have copies of one folder and the same port, each at another address; but not the same folder.
+const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port', 'datadir'];
 const TOPOLOGY = ['wsrep_on', 'group_replication_single_primary_mode'];
 const OTHER_VARIABLES = ['max_connections', 'version', 'transaction_isolation'];
 

@@ -1,7 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, isTrue, propertyOf, type Run } from './answer.js';
+import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
 
 /** The part of a Client of pg that is used here. */
@@ -32,9 +32,11 @@ const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 // When a connection began, in µs; a double holds it exactly.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
-const FACTS =
-  `SELECT pid, ${BEGUN} AS begun, extract(epoch FROM pg_postmaster_start_time())::text AS started, inet_server_addr()::text AS address, ` +
-  `inet_server_port() AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
+// A standby and a copy have the same one, and have started at another time. Not the address of the connection: a server may have several.
+const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
+const factsSql = (system: string) =>
+  `SELECT pid, ${BEGUN} AS begun, ${system} AS system, extract(epoch FROM pg_postmaster_start_time())::text AS started, ` +
+  `current_setting('port') AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
   `current_setting('default_transaction_isolation') AS isolation, ` +
   `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
@@ -56,6 +58,17 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     if (names.size < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${names.size}`);
     return names.get(sql);
   };
+  let system = SYSTEM;
+  const askFacts = async (run: Run) => {
+    try {
+      return firstRow(await run(factsSql(system)));
+    } catch (error) {
+      // Every account may call it, unless that was revoked. A check of the privilege in the same statement would be refused as well.
+      if (!isAnswer(error) || system !== SYSTEM) throw error;
+      system = 'NULL';
+      return firstRow(await run(factsSql(system)));
+    }
+  };
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -72,7 +85,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
       return answerOf(await connection.query(name === undefined ? sql : { name, text: sql }, parameters));
     },
-    setUp: (connection: PgClient, run, kind) => setUp(connection, run, kind, inSessions),
+    setUp: async (connection: PgClient, run, kind) => setUp(connection, await askFacts(run), run, kind, inSessions),
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),
     beginWait(connection: PgClient, select, value, limits, { catchesErrors }) {
       const lock = withValue(select, value);
@@ -88,9 +101,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     heartbeat: 'SELECT 1',
     uptime: () => Promise.resolve(Infinity),
     isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
-    // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
-    isAnswer: (error) =>
-      propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
+    isAnswer,
     // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();
@@ -110,13 +121,18 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
   };
 }
 
+/** Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server. */
+function isAnswer(error: unknown): boolean {
+  return propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08');
+}
+
 async function setUp(
   { processID }: PgClient,
+  facts: Row | undefined,
   run: Run,
   { guard, lockWait, autocommit }: SessionKind,
   inSessions: boolean,
 ): Promise<ServerFacts> {
-  const facts = firstRow(await run(FACTS));
   refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
   // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
@@ -157,7 +173,7 @@ async function setUp(
     );
   }
   return {
-    server: ['started', 'address', 'port'].map((name) => facts?.[name]).join(' '),
+    server: ['system', 'started', 'port'].map((name) => facts?.[name]).join(' '),
     // The system gives the number of a process that has ended to another process, which began at another time. Behind a pooler, other
     // connections have the same number.
     kill: isPooled

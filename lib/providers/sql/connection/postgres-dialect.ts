@@ -13,6 +13,7 @@ export interface PgClient extends DriverConnection {
     sql: unknown,
     values: unknown,
   ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
+  emit(event: 'error', error: unknown): void;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
@@ -46,6 +47,10 @@ const NOTICE_DEATH = `SELECT set_config(name, '1s', false) FROM pg_settings WHER
 // A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
 const MOST_PREPARED = 50;
 
+// The statement was not run, because what the server has under its name does not fit it any more: a column of the table has another type
+// (0A000), the name is unknown (26000) or taken (42P05), as after DISCARD ALL.
+const STALE: readonly unknown[] = ['0A000', '26000', '42P05'];
+
 /**
  * Postgres from 13 on, by the driver pg.
  *
@@ -54,8 +59,9 @@ const MOST_PREPARED = 50;
 export function postgresDialect(source: PostgresSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
   /** By their texts. */
   const names = new Map<string, string>();
+  let named = 0;
   const nameOf = (sql: string): string | undefined => {
-    if (names.size < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${names.size}`);
+    if (named < MOST_PREPARED && !names.has(sql)) names.set(sql, `distributed_lock_${named++}`);
     return names.get(sql);
   };
   let system = SYSTEM;
@@ -82,8 +88,21 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return client;
     },
     async send(connection: PgClient, sql, parameters, prepares) {
+      const ask = async (name?: string): Promise<unknown> =>
+        answerOf(await connection.query({ name, text: sql }, parameters));
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
-      return answerOf(await connection.query(name === undefined ? sql : { name, text: sql }, parameters));
+      try {
+        return await ask(name);
+      } catch (error) {
+        const code = propertyOf(error, 'code');
+        if (name === undefined || !STALE.includes(code)) throw error;
+        // From now on it has another name, or none when all have been given.
+        if (names.get(sql) === name) names.delete(sql);
+        if (!inSessions || code !== '26000') return ask();
+        // The session was reset, and its locks may be gone with its statements.
+        connection.emit('error', error);
+        throw error;
+      }
     },
     setUp: async (connection: PgClient, run, kind) => setUp(connection, await askFacts(run), run, kind, inSessions),
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),

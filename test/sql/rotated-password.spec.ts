@@ -1,76 +1,224 @@
+import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { readFile, writeFile } from 'node:fs/promises';
-import { createConnection } from 'mysql2/promise';
+import mysql2 from 'mysql2';
+import { type Connection, createConnection } from 'mysql2/promise';
 import pg from 'pg';
+import { DataSource, type DataSourceOptions } from 'typeorm';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
-import { startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { installed } from '../servers/server-process.mjs';
+import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
 
-const OLD = { user: 'app', password: 'token-1' };
-const NEW = 'token-2';
+/** The password of the account `app`, and how often it was asked for. */
+class Token {
+  asked = 0;
+  constructor(public text: string) {}
+
+  readonly ask = (): string => {
+    this.asked += 1;
+    return this.text;
+  };
+}
+
+/** A provider that asks for the token in some way. */
+type Way = (address: { host: string; port: number; database: string; user: string }, token: Token) => LockProvider;
+
+const synchronize = true;
+const urlOf = (scheme: string, { host, port, database, user }: Parameters<Way>[0], { ask }: Token) =>
+  `${scheme}://${user}:${ask()}@${host}:${port}/${database}`;
+
+/** A configuration as applications write a class for it. */
+class Settings {
+  readonly #address: Parameters<Way>[0];
+  readonly #token: Token;
+
+  constructor(address: Parameters<Way>[0], token: Token) {
+    this.#address = address;
+    this.#token = token;
+  }
+  get host(): string {
+    return this.#address.host;
+  }
+  get port(): number {
+    return this.#address.port;
+  }
+  get database(): string {
+    return this.#address.database;
+  }
+  get user(): string {
+    return this.#address.user;
+  }
+  get password(): string {
+    return this.#token.ask();
+  }
+}
+
+const onPostgres: Readonly<Record<string, Way>> = {
+  'a function': (address, { ask }) =>
+    new SqlVersionLockProvider({
+      postgres: { ...address, password: () => new Promise((resolve) => setImmediate(() => resolve(ask()))) },
+      synchronize,
+    }),
+  'a getter': (address, { ask }) => {
+    const postgres = {
+      ...address,
+      get password() {
+        return ask();
+      },
+    };
+    return new SqlVersionLockProvider({ postgres, synchronize });
+  },
+  'a getter of a class': (address, token) =>
+    new SqlVersionLockProvider({ postgres: new Settings(address, token), synchronize }),
+  'an address that is a getter': (address, token) =>
+    new SqlVersionLockProvider({
+      get url() {
+        return urlOf('postgres', address, token);
+      },
+      synchronize,
+    }),
+  'a function of a DataSource': ({ user: username, ...address }, { ask }) =>
+    onDataSource({ type: 'postgres', ...address, username, password: async () => Promise.resolve(ask()) }),
+  'a function of the master of a DataSource': ({ user: username, ...address }, { ask }) =>
+    onDataSource({
+      type: 'postgres',
+      replication: { master: { ...address, username, password: () => ask() }, slaves: [] },
+    }),
+};
+
+const onMariaDb: Readonly<Record<string, Way>> = {
+  'a getter': (address, { ask }) => {
+    const mysql = {
+      ...address,
+      get password() {
+        return ask();
+      },
+    };
+    return new SqlVersionLockProvider({ mysql, synchronize });
+  },
+  'a getter of a class': (address, token) =>
+    new SqlVersionLockProvider({ mysql: new Settings(address, token), synchronize }),
+  "a getter of the driver's own configuration": (address, { ask }) => {
+    const { connectionConfig: mysql } = mysql2.createPool(address).config as unknown as { connectionConfig: object };
+    // The driver complains of these, which it has made by itself.
+    for (const name of ['maxPacketSize', 'clientFlags']) Reflect.deleteProperty(mysql, name);
+    return new SqlVersionLockProvider({ mysql: Object.defineProperty(mysql, 'password', { get: ask }), synchronize });
+  },
+  'an address that is a getter': (address, token) =>
+    new SqlVersionLockProvider({
+      get url() {
+        return urlOf('mysql', address, token);
+      },
+      synchronize,
+    }),
+  'a plugin that logs in': (address, { ask }) => {
+    const authPlugins = {
+      // The server asks for it first, and then for the other one.
+      client_ed25519: () => () => Buffer.alloc(64),
+      mysql_native_password: (context: never) => mysql2.authPlugins.mysql_native_password({ password: ask() })(context),
+    };
+    return new SqlVersionLockProvider({ mysql: { ...address, authPlugins }, synchronize });
+  },
+  'a getter of a DataSource': ({ user: username, ...address }, { ask }) =>
+    onDataSource({
+      ...{ type: 'mariadb', ...address, username },
+      get password() {
+        return ask();
+      },
+    }),
+  'a getter of the "extra" of a DataSource': ({ user: username, ...address }, { ask }) =>
+    onDataSource({
+      ...{ type: 'mysql', ...address, username },
+      extra: {
+        get password() {
+          return ask();
+        },
+      },
+    }),
+};
+
+const onDataSource = (options: DataSourceOptions): LockProvider =>
+  new TypeOrmVersionLockProvider({ dataSource: new DataSource(options), synchronize });
 
 describe('a password that is rotated', () => {
-  const lockAfter = async (provider: SqlVersionLockProvider, rotate: () => Promise<void>): Promise<string> => {
+  let tokens = 0;
+
+  /** Rotates the token, ends all connections, and locks again. */
+  async function locksAfter(
+    way: Way,
+    { url }: SqlServer,
+    rotate: (token: string) => Promise<unknown>,
+    end: () => Promise<unknown>,
+  ): Promise<void> {
+    const { hostname: host, port, pathname } = new URL(url);
+    const token = new Token(`token-${(tokens += 1)}`);
+    await rotate(token.text);
+    const provider = way({ host, port: Number(port), database: pathname.slice(1), user: 'app' }, token);
     const locks = new LockManager({ providers: { sql: provider } });
     await locks.start();
     try {
       await locks.withLock('k', () => undefined);
-      await rotate();
-      return await locks.withLock('k', () => 'done');
+      token.text = `token-${(tokens += 1)}`;
+      await rotate(token.text);
+      token.asked = 0;
+      await end();
+      expect(await locks.withLock('k', () => 'done')).toBe('done');
+      expect(token.asked).toBeGreaterThan(0);
     } finally {
       await locks.stop();
     }
-  };
+  }
 
-  it('is asked of the function that gives it at each connection to Postgres', async () => {
-    const server = await startPostgres();
-    const admin = new pg.Client(server.url);
-    try {
+  describe('is asked for at each connection to Postgres, by', () => {
+    let server: SqlServer;
+    let admin: pg.Client;
+
+    beforeAll(async () => {
+      server = await startPostgres();
+      admin = new pg.Client(server.url);
       await admin.connect();
-      await admin.query(`CREATE USER app PASSWORD '${OLD.password}'; GRANT ALL ON SCHEMA public TO app`);
+      await admin.query(`CREATE USER app; GRANT ALL ON SCHEMA public TO app`);
       // The server of the tests trusts everybody, and asks nobody for a password.
       const { rows } = await admin.query<{ hba_file: string }>('SHOW hba_file');
       const rules = rows[0]?.hba_file ?? '';
       await writeFile(rules, `host all app 127.0.0.1/32 scram-sha-256\n${await readFile(rules, 'utf8')}`);
       await admin.query('SELECT pg_reload_conf()');
-      let token = OLD.password;
-      let asked = 0;
-      const password = () => {
-        asked += 1;
-        return Promise.resolve(token);
-      };
-      const { hostname: host, port, pathname } = new URL(server.url);
-      const postgres = { host, port: Number(port), database: pathname.slice(1), user: OLD.user, password };
-      const outcome = await lockAfter(new SqlVersionLockProvider({ postgres, synchronize: true }), async () => {
-        await admin.query(`ALTER USER app PASSWORD '${NEW}'`);
-        token = NEW;
-        asked = 0;
-        await admin.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`);
-      });
-      expect(outcome).toBe('done');
-      expect(asked).toBeGreaterThan(0);
-    } finally {
+    }, 60_000);
+    afterAll(async () => {
       await admin.end();
       await server.stop();
-    }
-  }, 60_000);
+    });
 
-  it('is read from the configuration of mysql2 at each connection', async () => {
-    const server = await startMariaDb();
-    const admin = await createConnection(server.url);
-    try {
-      await admin.query(`CREATE USER app IDENTIFIED BY '${OLD.password}'`);
+    it.each(Object.entries(onPostgres))('%s', async (_, way) => {
+      const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
+      const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`;
+      await locksAfter(way, server, rotate, () => admin.query(end));
+    });
+  });
+
+  describe('is asked for at each connection to MariaDB, by', () => {
+    let server: SqlServer;
+    let admin: Connection;
+
+    beforeAll(async () => {
+      server = await startMariaDb({ options: [`--plugin-dir=${installed('usr/lib/mysql/plugin')}`] });
+      admin = await createConnection(server.url);
+      await admin.query(`INSTALL SONAME 'auth_ed25519'`);
+      await admin.query('CREATE USER app');
       await admin.query('GRANT ALL ON test.* TO app');
-      const { hostname: host, port } = new URL(server.url);
-      const mysql = { host, port: Number(port), database: 'test', ...OLD };
-      const outcome = await lockAfter(new SqlVersionLockProvider({ mysql, synchronize: true }), async () => {
-        await admin.query(`ALTER USER app IDENTIFIED BY '${NEW}'`);
-        mysql.password = NEW;
-        await admin.query('KILL USER app');
-      });
-      expect(outcome).toBe('done');
-    } finally {
+    }, 60_000);
+    afterAll(async () => {
       await admin.end();
       await server.stop();
-    }
-  }, 60_000);
+    });
+
+    it.each(Object.entries(onMariaDb))('%s', async (name, way) => {
+      const other = name.includes('plugin') ? `ed25519 USING PASSWORD('another') OR` : '';
+      const rotate = (token: string) =>
+        admin.query(`ALTER USER app IDENTIFIED VIA ${other} mysql_native_password USING PASSWORD('${token}')`);
+      await locksAfter(way, server, rotate, () => admin.query('KILL USER app'));
+    });
+  });
 });

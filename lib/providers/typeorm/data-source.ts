@@ -35,9 +35,9 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   const { options } = dataSource;
   switch (FAMILY_OF.get(type)) {
     case 'mysql':
-      return mysqlSource(options);
+      return mysqlSource(dataSource);
     case 'postgres':
-      return postgresSource(options);
+      return postgresSource(dataSource);
     case 'sqlite':
       refuseMemory(provider, options);
       return {
@@ -49,15 +49,16 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   }
 }
 
-function mysqlSource(options: DataSourceOptions): MysqlSource {
-  const { replication, ...rest } = options as DataSourceOptions & { replication?: { master?: object } };
-  const own = { ...rest, ...replication?.master };
+function mysqlSource(dataSource: DataSource): MysqlSource {
+  let driver: TypeOrmMysqlDriver | undefined;
   return {
     database: 'mysql',
-    load: once(() => {
-      const driver = driverOf(own as DataSourceOptions);
-      return { driver: driver.mysql, settings: driver.createConnectionOptions(own, own) };
-    }),
+    load() {
+      const { replication, ...rest } = dataSource.options as DataSourceOptions & { replication?: { master?: object } };
+      const own = { ...rest, ...replication?.master };
+      driver ??= driverOf(own as DataSourceOptions);
+      return Promise.resolve({ driver: driver.mysql, settings: driver.createConnectionOptions(own, own) });
+    },
   };
 }
 
@@ -73,28 +74,24 @@ function driverOf(options: DataSourceOptions): TypeOrmMysqlDriver {
 }
 
 /** Its clients are as TypeORM makes them for its own pool, on the primary. */
-function postgresSource(options: DataSourceOptions): PostgresSource {
-  const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
-  const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
-  const { url, username, applicationName, host, port, password, database, ssl } = given;
-  const settings = {
-    ...{ connectionString: url, host, port, user: username, password, database, ssl },
-    application_name: rest['applicationName'] ?? applicationName,
-    ...extra,
-  };
+function postgresSource(dataSource: DataSource): PostgresSource {
+  let driver: PostgresDriver | undefined;
   return {
     database: 'postgres',
-    load: once(() => ({
-      driver: propertyOf(new DataSource(options).driver, 'postgres') as PostgresDriver,
-      settings,
-    })),
+    load() {
+      const { options } = dataSource;
+      const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
+      const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
+      const { url, username, applicationName, host, port, password, database, ssl } = given;
+      driver ??= propertyOf(new DataSource(options).driver, 'postgres') as PostgresDriver;
+      const settings = {
+        ...{ connectionString: url, host, port, user: username, password, database, ssl },
+        application_name: rest['applicationName'] ?? applicationName,
+        ...extra,
+      };
+      return Promise.resolve({ driver, settings });
+    },
   };
-}
-
-/** The driver is loaded with the first connection, once. */
-function once<T>(load: () => T): () => Promise<T> {
-  let loaded: T | undefined;
-  return () => Promise.resolve((loaded ??= load()));
 }
 
 function refuseMemory(provider: string, options: DataSourceOptions): void {

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';
-import { firstRow, type Run } from '../connection/answer.js';
+import { firstRow, type Run, textOf } from '../connection/answer.js';
 import type { ServerFacts, TimeLimits } from '../connection/dialect.js';
 import { waitQuietly } from '../connection/postgres-dialect.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
@@ -62,8 +62,7 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
   const unlock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
   return {
     async scopeOf(run) {
-      const name = firstRow(await run('SELECT DATABASE() AS name'))?.['name'];
-      return typeof name === 'string' ? name : '';
+      return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
     },
     nameOf: userLockName,
     // Each takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).

@@ -11,6 +11,7 @@ export interface DriverConnection {
 /** A server, by its driver and the settings of a connection. */
 export interface DriverSource<Database, Driver> {
   readonly database: Database;
+  /** The settings are read at each connection, since a password may be rotated. */
   load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
 }
 

@@ -1,10 +1,12 @@
 import { type EventEmitter, once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
+import { LockConfigError } from '../../../api/errors.js';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf } from './answer.js';
+import { firstRow, propertyOf, textOf } from './answer.js';
 import type { Dialect, DriverConnection, DriverSource, OpenStream, SendStatement, TimeLimits } from './dialect.js';
+import { driverSettings } from './driver-settings.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
 
@@ -51,6 +53,10 @@ export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'
 // MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
 const FAREWELL = 4031;
 
+// What the application has set for the answers to its own statements does not change those to ours. A function, because that of a
+// connection would precede a mere `true`.
+const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
+
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
 
@@ -61,14 +67,20 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
   return {
     async connect() {
       const { driver, settings } = await source.load();
-      const connection = driver.createConnection({ ...KEEP_ALIVE, ...settings, connectTimeout });
+      const all = driverSettings(settings, KEEP_ALIVE, { connectTimeout });
+      if (typeof propertyOf(all, 'queryFormat') === 'function') {
+        throw new LockConfigError(
+          'The option "queryFormat" of mysql2 replaces how values get into a statement, and those of the locks would not work by it. Leave it out of "mysql", or out of "extra" of the DataSource.',
+        );
+      }
+      const connection = driver.createConnection(all);
       // An error without a listener would end the process.
       connection.on('error', () => undefined);
       await promisify(connection.connect.bind(connection))();
       return connection;
     },
     async send(connection: MysqlConnection, sql, parameters) {
-      const [answer] = await query(connection, sql, parameters);
+      const [answer] = await query(connection, { sql, ...PLAIN }, parameters);
       return answer;
     },
     async setUp({ threadId }: MysqlConnection, run, kind) {
@@ -145,7 +157,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
 }
 
 async function beginWith(connection: MysqlConnection, sql: string, value: string): Promise<unknown> {
-  const [rows] = await query(connection, sql, [value]);
+  const [rows] = await query(connection, { sql, ...PLAIN }, [value]);
   return rows;
 }
 
@@ -176,6 +188,13 @@ const sendBy =
 const query = sendBy('query');
 const execute = sendBy('execute');
 
+/** The same statement. Its text and values may be getters of a class, which the driver reads, and which a copy leaves out. */
+function withoutTimeout(statement: unknown): unknown {
+  if (typeof statement !== 'object' || statement === null) return statement;
+  const [sql, values] = [propertyOf(statement, 'sql'), propertyOf(statement, 'values')];
+  return { ...statement, sql, values, timeout: undefined };
+}
+
 /**
  * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback; a stream is opened without one. A statement loses its
  * time limit: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
@@ -184,7 +203,7 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
   const inTurn =
     (send: typeof query) =>
     (sql: unknown, values: unknown): Answered =>
-      statement(() => send(connection, typeof sql === 'object' ? { ...sql, timeout: undefined } : sql, values));
+      statement(() => send(connection, withoutTimeout(sql), values));
   const withCallback =
     (send: ReturnType<typeof inTurn>, open?: (sql: unknown, values: unknown) => EventEmitter) =>
     (sql: unknown, values: unknown, callback?: Callback): unknown => {
@@ -213,7 +232,10 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   const names = [...READ_ONLY, ...IDENTITY, ...TOPOLOGY, ...OTHER_VARIABLES];
   const rows = await run(`SHOW GLOBAL VARIABLES WHERE Variable_name IN ('${names.join("', '")}')`);
   return new Map(
-    (rows as readonly object[]).map((row) => [propertyOf(row, 'Variable_name'), propertyOf(row, 'Value')]),
+    (rows as readonly object[]).map((row) => [
+      textOf(propertyOf(row, 'Variable_name')),
+      textOf(propertyOf(row, 'Value')),
+    ]),
   );
 }
 

@@ -3,6 +3,7 @@ import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
+import { driverSettings } from './driver-settings.js';
 
 /** The part of a Client of pg that is used here. */
 export interface PgClient extends DriverConnection {
@@ -13,6 +14,8 @@ export interface PgClient extends DriverConnection {
     sql: unknown,
     values: unknown,
   ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
+  /** Whether answers come in the binary format. */
+  binary?: boolean;
   emit(event: 'error', error: unknown): void;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
@@ -51,6 +54,13 @@ const MOST_PREPARED = 50;
 // (0A000), the name is unknown (26000) or taken (42P05), as after DISCARD ALL.
 const STALE: readonly unknown[] = ['0A000', '26000', '42P05'];
 
+// The number of the type boolean.
+const BOOLEAN = 16;
+// Values as the server spells them, and booleans: the application may have set parsers of its own, for a connection or for all.
+const TYPES = {
+  getTypeParser: (type: number) => (type === BOOLEAN ? (value: string) => value === 't' : (value: string) => value),
+};
+
 /**
  * Postgres from 13 on, by the driver pg.
  *
@@ -75,10 +85,15 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return firstRow(await run(factsSql(system)));
     }
   };
+  /** The format of the answers to statements of the application, known from the first connection on. */
+  let isBinary = false;
   return {
     async connect() {
       const { driver, settings } = await source.load();
-      const client = new driver.Client({ ...KEEP_ALIVE, ...settings, connectionTimeoutMillis });
+      const client = new driver.Client(driverSettings(settings, KEEP_ALIVE, { connectionTimeoutMillis }));
+      // A statement cannot ask for text on a client whose answers are binary; the reverse works.
+      isBinary = client.binary === true;
+      client.binary = false;
       // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
       // defaults of pg may name it, too.
       if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
@@ -89,7 +104,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     },
     async send(connection: PgClient, sql, parameters, prepares) {
       const ask = async (name?: string): Promise<unknown> =>
-        answerOf(await connection.query({ name, text: sql }, parameters));
+        answerOf(await connection.query({ name, text: sql, types: TYPES }, parameters));
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
       try {
         return await ask(name);
@@ -131,7 +146,9 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       query: (text: unknown, values: unknown) =>
         propertyOf(text, 'submit')
           ? stream(() => connection.query(text, values) as unknown as EventEmitter, 'close')
-          : statement(async () => [await connection.query(text, values)] as const).then(([result]) => result),
+          : statement(async () => [await connection.query(isBinary ? inBinary(text) : text, values)] as const).then(
+              ([result]) => result,
+            ),
     }),
     close: (connection: PgClient) => connection.end(),
     sever(connection: PgClient) {
@@ -210,7 +227,7 @@ type Result = Awaited<ReturnType<PgClient['query']>>;
 
 /** Several statements in one message, which cannot have bound values. Resolves to the answer of the last one. */
 async function together(connection: PgClient, statements: readonly string[]): Promise<unknown> {
-  return answerOf(await connection.query(statements.join('; '), undefined));
+  return answerOf(await connection.query({ text: statements.join('; '), types: TYPES }, undefined));
 }
 
 /** Of several statements, that of the last one. */
@@ -233,6 +250,14 @@ function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): str
   const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
   const set = (setting: string, value: number) => `set_config('${setting}', '${wholeMs(value)}', ${inTransaction})`;
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
+}
+
+/** The same statement, whose answer comes in the binary format. Derived, because its text may be a getter of a class. */
+function inBinary(statement: unknown): object {
+  const binary = { value: true, writable: true, enumerable: true, configurable: true };
+  return typeof statement === 'string'
+    ? { text: statement, binary: true }
+    : (Object.create(statement as object, { binary }) as object);
 }
 
 /** A name of a row, which consists of characters that need no escape. */

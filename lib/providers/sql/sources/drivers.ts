@@ -12,14 +12,15 @@ export interface SqlServerSettings {
 
 /**
  * The server, by exactly one of these. It is a configuration and never the application's pool: the locks open connections of their own, with
- * their own time limits, and waiters in a pool would block the application.
+ * their own time limits, and waiters in a pool would block the application. It is read at each connection, so a getter may give a password
+ * that is rotated.
  */
 export type SqlConnectionOptions =
   /** `postgres://`, `postgresql://`, `mysql://` or `mariadb://`, with user, password and database. */
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined }
   /** What `new Client(…)` of `pg` takes: also TLS, a socket, a function that gives the password. */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
-  /** What `createConnection(…)` of `mysql2` takes, for MySQL and MariaDB: also TLS, a socket, `authPlugins`. */
+  /** What `createConnection(…)` of `mysql2` takes, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined };
 
 // Names in a variable, so that no bundler and no compiler looks for an optional peer.
@@ -40,26 +41,29 @@ export function sourceOf(provider: string, options: SqlConnectionOptions): Serve
     throw new LockConfigError(`${provider} needs exactly one of "url", "postgres" and "mysql".`);
   }
   const given: unknown = options[name];
-  if (name === 'url') return ofUrl(provider, given);
+  if (name === 'url') return ofUrl(provider, options);
   // The method is that of pools and clients.
   if (typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function') {
-    return withDriver(name, given);
+    return withDriver(name, () => options[name] as object);
   }
   throw new LockConfigError(
     `${provider}: "${name}" must be the configuration of a connection, not a pool or a connection: the locks open their own.`,
   );
 }
 
-function ofUrl(provider: string, url: unknown): ServerSource {
+function ofUrl(provider: string, options: { readonly url?: unknown }): ServerSource {
+  const { url } = options;
   const protocol = typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : '';
   const database = PROTOCOLS.get(protocol as 'mysql:');
-  if (database) return withDriver(database, database === 'mysql' ? { uri: url } : { connectionString: url });
+  const address = database === 'mysql' ? 'uri' : 'connectionString';
+  if (database) return withDriver(database, () => ({ [address]: options.url }));
   // Not the address itself: it may have a password.
   throw new LockConfigError(`${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://.`);
 }
 
-function withDriver(database: ServerSource['database'], settings: object): ServerSource {
-  const load = async () => ({ driver: await loaded(DRIVERS[database]), settings });
+/** @param settings read at each connection, since it may be a getter that gives a new token */
+function withDriver(database: ServerSource['database'], settings: () => object): ServerSource {
+  const load = async () => ({ driver: await loaded(DRIVERS[database]), settings: settings() });
   return { database, load } as ServerSource;
 }
 

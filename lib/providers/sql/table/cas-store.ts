@@ -41,7 +41,7 @@ export class SqlCasStore implements CasStore {
 
   async #exchange(run: Run, row: string, expected: string | null, next: string): Promise<string | null> {
     const { source, table } = this.settings;
-    const { changed, insert: insertInto, value: bound } = FAMILIES[source.database];
+    const { changed, insert: insertInto, value: bound, hex } = FAMILIES[source.database];
     const records = quotedTable(source.database, recordTable(table));
     const insert = insertInto(records, 'name, value, revision', `${bound(1)}, ${bound(2)}, 1`);
     const update =
@@ -52,8 +52,10 @@ export class SqlCasStore implements CasStore {
     for (;;) {
       if (expected === null && changed(await run(insert, [row, value])) === 1) return next;
       if (changed(await run(update, [value, row, before, value])) === 1) return next;
-      const record = firstRow(await run(`SELECT value FROM ${records} WHERE name = ${bound(1)}`, [row]));
-      const found = record ? String(record['value']) : null;
+      const record = firstRow(
+        await run(`SELECT ${hex('value')} AS value FROM ${records} WHERE name = ${bound(1)}`, [row]),
+      );
+      const found = record ? Buffer.from(String(record['value']), 'hex').toString() : null;
       // Otherwise it has changed back since.
       if (found !== expected && found !== next) return found;
     }

@@ -37,6 +37,8 @@ export interface Family {
   readonly join: (...texts: readonly string[]) => string;
   /** A whole number as text. */
   readonly asText: (number: string) => string;
+  /** Bytes as hexadecimal digits: how a driver gives bytes depends on settings. */
+  readonly hex: (bytes: string) => string;
 }
 
 /**
@@ -67,6 +69,7 @@ const mysql: Family = {
   positionOf: 'INSTR',
   join: (...texts) => `CONCAT(${texts.join(', ')})`,
   asText: (number) => `CAST(${number} AS CHAR)`,
+  hex: (bytes) => `HEX(${bytes})`,
 };
 
 const postgres: Family = {
@@ -93,6 +96,7 @@ const postgres: Family = {
   positionOf: 'strpos',
   join: (...texts) => texts.join(' || '),
   asText: (number) => `CAST(${number} AS text)`,
+  hex: (bytes) => `encode(${bytes}, 'hex')`,
 };
 
 /** From 3.35 on, which has RETURNING. */
@@ -108,6 +112,7 @@ const sqlite: Family = {
   positionOf: mysql.positionOf,
   // A driver may bind a number as a floating-point one.
   asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
+  hex: mysql.hex,
 };
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres, sqlite };

@@ -1,0 +1,212 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import type { Connection } from 'mysql2';
+import pg, { type PoolClient } from 'pg';
+import { DataSource } from 'typeorm';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import {
+  SqlAdvisoryLockProvider,
+  sqlClientOf,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { contextFor } from '../backend-context.js';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+
+const processes = new LockProcesses();
+afterEach(() => processes.stop());
+
+type Settings = Readonly<Record<string, unknown>>;
+
+/** What a driver needs to reach the server. */
+function addressOf({ url }: SqlServer): Settings {
+  const { hostname, port, username, pathname } = new URL(url);
+  return { host: hostname, port: Number(port), user: username, database: pathname.slice(1) };
+}
+
+/** Locks of all kinds on connections with these settings, beside those of a process without. */
+async function locksWork(name: 'mysql' | 'postgres', plain: Settings, settings: Settings): Promise<LockManager> {
+  const options = { synchronize: true, fencing: true, statementTimeout: '10s', purgeAfter: false } as const;
+  const own = { ...options, [name]: { ...plain, ...settings } } as never;
+  const other = { ...options, [name]: plain } as never;
+  let rows: LockManager | undefined;
+  for (const Provider of [SqlVersionLockProvider, SqlAdvisoryLockProvider, SqlRowLockProvider]) {
+    const locks = await processes.start(new Provider(own));
+    const others = await processes.start(new Provider(other));
+    const before = await others.acquire('a');
+    expect(await locks.tryAcquire('a')).toBeNull();
+    await before.release();
+    const lock = await locks.acquire('a');
+    expect(lock.fencingToken).toBeGreaterThan(before.fencingToken!);
+    expect(await others.tryAcquire('a')).toBeNull();
+    await lock.extend();
+    expect(await lock.release()).toBe('released');
+    expect(await (await others.acquire('a')).release()).toBe('released');
+    if (Provider === SqlRowLockProvider) rows = locks;
+    if (Provider !== SqlVersionLockProvider) continue;
+    const terms = { limit: 2 };
+    const limited = [await locks.acquire('l', terms), await others.acquire('l', terms)];
+    expect(await locks.tryAcquire('l', terms)).toBeNull();
+    const listed: unknown[] = [];
+    for await (const { key, holders } of locks.admin.list()) listed.push([key, holders]);
+    expect(listed).toEqual([['l', 2]]);
+    for (const each of limited) expect(await each.release()).toBe('released');
+  }
+  const backend = new SqlVersionLockProvider(own).createBackend(contextFor());
+  const record = `é "${JSON.stringify(settings)}" \\`;
+  expect(await backend.casStore!.compareAndSet(record, null, record)).toBe(record);
+  expect(await backend.casStore!.compareAndSet(record, null, 'other')).toBe(record);
+  expect(await backend.casStore!.compareAndSet(record, record, 'next')).toBe('next');
+  await backend.close();
+  return rows!;
+}
+
+async function typeOrmLocksWork(type: 'mysql' | 'postgres', { url }: SqlServer, extra: Settings): Promise<void> {
+  const dataSource = new DataSource({ type, url: url.replace(/^mariadb/, 'mysql'), extra });
+  const locks = await processes.start(new TypeOrmVersionLockProvider({ dataSource, synchronize: true }));
+  const lock = await locks.acquire('a');
+  expect(await locks.admin.inspect('a')).toMatchObject({ fencingToken: lock.fencingToken });
+  expect(await lock.release()).toBe('released');
+}
+
+describe('options of mysql2', () => {
+  let server: SqlServer;
+  beforeAll(async () => {
+    server = await startMySqlOrMariaDb();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  const asText = (field: { string(): string }) => `<${field.string()}>`;
+  const BIG = 7_000_000_000;
+  const LENT: readonly (readonly [Settings, unknown])[] = [
+    [{ rowsAsArray: true }, [BIG]],
+    [{ nestTables: true }, { t: { n: BIG } }],
+    [{ nestTables: '_' }, { t_n: BIG }],
+    [{ typeCast: false }, { n: Buffer.from(String(BIG)) }],
+    [{ typeCast: asText }, { n: `<${BIG}>` }],
+    [{ disableEval: true, typeCast: asText, rowsAsArray: true }, [`<${BIG}>`]],
+    [{ supportBigNumbers: true, bigNumberStrings: true, decimalNumbers: true, dateStrings: true }, { n: String(BIG) }],
+    [{ stringifyObjects: true, multipleStatements: true, compress: true }, { n: BIG }],
+    [{ charset: 'BINARY', flags: '-FOUND_ROWS' }, { n: BIG }],
+  ];
+  it.each(LENT)(
+    '%j change no version, row or advisory lock, and hold for statements of the application: %j',
+    async (settings, expected) => {
+      const locks = await locksWork('mysql', addressOf(server), settings);
+      await using lock = await locks.acquire('lent');
+      const client = sqlClientOf<Connection>(lock).promise();
+      const [[row]] = (await client.query(`SELECT n FROM (SELECT ${BIG} AS n) AS t`)) as [unknown[], unknown];
+      expect(row).toEqual(expected);
+    },
+  );
+
+  it('namedPlaceholders change no version, row or advisory lock, and hold for statements of the application', async () => {
+    const locks = await locksWork('mysql', addressOf(server), { namedPlaceholders: true });
+    await using lock = await locks.acquire('lent');
+    const client = sqlClientOf<Connection>(lock).promise();
+    const [rows] = await client.query('SELECT :n AS n', { n: 7 });
+    expect(rows).toEqual([{ n: 7 }]);
+  });
+
+  it('a statement whose text is a getter of a class has it on the connection of a lock', async () => {
+    const locks = await processes.start(new SqlRowLockProvider({ mysql: addressOf(server), synchronize: true }));
+    await using lock = await locks.acquire('lent');
+    const client = sqlClientOf<Connection>(lock).promise();
+    const [rows] = await client.query(new Statement() as never);
+    expect(rows).toEqual([[7]]);
+  });
+
+  it('those in the "extra" of a DataSource change no lock either', async () => {
+    await typeOrmLocksWork('mysql', server, { nestTables: true, rowsAsArray: true, typeCast: false });
+  });
+
+  it('queryFormat is refused by name, also of a DataSource', async () => {
+    const queryFormat = (sql: string) => sql;
+    const dataSource = new DataSource({
+      type: 'mysql',
+      url: server.url.replace(/^mariadb/, 'mysql'),
+      extra: { queryFormat },
+    });
+    for (const provider of [
+      new SqlRowLockProvider({ mysql: { ...addressOf(server), queryFormat } }),
+      new TypeOrmVersionLockProvider({ dataSource }),
+    ]) {
+      const start = processes.start(provider);
+      await expect(start).rejects.toBeInstanceOf(LockConfigError);
+      await expect(start).rejects.toThrow(/"queryFormat"/);
+    }
+  });
+});
+
+describe('options of pg on Postgres', () => {
+  let server: SqlServer;
+  beforeAll(async () => {
+    server = await startPostgres();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  const types = { getTypeParser: () => (value: string | Buffer) => ({ wrapped: value.toString() }) };
+  const BINARY = { binary: true, types: { getTypeParser: (_: number, format: string) => () => format } };
+  const LENT: readonly (readonly [Settings, unknown])[] = [
+    [{ types }, { n: { wrapped: '7' } }],
+    [{ binary: true }, { n: 7 }],
+    [BINARY, { n: 'binary' }],
+  ];
+  it.each(LENT)(
+    '%j change no version, row or advisory lock, and hold for statements of the application: %j',
+    async (settings, expected) => {
+      const locks = await locksWork('postgres', addressOf(server), settings);
+      await using lock = await locks.acquire('lent');
+      const client = sqlClientOf<PoolClient>(lock);
+      const statements = [
+        ['SELECT $1::int AS n', [7]],
+        [{ text: 'SELECT $1::int AS n', values: [7] }],
+        [new Statement()],
+      ];
+      for (const statement of statements) {
+        const { rows } = await (client.query as (...statement: unknown[]) => Promise<pg.QueryResult>)(...statement);
+        expect(rows).toEqual([expected]);
+      }
+    },
+  );
+
+  it('those in the "extra" of a DataSource change no lock either', async () => {
+    await typeOrmLocksWork('postgres', server, BINARY);
+  });
+
+  it('parsers and defaults of all connections change no version, row or advisory lock', async () => {
+    const { getTypeParser } = pg.types;
+    const numbers = [16, 17, 19, 20, 21, 23, 25, 26, 700, 701, 869, 1043, 1184, 1700] as const;
+    const before = numbers.map((type) => getTypeParser(type as never) as (value: string) => unknown);
+    const { defaults } = pg;
+    try {
+      for (const type of numbers) pg.types.setTypeParser(type as never, (value: string) => ({ wrapped: value }));
+      Object.assign(defaults, { binary: true, parseInputDatesAsUTC: true });
+      const locks = await locksWork('postgres', addressOf(server), {});
+      await using lock = await locks.acquire('lent');
+      const { rows } = await sqlClientOf<PoolClient>(lock).query('SELECT $1::int AS n', [7]);
+      expect(rows).toEqual([{ n: 7 }]);
+    } finally {
+      numbers.forEach((type, index) => {
+        pg.types.setTypeParser(type as never, before[index]!);
+      });
+      Object.assign(defaults, { binary: false, parseInputDatesAsUTC: false });
+    }
+  });
+});
+
+/** As libraries of templates make them. */
+class Statement {
+  readonly rowsAsArray = true;
+  get sql(): string {
+    return 'SELECT ? AS n';
+  }
+  get values(): unknown[] {
+    return [7];
+  }
+  get text(): string {
+    return 'SELECT $1::int AS n';
+  }
+}

@@ -88,24 +88,26 @@ describe('a leader in a process that has nothing else', () => {
       void ended.then(([code]: unknown[]) => {
         exit = code;
       });
-      const says = (what: string) =>
+      // On a busy machine it may lose the lock once more.
+      const saysLast = (what: string) =>
         until(
-          () => said === what || exit !== undefined,
-          `the worker says ${JSON.stringify(what)}`,
+          () => said.endsWith(what) || exit !== undefined,
+          `the last thing that the worker says is ${JSON.stringify(what)}`,
           undefined,
           () => said,
         );
 
-      await says('leads\n');
+      await saysLast('leads\n');
       proxy.refuse();
-      await says('leads\nresigned: lost\n');
+      await saysLast('leads\nresigned: lost\n');
       proxy.admit();
-      await says('leads\nresigned: lost\nleads\n');
+      await saysLast('resigned: lost\nleads\n');
       expect(exit).toBeUndefined();
 
       child.kill('SIGTERM');
       await ended;
-      expect([exit, said]).toEqual([0, 'leads\nresigned: lost\nleads\nresigned: shutdown\n']);
+      expect(exit).toBe(0);
+      expect(said).toMatch(/^(leads\nresigned: lost\n)+leads\nresigned: shutdown\n$/);
     },
     60_000,
   );

@@ -18,8 +18,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   lifetime: GUARD,
   sessionsEndWithin: SESSIONS_END_WITHIN,
   fair: false,
-  // A waiter sends nothing, so it notices only at the end of its wait that its connection was forgotten (the "Limits" of their pages).
-  faults: SQL_FAULTS.filter((fault) => fault !== 'connections forgotten'),
+  faults: SQL_FAULTS,
   /**
    * The server frees the lock when the connection ends, and the holder notices a moment later. Where only the client's side has ended, its
    * process ends the other side itself when it has reported the loss, and the task notices a moment later. Writes in the lock's own

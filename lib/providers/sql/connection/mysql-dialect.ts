@@ -28,7 +28,7 @@ export interface MysqlDriver {
 
 export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
-// A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
+// Between two heartbeats a connection sends nothing. So only the system can notice early that it is gone: it asks each second from here on, and
 // gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 

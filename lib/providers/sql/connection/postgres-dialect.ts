@@ -29,7 +29,7 @@ export interface PostgresDriver {
 
 export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
-// A connection that waits for a lock sends nothing. So only the system can notice that it is gone: it asks each second from here on, and
+// Between two heartbeats a connection sends nothing. So only the system can notice early that it is gone: it asks each second from here on, and
 // gives up after ten.
 const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 

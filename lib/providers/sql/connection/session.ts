@@ -68,9 +68,7 @@ export class Session {
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
 
-  /**
-   * @param control the session that ends this one on the server's side; none for that session itself
-   */
+  /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
     private readonly home: SessionHome,
     private readonly connection: DriverConnection,

@@ -63,6 +63,17 @@ describe.each(databases)('the start of locks on %s', (type) => {
     await expect(processes.start(provider())).rejects.toThrow(/not here/);
   });
 
+  it('fails where a lock that nobody has cannot be had, since every lock may be busy for the same reason', async () => {
+    await processes.start(row());
+    const runner = admin.createQueryRunner();
+    await runner.startTransaction();
+    await runner.query(`SELECT 1 FROM distributed_lock WHERE name = 'test#probe:start:probe' FOR UPDATE`);
+    await expect(processes.start(row())).rejects.toThrow(/was busy for 8 s/);
+    await runner.rollbackTransaction();
+    await runner.release();
+    await processes.start(row());
+  }, 60_000);
+
   it('succeeds in many processes with version, row and advisory locks in the same moment, with a row for each kind', async () => {
     await processes.start(version());
     const all = Array.from({ length: 8 }, () => [version(), row(), advisory()]).flat();

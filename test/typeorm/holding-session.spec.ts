@@ -58,6 +58,23 @@ describe('the locks on one session', () => {
     expect(ends).toEqual(['destroyed']);
   });
 
+  it('frees a lock whose unlock was cancelled, and is used again', async () => {
+    const { holding, next, session } = scripted();
+    const locked = holding.tryLock('name', 'exclusive');
+    await next();
+    expect(await locked).toBe(true);
+    const { send } = session;
+    session.send = () => {
+      session.send = send;
+      return Promise.reject(Object.assign(new Error('canceling statement'), { code: '57014' }));
+    };
+    const left = holding.unlock('name', 'exclusive');
+    await next();
+    await next();
+    expect(await left).toBe(true);
+    expect(holding.mayHaveLock).toBe(false);
+  });
+
   it('asks for many locks in one statement while another is in flight, and tells their callers apart', async () => {
     const asked: unknown[] = [];
     const answers: ((rows: object[]) => void)[] = [];

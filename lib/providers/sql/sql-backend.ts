@@ -14,11 +14,14 @@ import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
 import type { Run } from './connection/answer.js';
 import { failureOf, lockErrorOf } from './connection/failure.js';
 import type { DatabaseSettings } from './options.js';
+import { pauseBeforeRetry } from './retry-pause.js';
 import { SqlCasStore } from './table/cas-store.js';
 import { probeNamespaceOf } from './table/lock-name.js';
 
 // For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
-const PROBE_LEASE = 10_000;
+const PROBE_LEASE = 5_000;
+// How long a start waits for it, in ms: longer than the lease of one that has crashed.
+const PROBE_WITHIN = 8_000;
 const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
 
 /** One request for one key, from its first call to its release. */
@@ -114,20 +117,32 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   /** @param context that of the database, whose namespace the lock is in */
   protected abstract attempt(database: D, request: AcquireRequest, context: BackendContext): LockAttempt;
 
-  /** Acquires and releases a lock in a namespace that no application has. */
+  /** Has a lock that no application has, once. Others may have it, such as processes that start in the same moment. */
   async #probe(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<void> {
+    const { clock } = this.context;
+    const until = clock.now() + PROBE_WITHIN;
+    while (!(await this.#probeOnce(database, terms))) {
+      if (clock.now() > until)
+        throw new Error(
+          `a lock that each process acquires once at its start was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from statements that lock them, or another process was frozen while it started`,
+        );
+      await pauseBeforeRetry(this.context, new AbortController().signal);
+    }
+  }
+
+  /** Resolves to false when the lock is busy. */
+  async #probeOnce(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<boolean> {
     const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
     const [key, mode] = terms.limited ? ['limited-probe', 'limited' as const] : ['probe', 'exclusive' as const];
     const request = probeFor(key, context.random.id(), PROBE_LEASE, new AbortController().signal);
     const attempt = this.attempt({ ...database, context }, { ...request, ...terms, mode }, context);
     try {
-      if ((await attempt.acquire()) === 'busy') return;
+      if ((await attempt.acquire()) === 'busy') return false;
     } catch (error) {
-      // Others work on the table, such as processes that start in the same moment.
-      if (['busy', 'rolled-back'].includes(failureOf(error))) return;
+      if (['busy', 'rolled-back'].includes(failureOf(error))) return false;
       throw error;
     }
-    if ((await attempt.release(UNUSED)) === 'released') return;
+    if ((await attempt.release(UNUSED)) === 'released') return true;
     throw new Error('a lock that was acquired to test the database could not be released');
   }
 

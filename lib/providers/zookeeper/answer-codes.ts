@@ -3,7 +3,7 @@ import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
 export const NO_NODE = -101;
 /** AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, and would close each further one of this client. */
 const CLOSING: readonly number[] = [-115, -124];
-/** SESSION_EXPIRED and SESSION_MOVED. The next greeting tells which. */
+/** SESSION_EXPIRED and SESSION_MOVED. The next greeting shows which. */
 const GONE: readonly number[] = [-112, -118];
 
 /** `KeeperException.Code`, and for an operator the reason and the remedy. Codes that are not here are refusals as well. */

@@ -21,7 +21,7 @@ export interface ServerAddress extends Server {
  * servers. They are looked up again for each round, because addresses of pods change.
  */
 export class ServerAddresses {
-  /** What this round has still to try. */
+  /** Still to be tried in this round. */
   #rest: ServerAddress[] = [];
   #size = 1;
   #last: ServerAddress | undefined;

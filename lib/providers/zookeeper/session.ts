@@ -284,8 +284,8 @@ export class Session implements ClientListener {
     if (!this.#isConnected) {
       // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
       // session permanently; nothing is held by it any more.
-      const patience = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
-      if (this.#connections > 0 && now - this.#downSince >= patience) this.onExpired();
+      const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
+      if (this.#connections > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
       return;
     }

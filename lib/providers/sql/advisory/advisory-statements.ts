@@ -109,10 +109,10 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
   // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
   awaitLock(name, mode, limits, { catchesErrors }) {
     // Several statements in one message cannot have bound values.
-    const number = `'${BigInt(name)}'::bigint`;
+    const number = `'${BigInt(name)}'`;
     const suffix = mode === 'shared' ? '_shared' : '';
-    const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}(${number})`, limits, catchesErrors);
-    return [`${wait}; SELECT pg_try_advisory_lock${suffix}(${number}) AS done`, []];
+    const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}($1::bigint)`, number, limits, catchesErrors);
+    return [`${wait}; SELECT pg_try_advisory_lock${suffix}(${number}::bigint) AS done`, []];
   },
   unlockAll: 'SELECT pg_advisory_unlock_all()',
 };

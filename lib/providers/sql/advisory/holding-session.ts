@@ -1,6 +1,7 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
+import { failureOf } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 import type { LockPlaces, PlaceRequest } from './lock-places.js';
@@ -107,9 +108,15 @@ export class HoldingSession {
   /** Answers whether the session had the lock. */
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
-    const unlocked = this.#together(this.statements.unlock(mode)).add(name);
+    const unlocks = this.#together(this.statements.unlock(mode));
+    let unlocked = unlocks.add(name);
     // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
     if (known && (known.holders -= 1) <= 0 && !known.changes) {
+      // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
+      unlocked = unlocked.catch((error: unknown) => {
+        if (failureOf(error) !== 'busy') throw error;
+        return unlocks.add(name).then(() => true);
+      });
       // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
       known.changes = unlocked
         .catch(() => undefined)
@@ -181,6 +188,10 @@ export class HoldingSession {
       this.mayHaveLock = true;
       locked = names.filter((name) => !this.#names.get(name)?.holders);
     }
-    if (locked.length > 0) await this.session.run(...undo(locked)).catch(() => undefined);
+    try {
+      if (locked.length > 0) await this.session.run(...undo(locked));
+    } catch {
+      this.mayHaveLock = true;
+    }
   }
 }

@@ -21,7 +21,7 @@ export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: (
 /** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
 export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
 
-/** What the server lets a session do, in ms. */
+/** Limits of a session, in ms. */
 export interface TimeLimits {
   /** After how long a silence it ends the session. */
   readonly guard: number;
@@ -72,7 +72,7 @@ export interface Dialect {
   ): Promise<unknown>;
   /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. */
   setLimits(limits: TimeLimits, inTransaction: boolean): string;
-  /** For how many ms a statement waits for a lock: so many units, and how much later the server may answer that it has not got it. */
+  /** How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. Without the lock it is answered up to `late` later. */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;

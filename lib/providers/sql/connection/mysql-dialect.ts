@@ -53,7 +53,7 @@ export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'
 // MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
 const FAREWELL = 4031;
 
-// What the application has set for the answers to its own statements does not change those to ours. A function, because that of a
+// Settings of the application for the answers to its own statements do not change those to ours. A function, because that of a
 // connection would precede a mere `true`.
 const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
 

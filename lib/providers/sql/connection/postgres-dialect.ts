@@ -38,6 +38,8 @@ const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
 // A standby and a copy have the same one, and have started at another time. Not the address of the connection: a server may have several.
 const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
+// insufficient_privilege, undefined_function, feature_not_supported.
+const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
 const factsSql = (system: string) =>
   `SELECT pid, ${BEGUN} AS begun, ${system} AS system, extract(epoch FROM pg_postmaster_start_time())::text AS started, ` +
   `current_setting('port') AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
@@ -79,8 +81,9 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     try {
       return firstRow(await run(factsSql(system)));
     } catch (error) {
-      // Every account may call it, unless that was revoked. A check of the privilege in the same statement would be refused as well.
-      if (!isAnswer(error) || system !== SYSTEM) throw error;
+      // Every account may call it, unless that was revoked, or the server only resembles Postgres. A check of the privilege in the same statement would
+      // be refused as well.
+      if (!NO_SYSTEM.includes(propertyOf(error, 'code')) || system !== SYSTEM) throw error;
       system = 'NULL';
       return firstRow(await run(factsSql(system)));
     }
@@ -122,11 +125,11 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     setUp: async (connection: PgClient, run, kind) => setUp(connection, await askFacts(run), run, kind, inSessions),
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),
     beginWait(connection: PgClient, select, value, limits, { catchesErrors }) {
-      const lock = withValue(select, value);
-      return together(connection, ['BEGIN', waitQuietly(lock, limits, catchesErrors), `${lock} SKIP LOCKED`]);
+      const wait = waitQuietly(select, literal(value), limits, catchesErrors);
+      return together(connection, ['BEGIN', wait, `${withValue(select, value)} SKIP LOCKED`]);
     },
     setLimits,
-    // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait if it is told to.
+    // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait where log_lock_waits is on.
     slice: { unit: 100, longest: 900, late: 0 },
     forMode: () => 'FOR UPDATE',
     // A primary becomes a standby by a restart only, which ends its connections.
@@ -239,10 +242,18 @@ function answerOf(results: Result | readonly Result[]): unknown {
 /** The statement with its value, which is the name of a row, in its text. */
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
 
-/** Statements that wait within these limits for the lock that a SELECT takes. An error at the end of the wait would be in the log of the server. */
-export function waitQuietly(select: string, limits: TimeLimits, catchesErrors: boolean): string {
-  const perform = `BEGIN ${select.replace(/^SELECT/, 'PERFORM')}; EXCEPTION WHEN lock_not_available THEN NULL; END`;
-  return `${setLimits(limits, true)}; ${catchesErrors ? `DO $wait$ ${perform} $wait$` : select}`;
+/**
+ * Statements that wait within these limits for the lock that a SELECT of one value takes. Its end without the lock is caught: the server would log
+ * an error each second. The text of the DO is the same for each value, because pg_stat_statements counts each text by itself.
+ *
+ * @param value as SQL spells it
+ */
+export function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors: boolean): string {
+  const limit = setLimits(limits, true);
+  if (!catchesErrors) return `${limit}; ${select.replace('$1', value)}`;
+  const perform = select.replace(/^SELECT/, 'PERFORM').replace('$1', `current_setting('distributed_lock.name')`);
+  const wait = `DO $wait$ BEGIN ${perform}; EXCEPTION WHEN lock_not_available THEN NULL; END $wait$`;
+  return `${limit}, set_config('distributed_lock.name', ${value}, true); ${wait}`;
 }
 
 /** The guard of a transaction, or of a session that has none: servers before 14 do not know the second one. */

@@ -18,6 +18,9 @@ import { type LendTransaction, type LentTransaction, UncommittedError } from './
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
 import type { RowLockSettings } from './row-lock-options.js';
 
+// In ms. A slice of a wait that ends as soon has not waited.
+const TOO_EARLY = 50;
+
 /** The database of the row locks, connected. */
 export interface RowDatabase extends Database {
   readonly counters: TokenCounters;
@@ -58,10 +61,10 @@ export class RowAttempt implements LockAttempt {
     try {
       const session = await this.#lockRow();
       if (!session) return 'busy';
-      const token = this.#counter === undefined ? null : await counters.next(this.#counter);
       if (this.#isWaiting) await session.endWait();
+      const token = this.#counter === undefined ? null : await counters.next(this.#counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
-      else if (token !== null) await session.run(server.dialect.heartbeat);
+      if (token !== null) await session.run(server.dialect.heartbeat);
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
@@ -189,15 +192,20 @@ export class RowAttempt implements LockAttempt {
     return row !== undefined;
   }
 
-  /** Waits in the server's queue. Resolves to false, without the session, when the row does not exist any more. */
+  /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
+    const { clock } = this.database.context;
     const leave = () => {
       this.#abandon();
     };
     return withAbort(signal, leave, async () => {
-      do if (this.#isLocked(await session.beginSlice(lock, this.#row, this.request.since))) return true;
-      while (await this.#isThere(session));
-      // It has the limits of a wait.
+      let begun: number;
+      do {
+        begun = clock.now();
+        if (this.#isLocked(await session.beginSlice(lock, this.#row, this.request.since))) return true;
+        // The shortest slice is longer. The row is gone, or a policy hides it from statements that lock it, or an operator has cancelled this one.
+      } while (clock.now() - begun > TOO_EARLY);
+      // The limits of a wait are still those of the session.
       session.destroy();
       return false;
     });

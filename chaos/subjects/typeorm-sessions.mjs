@@ -30,6 +30,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
       'server restarted',
       'connections reset',
       'clients reset',
+      'connections forgotten',
       'connections refused',
       'requests lost',
       'replies lost',

@@ -58,6 +58,17 @@ describe('the locks on one session', () => {
     expect(ends).toEqual(['destroyed']);
   });
 
+  it('is kept by a user that has entered again before it has left', async () => {
+    const { holding, ends } = scripted();
+    const user = { onSessionLost: () => undefined };
+    holding.enter(user);
+    holding.enter(user);
+    holding.leave(user);
+    expect(ends).toEqual([]);
+    holding.leave(user);
+    expect(ends).toEqual(['given back']);
+  });
+
   it('frees a lock whose unlock was cancelled, and is used again', async () => {
     const { holding, next, session } = scripted();
     const locked = holding.tryLock('name', 'exclusive');

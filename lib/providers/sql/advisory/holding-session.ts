@@ -30,7 +30,8 @@ export class HoldingSession {
   /** A lock that no attempt has any more could not be freed: the session has to end. */
   mayHaveLock = false;
   readonly #names = new Map<string, Name>();
-  readonly #users = new Set<SessionUser>();
+  /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
+  readonly #users = new Map<SessionUser, number>();
   readonly #batches = new Map<OfMany, Batches<string, boolean>>();
 
   constructor(
@@ -43,7 +44,7 @@ export class HoldingSession {
   ) {
     session.onLost = (cause) => {
       this.#forgetAll();
-      for (const user of [...this.#users]) user.onSessionLost(cause);
+      for (const user of [...this.#users.keys()]) user.onSessionLost(cause);
     };
   }
 
@@ -53,12 +54,17 @@ export class HoldingSession {
   }
 
   enter(user: SessionUser): void {
-    this.#users.add(user);
+    this.#users.set(user, (this.#users.get(user) ?? 0) + 1);
   }
 
   /** The last user gives the session back. */
   leave(user: SessionUser): void {
-    if (!this.#users.delete(user) || this.#users.size > 0) return;
+    const times = this.#users.get(user) ?? 0;
+    if (times > 1) this.#users.set(user, times - 1);
+    else if (this.#users.delete(user) && this.#users.size === 0) this.#end();
+  }
+
+  #end(): void {
     this.#forgetAll();
     this.onEmpty();
     if (this.mayHaveLock) this.session.destroy();

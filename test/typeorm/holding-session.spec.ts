@@ -1,6 +1,10 @@
+import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import { AdvisoryAttempt, type AdvisoryDatabase } from '../../lib/providers/sql/advisory/advisory-attempt.js';
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
 import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
-import type { Session } from '../../lib/providers/sql/connection/session.js';
+import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
+import { type Session, SilentServerError } from '../../lib/providers/sql/connection/session.js';
+import type { SessionLockSettings } from '../../lib/providers/sql/options.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
 function scripted() {
@@ -8,7 +12,7 @@ function scripted() {
   const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
   const ends: string[] = [];
   const session = {
-    ...{ send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer },
+    ...{ send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer, isLost: () => false },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
@@ -58,14 +62,30 @@ describe('the locks on one session', () => {
     expect(ends).toEqual(['destroyed']);
   });
 
-  it('is kept by a user that has entered again before it has left', async () => {
-    const { holding, ends } = scripted();
-    const user = { onSessionLost: () => undefined };
-    holding.enter(user);
-    holding.enter(user);
-    holding.leave(user);
+  it('is kept by an attempt that asks again while the lock is freed whose token came too late', async () => {
+    const { session, next, ends } = scripted();
+    const tokens = [Promise.reject(new SilentServerError('late')), Promise.resolve(5n)];
+    const holding = new HoldingSessions({ take: async () => session as unknown as Session }, postgresAdvisoryLocks, 2);
+    const database = {
+      ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
+      table: { nextTokens: () => tokens.shift() },
+    } as unknown as AdvisoryDatabase;
+    const settings = { guard: 30_000, fencing: true } as SessionLockSettings;
+    const { signal } = new AbortController();
+    const request = { key: 'k', id: '1', mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
+    const attempt = new AdvisoryAttempt(database, settings, request);
+    const late = attempt.acquire();
+    await next();
+    await expect(late).rejects.toThrow('late');
+    const again = attempt.acquire();
+    // The unlock, and then the second lock.
+    await next();
+    await next();
+    expect(await again).toMatchObject({ fencingToken: 5n });
     expect(ends).toEqual([]);
-    holding.leave(user);
+    const released = attempt.release();
+    await next();
+    expect(await released).toBe('released');
     expect(ends).toEqual(['given back']);
   });
 

@@ -19,7 +19,7 @@ export class HoldingSessions {
     private readonly statements: AdvisoryStatements,
     private readonly maxConnections: number,
     /** Of the locks on shared sessions. One that was waited for has a session of its own, so the number of these limits it. */
-    private readonly places: LockPlaces | undefined,
+    private readonly places?: LockPlaces,
   ) {}
 
   /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */

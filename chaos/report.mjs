@@ -80,7 +80,7 @@ export function faultTable({ total, faults }) {
   );
 }
 
-/** What was drawn for the servers of a run. */
+/** The conditions that were drawn for the servers of a run. */
 export function conditionLines({ conditions = {} }) {
   return Object.entries(conditions).map(([name, value]) => `With ${name} = '${value}'`);
 }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// What an operator of a database does: KILL CONNECTION, pg_terminate_backend, KILL QUERY, pg_cancel_backend.
+// The acts of an operator of a database: KILL CONNECTION, pg_terminate_backend, KILL QUERY, pg_cancel_backend.
 
 export const killConnection = {
   name: 'KILL CONNECTION',

@@ -29,7 +29,7 @@ export class Client {
   }
 
   /**
-   * One section, from the acquire to the end of the release. What is not given is drawn; with `isExtra`, no other fault uses its key. It must
+   * One section, from the acquire to the end of the release. The rest is drawn; with `isExtra`, no other fault uses its key. It must
    * not fail with `never`. The signal `over` ends it before its `length` is over.
    */
   async section({ length, over, ...given } = {}) {

@@ -16,7 +16,7 @@ let stopping = false;
 let loops = [];
 let sections = 0;
 let announced;
-/** What ends the sections that `letGo` ends, by their keys. */
+/** The ends of the sections that `letGo` ends, by their keys. */
 const holds = new Map();
 
 async function loop(client, random) {

@@ -47,7 +47,7 @@ export class Checker {
   #fault;
   #faults = [];
   #goneAt = new Map();
-  /** What was drawn for the servers of this run, by name; nothing if nothing was. */
+  /** The conditions that were drawn for the servers of this run, by name; undefined if none were. */
   conditions;
   /** The code and the message of the latest acquire that failed. */
   lastFailure;

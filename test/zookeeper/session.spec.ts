@@ -184,16 +184,23 @@ describe('A session of ZooKeeper', () => {
     granted(await settled(backend.acquire(request('other'))));
   });
 
-  it('that is refused again and again is tried after pauses that grow from 5 s to 30 s', async () => {
-    for (const longest of [5_000, 10_000, 20_000, 30_000, 30_000]) {
+  /** After each end of a session the next one is opened between the half and the whole of its pause. */
+  async function expectPauses(pauses: readonly number[], end: () => void): Promise<void> {
+    for (const longest of pauses) {
       const { length } = server.clients;
-      server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
-      server.endSession(server.client.sessionId);
+      end();
       await clock.advance(longest / 2 - 1);
       expect(server.clients).toHaveLength(length);
       await clock.advance(longest / 2 + 1);
       expect(server.clients).toHaveLength(length + 1);
     }
+  }
+
+  it('that is refused again and again is tried after pauses that grow from 5 s to 30 s', async () => {
+    await expectPauses([5_000, 10_000, 20_000, 30_000, 30_000], () => {
+      server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
+      server.endSession(server.client.sessionId);
+    });
     // One that has lived is as good as the first.
     await clock.advance(TIMEOUT);
     const { length } = server.clients;
@@ -212,14 +219,7 @@ describe('A session of ZooKeeper', () => {
     expire();
     expect(server.clients).toHaveLength(2);
     await clock.advance(0);
-    for (const longest of [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]) {
-      const { length } = server.clients;
-      expire();
-      await clock.advance(longest / 2 - 1);
-      expect(server.clients).toHaveLength(length);
-      await clock.advance(longest / 2 + 1);
-      expect(server.clients).toHaveLength(length + 1);
-    }
+    await expectPauses([250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000], expire);
     await clock.advance(TIMEOUT);
     const { length } = server.clients;
     expire();

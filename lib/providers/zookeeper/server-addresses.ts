@@ -52,7 +52,7 @@ export class ServerAddresses {
     return this.#pending.size > 0;
   }
 
-  /** Looks all names up. What is found after {@link begin} belongs to the round as well. */
+  /** Looks all names up. Addresses that are found after {@link begin} belong to the round as well. */
   lookUp(): void {
     this.#rest = [];
     for (const server of this.settings.servers) {

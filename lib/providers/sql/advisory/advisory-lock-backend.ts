@@ -28,8 +28,8 @@ export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, Se
       source.database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
     try {
       const scope = await advisory.scopeOf(database.run);
-      const inTable = await advisory.placesOf(database.run);
-      const places = inTable === undefined ? undefined : new LockPlaces(this.context, inTable);
+      const { lockTable } = (await database.server.control()).facts;
+      const places = lockTable === undefined ? undefined : new LockPlaces(this.context, lockTable);
       const holding = new HoldingSessions(database.sessions, advisory, most, places);
       return { ...database, advisory, scope, holding };
     } catch (error) {

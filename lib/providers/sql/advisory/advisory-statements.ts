@@ -18,8 +18,6 @@ export interface AdvisoryStatements {
   /** The part of the names beside namespace and key. @throws LockConfigError on a server that is too old. */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
-  /** How many locks of all clients the server promises room for; undefined where that is not limited. */
-  placesOf(run: Run): Promise<number | undefined>;
   /** Takes those that are free. A session that has one gets it once more: it never blocks itself. */
   tryLock(mode: LockMode): OfMany;
   /** Takes shared locks once more on a session that has them, unless a waiter is queued, which that would overtake. */
@@ -65,8 +63,6 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
       return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
     },
     nameOf: userLockName,
-    // Each takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
-    placesOf: () => Promise.resolve(undefined),
     tryLock: () => tryLock,
     joinReaders: tryLock,
     unlock: () => unlock,
@@ -93,12 +89,6 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     );
   },
   nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
-  // The table is for locks of all kinds. When it is full, each client is refused statements that need a place in it, a SELECT among them.
-  async placesOf(run) {
-    const setting = (name: string) => `current_setting('${name}')::int8`;
-    const places = `${setting('max_locks_per_transaction')} * (${setting('max_connections')} + ${setting('max_prepared_transactions')})`;
-    return Number(firstRow(await run(`SELECT ${places} AS places`))?.['places']);
-  },
   tryLock: byMode(ofEach('pg_try_advisory_lock(n)'), ofEach('pg_try_advisory_lock_shared(n)')),
   joinReaders: ofEach(
     `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +

@@ -1,10 +1,11 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
+import type { ConnectionRequest } from '../connection/connection-slots.js';
 import { failureOf } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
-import type { LockPlaces, PlaceRequest } from './lock-places.js';
+import type { LockPlaces } from './lock-places.js';
 
 /** An attempt that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -72,7 +73,7 @@ export class HoldingSession {
   }
 
   /** Takes the lock if it is free. @throws LockCapacityError when there is no place for it in the time of the request */
-  async tryLock(name: string, mode: LockMode, request: PlaceRequest = { wait: 0 }): Promise<boolean> {
+  async tryLock(name: string, mode: LockMode, request: ConnectionRequest = { wait: 0 }): Promise<boolean> {
     for (;;) {
       const known = this.#names.get(name);
       if (!known) {

@@ -10,13 +10,6 @@ const LEAST = 16;
 // For callers that hold a lock already: if callers with one lock each had all places, none of them could get its second one.
 const NESTED = 8;
 
-/** A need for a place. */
-export interface PlaceRequest extends ConnectionRequest {
-  readonly key?: string;
-  /** Called when it has to wait for a place; a caller that leaves gets this error. */
-  waits?(instead: LockCapacityError): void;
-}
-
 /** How many locks a provider may have on the connection that they share, where the server has one table for the locks of all its clients. */
 export class LockPlaces {
   readonly #most: number;
@@ -32,11 +25,8 @@ export class LockPlaces {
   }
 
   /** Takes a place before a lock is asked for. @throws LockCapacityError when none was free in the time of the request */
-  async take(request: PlaceRequest): Promise<void> {
-    const onWait = () => {
-      request.waits?.(this.#exhausted(request.key));
-    };
-    if (!(await this.#slots.take(request, onWait))) throw this.#exhausted(request.key);
+  take(request: ConnectionRequest): Promise<void> {
+    return this.#slots.take(request, (key) => this.#exhausted(key));
   }
 
   free(): void {

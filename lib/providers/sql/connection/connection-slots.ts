@@ -1,10 +1,14 @@
 import type { Clock } from '../../../api/clock.js';
+import type { LockCapacityError } from '../../../api/errors.js';
 import { pause } from '../../../core/toolkit/timing.js';
 
 /** A need for a connection, until the signal aborts, or without one for `wait` ms. */
 export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
+  readonly key?: string;
+  /** Called when it has to wait; a caller that leaves gets this error. */
+  waits?(instead: LockCapacityError): void;
   /** How many locks of this provider its caller holds already. */
   readonly otherKeysHeld?: number;
 }
@@ -29,24 +33,24 @@ export class ConnectionSlots {
     private readonly reserved: number,
   ) {}
 
-  /** Takes a connection, and calls `onWait` if it has to wait for one. Resolves to false when none was free in the time of the request. */
-  async take(request: ConnectionRequest, onWait: () => void): Promise<boolean> {
+  /** Takes a connection. @throws LockCapacityError, which `exhausted` makes, when none was free in the time of the request */
+  async take(request: ConnectionRequest, exhausted: (key: string | undefined) => LockCapacityError): Promise<void> {
     const limit = this.#limitOf(request);
     if (this.#used < limit) {
       this.#used += 1;
-      return true;
+      return;
     }
-    if (request.wait <= 0) return false;
+    if (request.wait <= 0) throw exhausted(request.key);
     const served = new AbortController();
     const waiter = { limit, served };
     this.#waiting.add(waiter);
-    onWait();
+    request.waits?.(exhausted(request.key));
     // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
     await pause(this.clock, signal ? LONGEST_TIMER : Math.min(request.wait, LONGEST_TIMER), end);
     this.#waiting.delete(waiter);
-    return served.signal.aborted;
+    if (!served.signal.aborted) throw exhausted(request.key);
   }
 
   /** Whether a request that has a connection may keep it while it waits for a lock. */

@@ -49,6 +49,8 @@ export interface ServerFacts {
   readonly prepares: boolean;
   /** Whether a statement may catch an error (on Postgres, by the language plpgsql). */
   readonly catchesErrors: boolean;
+  /** How many locks of all clients the server promises room for; undefined where that is not limited. */
+  readonly lockTable: number | undefined;
   /** How many connections the server takes from all its clients. */
   readonly maxConnections: number;
 }

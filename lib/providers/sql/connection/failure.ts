@@ -4,7 +4,7 @@ import { propertyOf } from './answer.js';
 /**
  * The reason why a statement failed.
  *
- * - `busy`: what it needs is locked, or an operator has cancelled it while it waited.
+ * - `busy`: a lock that it needs is taken, or an operator has cancelled it while it waited.
  * - `rolled-back`: the server has undone the whole transaction (deadlock), so its locks are gone.
  * - `no-table`: the table does not exist.
  * - `refused`: the server would refuse it again: a missing privilege, a read-only server, a wrong table.

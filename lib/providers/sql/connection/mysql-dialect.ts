@@ -112,6 +112,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         diagnostics: diagnose(variables),
         prepares: false,
         catchesErrors: false,
+        // A user lock takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
+        lockTable: undefined,
         maxConnections: Number(variables.get('max_connections')),
       };
     },

@@ -40,11 +40,15 @@ const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
 // insufficient_privilege, undefined_function, feature_not_supported.
 const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
+// The table is for locks of all kinds. When it is full, each client is refused statements that need a place in it, a SELECT among them.
+const LOCK_TABLE =
+  `current_setting('max_locks_per_transaction')::int8 * ` +
+  `(current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`;
 const factsSql = (system: string) =>
   `SELECT pid, ${BEGUN} AS begun, ${system} AS system, extract(epoch FROM pg_postmaster_start_time())::text AS started, ` +
   `current_setting('port') AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
   `current_setting('default_transaction_isolation') AS isolation, ` +
-  `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ` +
+  `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ${LOCK_TABLE} AS places, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
 
 const NOTICE_DEATH = `SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval'`;
@@ -222,6 +226,7 @@ async function setUp(
     // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),
+    lockTable: Number(facts?.['places']),
     maxConnections: Number(facts?.['most']),
   };
 }

@@ -12,13 +12,6 @@ export interface SessionLimits extends SessionKind {
   readonly reserved: number;
 }
 
-/** What a session is wanted for. */
-interface SessionRequest extends ConnectionRequest {
-  readonly key?: string;
-  /** It waits for a connection, and a caller that leaves gets this error. */
-  waits?(instead: LockCapacityError): void;
-}
-
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
   readonly slots: ConnectionSlots;
@@ -40,11 +33,8 @@ export class Sessions {
    *
    * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
    */
-  async take(request: SessionRequest): Promise<Session> {
-    const onWait = () => {
-      request.waits?.(this.#exhausted(request.key));
-    };
-    if (!(await this.slots.take(request, onWait))) throw this.#exhausted(request.key);
+  async take(request: ConnectionRequest): Promise<Session> {
+    await this.slots.take(request, (key) => this.#exhausted(key));
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (this.#isClosed) {

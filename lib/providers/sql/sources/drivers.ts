@@ -20,7 +20,7 @@ export type SqlConnectionOptions =
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined }
   /** What `new Client(…)` of `pg` takes: also TLS, a socket, a function that gives the password. */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
-  /** What `createConnection(…)` of `mysql2` takes, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
+  /** The configuration of `createConnection(…)` of `mysql2`, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined };
 
 // Names in a variable, so that no bundler and no compiler looks for an optional peer.

@@ -139,6 +139,30 @@ describe('the locks on one session', () => {
     expect(await again).toBe(true);
   });
 
+  it('is not taken from a caller that asked for it after one whose statement was first late and then cancelled', async () => {
+    const { holding, session } = scripted();
+    const statements: { sql: string; settle: (error?: Error) => void }[] = [];
+    const send = (sql: string) =>
+      new Promise((resolve, reject) => {
+        statements.push({ sql, settle: (error) => (error ? reject(error) : resolve([{ done: true }])) });
+      });
+    const settled = () => new Promise((resolve) => setImmediate(resolve));
+    Object.assign(session, { send, run: send, inTime: () => Promise.reject(new SilentServerError('late')) });
+    const late = holding.tryLock('name', 'exclusive');
+    await expect(late).rejects.toThrow('late');
+    session.inTime = (answer) => answer;
+    const second = holding.tryLock('name', 'exclusive');
+    await settled();
+    statements[0]!.settle(Object.assign(new Error('canceling statement'), { code: '57014' }));
+    await settled();
+    statements[1]!.settle();
+    expect(await second).toBe(true);
+    await settled();
+    expect(statements.filter(({ sql }) => sql.includes('unlock'))).toEqual([]);
+    // What the first statement has taken, if anything, ends with the session.
+    expect(holding.mayHaveLock).toBe(true);
+  });
+
   it('after a statement about several locks failed, it is not known which of them it has, and the session is not used again', async () => {
     const { holding, session } = scripted();
     session.send = () => Promise.reject(new Error('out of shared memory'));

@@ -140,9 +140,9 @@ export class HoldingSession {
   }
 
   async #ask(name: string, entry: Name, operation: OfMany): Promise<boolean> {
+    this.#names.set(name, entry);
     const answer = this.#together(operation, this.statements.unlock(entry.mode)).add(name);
     entry.changes = answer.catch(() => undefined);
-    this.#names.set(name, entry);
     let isLocked = false;
     try {
       isLocked = await answer;
@@ -173,17 +173,23 @@ export class HoldingSession {
   }
 
   async #send(operation: OfMany, names: readonly string[], undo?: OfMany): Promise<readonly boolean[]> {
+    const entries = names.map((name) => this.#names.get(name));
     const answer = this.session.send(...operation(names)).then(doneOf);
     try {
       return await this.session.inTime(answer);
     } catch (error) {
-      if (undo) void this.#undo(answer, names, undo);
+      if (undo) void this.#undo(answer, names, entries, undo);
       throw error;
     }
   }
 
   /** Frees what their callers do not want any more: locks that are granted late, or by a statement that failed. */
-  async #undo(answer: Promise<readonly boolean[]>, names: readonly string[], undo: OfMany): Promise<void> {
+  async #undo(
+    answer: Promise<readonly boolean[]>,
+    names: readonly string[],
+    entries: readonly (Name | undefined)[],
+    undo: OfMany,
+  ): Promise<void> {
     let locked: readonly string[];
     try {
       const done = await answer;
@@ -191,9 +197,12 @@ export class HoldingSession {
       locked = names.filter((_, index) => done[index]);
     } catch {
       // Those before the one that failed may have been taken, and so may the last one, if it was cancelled in the moment of the grant. What
-      // others of this session hold is counted once too often then, or is not: that ends with the session.
+      // others of this session hold, or have asked for since, is counted once too often then, or is not: that ends with the session.
       this.mayHaveLock = true;
-      locked = names.filter((name) => !this.#names.get(name)?.holders);
+      locked = names.filter((name, index) => {
+        const entry = this.#names.get(name);
+        return !entry || (entry === entries[index] && entry.holders === 0);
+      });
     }
     try {
       if (locked.length > 0) await this.session.run(...undo(locked));

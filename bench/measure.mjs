@@ -1,3 +1,5 @@
+import { getHeapStatistics } from 'node:v8';
+
 /** A smoke test of the benchmark itself: everything runs once and briefly, and no result is kept. */
 export const isQuick = process.env.BENCH_QUICK === '1';
 
@@ -68,4 +70,21 @@ export async function cpuNanoseconds(calls, call) {
   for (let index = 0; index < calls; index += 1) await call();
   const { user, system } = process.cpuUsage(before);
   return ((user + system) * 1000) / calls;
+}
+
+const CALLS_A_READING = 100;
+const READINGS = 41;
+
+/**
+ * The bytes that one of sequential calls allocates: the median of what the heap grows by, because a garbage collection disturbs few of the
+ * readings. Warm the calls up, because the code that is compiled for them is on the heap too.
+ */
+export async function allocatedBytes(call) {
+  const readings = [];
+  for (let reading = 0; reading < READINGS; reading += 1) {
+    const before = getHeapStatistics().used_heap_size;
+    for (let index = 0; index < CALLS_A_READING; index += 1) await call();
+    readings.push((getHeapStatistics().used_heap_size - before) / CALLS_A_READING);
+  }
+  return median(readings);
 }

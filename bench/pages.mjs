@@ -17,6 +17,7 @@ const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 
 const TITLES = {
   decorator: 'Decorator',
+  cycle: 'Own code of one lock cycle',
   node: 'Node 20 and Node 24',
   import: 'Import',
   redis: 'Redis',

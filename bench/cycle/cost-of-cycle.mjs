@@ -1,0 +1,15 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const program = fileURLToPath(new URL('program.mjs', import.meta.url));
+
+/**
+ * What a lock cycle of this build costs on this provider, `redis` or `memory`, in a new process: see program.mjs. That process has ended when
+ * this resolves, so that the next one has the core.
+ */
+export async function costOfCycle(build, provider, env = process.env) {
+  const child = fork(program, [build, provider], { env });
+  const [[cost]] = await Promise.all([once(child, 'message'), once(child, 'exit')]);
+  return cost;
+}

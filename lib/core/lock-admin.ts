@@ -4,6 +4,7 @@ import type { LockBackend } from '../api/lock-provider.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { withJson } from './toolkit/with-json.js';
+import { LocalCaller } from './acquire/local-caller.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
 
@@ -56,7 +57,7 @@ export class LockAdmin {
     const { core, queues } = this.providers.get(provider);
     if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease()');
     const wasLocked = await queues.forceRelease(oneKey(key));
-    core.events.publish('force-released', () => ({ key, provider: core.name, wasLocked }));
+    core.events.publish('force-released', { key, provider: core.name, wasLocked });
     return wasLocked;
   }
 
@@ -80,16 +81,16 @@ export class LockAdmin {
     const now = this.clock.now();
     const wallTime = this.clock.wallTime();
     return [...this.providers].flatMap(({ core }) =>
-      core.holds.valid.map((hold) =>
+      holdersAt(core, now).map((holder) =>
         withJson({
-          key: hold.key,
+          key: holder.key,
           provider: core.name,
-          mode: hold.mode,
-          method: hold.subject.method,
-          acquiredAt: new Date(wallTime - (now - hold.grantedAt)),
-          fencingToken: hold.fencingToken,
-          remaining: hold.remaining(),
-          entries: hold.entries,
+          mode: holder.terms.mode,
+          method: holder.subject.method,
+          acquiredAt: new Date(wallTime - (now - holder.grantedAt)),
+          fencingToken: holder.fencingToken,
+          remaining: holder.remaining(now),
+          entries: holder.entries,
         }),
       ),
     );
@@ -98,12 +99,9 @@ export class LockAdmin {
   /** The locks that this process waits for. */
   waiting(): WaitingLock[] {
     const now = this.clock.now();
-    return [...this.providers].flatMap(({ core, queues }) =>
-      queues.terms.map(({ subject, startedAt }) => ({
-        key: subject.key,
-        provider: core.name,
-        mode: subject.mode,
-        method: subject.method,
+    return [...this.providers].flatMap(({ queues }) =>
+      queues.waiting.map(({ subject: { key, provider, mode, method }, startedAt }) => ({
+        ...{ key, provider, mode, method },
         waited: now - startedAt,
       })),
     );
@@ -112,6 +110,14 @@ export class LockAdmin {
   #core(name = this.defaultProvider): ProviderCore {
     return this.providers.get(name).core;
   }
+}
+
+/** Those that hold at `now`, the oldest first. */
+function holdersAt({ watchdog }: ProviderCore, now: number): LocalCaller[] {
+  return watchdog.requests
+    .flatMap(({ holders }) => holders.filter((holder) => holder instanceof LocalCaller))
+    .filter((holder) => holder.isValid(now))
+    .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
 }
 
 async function* eachWithJson(locks: AsyncIterable<ListedLock>): AsyncGenerator<ListedLock> {

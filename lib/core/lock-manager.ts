@@ -8,9 +8,10 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
-import type { LockOrigin, LockPlan } from './acquire/lock-plan.js';
+import type { LockPlan } from './acquire/lock-plan.js';
 import { resolveSettings } from './acquire/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
+import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
 import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
 import { Lifecycle, stopping } from './lifecycle.js';
@@ -186,7 +187,7 @@ export class LockManager {
     this.#lifecycle.state = 'stopped';
     for (const { core, queues } of this.#providers) {
       queues.dismiss('all', stopping);
-      core.holds.loseAll('shutdown');
+      core.watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
   }
@@ -194,7 +195,7 @@ export class LockManager {
   /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */
   async #idle(): Promise<void> {
     const cores = Array.from(this.#providers, ({ core }) => core);
-    while (cores.some(({ holds }) => !holds.isIdle)) await Promise.all(cores.map(({ holds }) => holds.idle()));
+    while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
   }
 }
 

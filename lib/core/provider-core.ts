@@ -7,12 +7,14 @@ import type {
   LockProvider,
 } from '../api/lock-provider.js';
 import type { Random } from '../api/random.js';
+import type { LockLogger } from '../api/logger.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
 import { Registration } from './registration.js';
-import { Holds } from './hold/holds.js';
 import { Releases } from './hold/releases.js';
+import { Watchdog } from './hold/watchdog.js';
+import { WaitGroup } from './toolkit/wait-group.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
@@ -23,15 +25,19 @@ export class ProviderCore {
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
+  readonly logger: LockLogger;
   readonly suspension: SuspensionDetector;
   readonly backend: LockBackend;
   readonly capabilities: LockCapabilities;
   /** The class of the provider, for people. */
   readonly kind: string;
-  readonly holds: Holds;
+  /** What this process holds. */
+  readonly watchdog: Watchdog;
   readonly releases: Releases;
+  /** Callers that hold, or whose release was neither answered nor has failed once: it may commit what a task has written. A drain waits for them. */
+  readonly holders = new WaitGroup();
   readonly registration: Registration;
-  readonly #reachability: Reachability;
+  readonly reachability: Reachability;
   readonly #observers: ((event: BackendEvent) => void)[] = [];
 
   /** @throws LockConfigError for members that the provider cannot be built on */
@@ -45,6 +51,7 @@ export class ProviderCore {
     this.clock = clock;
     this.random = random;
     this.events = events;
+    this.logger = logger;
     this.suspension = suspension;
     this.kind = provider.constructor.name;
     const emit = (event: BackendEvent) => {
@@ -53,29 +60,14 @@ export class ProviderCore {
     this.backend = provider.createBackend({ name, namespace, instance, clock, random, logger, member, emit });
     this.registration = new Registration(this.backend, clock);
     this.capabilities = this.backend.capabilities;
-    this.#reachability = new Reachability(name, events, logger, clock);
-    this.releases = new Releases(this.backend, clock, random, this.#reachability);
-    this.holds = new Holds(this.backend, parts, this.#reachability);
+    this.reachability = new Reachability(name, events, logger, clock);
+    this.releases = new Releases(this.backend, clock, random, this.reachability);
+    this.watchdog = new Watchdog(this.backend, clock, suspension);
   }
 
   /** Calls `listener` with what the backend reports, after the core has handled it. */
   observe(listener: (event: BackendEvent) => void): void {
     this.#observers.push(listener);
-  }
-
-  /** The backend has answered. */
-  answered(): void {
-    this.#reachability.answered();
-  }
-
-  /** Since when the backend does not answer, on the monotonic clock; `Infinity` while it does, as far as is known. */
-  get downSince(): number {
-    return this.#reachability.downSince;
-  }
-
-  /** The backend has not answered. */
-  failed(cause: unknown): void {
-    this.#reachability.failed(cause);
   }
 
   async close(): Promise<void> {
@@ -87,17 +79,17 @@ export class ProviderCore {
   #onEvent(event: BackendEvent): void {
     switch (event.type) {
       case 'unavailable':
-        this.failed(event.cause);
+        this.reachability.failed(event.cause);
         break;
       case 'recovered':
-        this.#reachability.answered();
-        this.holds.confirm();
+        this.reachability.answered();
+        this.watchdog.renewAll();
         this.releases.recovered();
         this.registration.renew();
         break;
       case 'failover': {
         const { to, epoch, reason } = event;
-        this.events.publish('failover', () => ({ provider: this.name, to, epoch, reason }));
+        this.events.publish('failover', { provider: this.name, to, epoch, reason });
         break;
       }
     }

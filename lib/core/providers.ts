@@ -128,7 +128,7 @@ export class Providers implements Iterable<Entry> {
       }
     } catch (error) {
       if (failFast || !LockError.is(error) || !isRetryable(error)) throw error;
-      core.failed(error);
+      core.reachability.failed(error);
       core.registration.renew();
     }
   }

@@ -87,7 +87,7 @@ export class Campaign {
     const { fencingToken } = lock;
     const term = new Term(this.manager, lock, clock);
     this.#term = term;
-    events.publish('elected', () => ({ ...this.#subject, waited: clock.now() - startedAt, fencingToken }));
+    events.publish('elected', { ...this.#subject, waited: clock.now() - startedAt, fencingToken });
     return await this.#lead(term, ending);
   }
 
@@ -100,7 +100,7 @@ export class Campaign {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
       // Refused soon after the start, it is a mistake of the caller, who gets it.
       if (!onError && this.#isFirst && core.clock.now() - startedAt < PAUSE.first) throw error;
-      core.failed(error);
+      core.reachability.failed(error);
       return undefined;
     }
   }
@@ -123,7 +123,7 @@ export class Campaign {
     const reason = await term.resign(failure !== undefined);
     this.#term = undefined;
     const { ledFor } = term;
-    plan.core.events.publish('resigned', () => ({ ...this.#subject, reason, ledFor }));
+    plan.core.events.publish('resigned', { ...this.#subject, reason, ledFor });
     if (failure && !onError) throw failure.error;
     return { reason, ledFor };
   }

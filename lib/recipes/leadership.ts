@@ -1,6 +1,7 @@
 import type { Duration } from '../api/duration.js';
 import { LockConfigError, LockKeyError } from '../api/errors.js';
-import type { LockOrigin, LockPlan } from '../core/acquire/lock-plan.js';
+import type { LockPlan } from '../core/acquire/lock-plan.js';
+import type { LockOrigin } from '../core/events/subject.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { normalizeKeys } from '../key/lock-key.js';

@@ -95,7 +95,7 @@ describe('JSON of events', () => {
   it('has message and code of the cause of an outage', async () => {
     const { locks, events } = await startManager();
     const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED', socket: circular() });
-    locks.plan({}).core.failed(cause);
+    locks.plan({}).core.reachability.failed(cause);
     expect(events.map(({ event }) => parse(event))).toEqual([
       { provider: 'main', cause: { name: 'Error', message: 'connect ECONNREFUSED', code: 'ECONNREFUSED' } },
     ]);

@@ -175,6 +175,46 @@ describe('minHold', () => {
     expect(provider.releases[0]?.options).toEqual({ keepFor: 60_000 - 9_898, failed: true });
   });
 
+  it.each<[string, (rig: Awaited<ReturnType<typeof startManager>>, leaving: AbortController) => unknown]>([
+    ['an abort in the tick of the grant', (_, leaving) => leaving.abort('enough')],
+    ['a stop in the tick of the grant', ({ locks }) => void locks.stop()],
+    ['a loss in the tick of the grant', ({ clock }) => clock.block(10_000)],
+  ])('does not count where no lock is made of a grant because of %s', async (_, happens) => {
+    const provider = new ScriptedProvider();
+    const rig = await startManager({ provider });
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    const ran: string[] = [];
+    const task = () => void ran.push('task');
+    const call = watch(rig.locks.withLock('a', task, { signal, minHold: 60_000, lease: 10_000 }));
+    // Before the caller goes on with what it was granted.
+    rig.locks.events.on('acquired', () => {
+      happens(rig, leaving);
+    });
+    provider.asks[0]?.grant();
+    await rig.clock.advance(0);
+    provider.releases[0]?.answer('released');
+    await rig.clock.advance(0);
+    expect([call.state, ran]).toEqual(['rejected', []]);
+    expect(provider.releases.map(({ options }) => options)).toEqual([{ keepFor: 0, failed: true }]);
+  });
+
+  it('counts from the grant of each key, once a lock is made of all', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startManager({ provider });
+    provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
+    provider.onRelease = undefined;
+    const taking = watch(locks.acquire(['a', 'b'], { minHold: 60_000 }));
+    await clock.advance(3_000);
+    provider.asks[0]?.grant();
+    await clock.advance(1_000);
+    void taking.value?.release();
+    expect(provider.releases.map(({ input, options }) => [input.key, options.keepFor])).toEqual([
+      ['b', 59_000],
+      ['a', 56_000],
+    ]);
+  });
+
   it('keeps a memory key from everybody until it has passed', async () => {
     const { locks, clock } = await startManager();
     await locks.withLock('a', () => undefined, { minHold: 1_000 });

@@ -4,7 +4,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { deferred, type Outcome, startManager, watch } from './manager-rig.js';
-import { ScriptedProvider } from './scripted-provider.js';
+import { type Ask, ScriptedProvider } from './scripted-provider.js';
 
 const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('stopping') as unknown };
 
@@ -425,6 +425,111 @@ describe('stop', () => {
     const { locks, log } = await startManager({ provider });
     await locks.stop();
     expect(log).toEqual(['Lock provider "main" failed to close: Error: stuck']);
+  });
+});
+
+describe('a stop while the backend does not answer', () => {
+  const GRACE = 20_000;
+  /** How long it waits for the last answers. */
+  const CLOSING = 2_000;
+
+  /** A stop that ends exactly so many ms from now. */
+  async function endsAfter(time: number, stopping: Outcome<void>, clock: FakeClock): Promise<void> {
+    await clock.advance(time - 1);
+    expect(stopping.state).toBe('pending');
+    await clock.advance(1);
+    expect(stopping.state).toBe('fulfilled');
+  }
+
+  async function withHolders(onRelease: ScriptedProvider['onRelease']) {
+    const provider = ScriptedProvider.obliging();
+    const rig = await startManager({ provider, shutdownGrace: GRACE });
+    const [released, held] = [await rig.locks.acquire('released'), await rig.locks.acquire('held')];
+    provider.onRelease = onRelease;
+    return { ...rig, provider, released, held };
+  }
+
+  it.each<[string, ScriptedProvider['onRelease']]>([
+    ['unknown', () => 'unknown'],
+    ['a failure', () => Promise.reject(new Error('down'))],
+  ])('does not spend its grace on releases whose outcome was %s before it', async (_, onRelease) => {
+    const { locks, clock, provider, released, held } = await withHolders(onRelease);
+    expect(await released.release()).toBe('pending');
+    expect(await held.release()).toBe('pending');
+    await clock.advance(3_000);
+    await endsAfter(CLOSING, watch(locks.stop()), clock);
+    expect(provider.closes).toBe(1);
+    const sent = provider.order.length;
+    await clock.advance(60_000);
+    expect([provider.order.length, clock.pendingTimers]).toEqual([sent, 0]);
+  });
+
+  it('waits in its grace for each release to be answered or to fail once, and not for its repetitions', async () => {
+    const { locks, clock, provider, released, held } = await withHolders(undefined);
+    const stopping = watch(locks.stop());
+    void released.release();
+    await clock.advance(5_000);
+    provider.releases[0]?.answer('unknown');
+    await clock.advance(1_000);
+    void held.release();
+    await clock.advance(3_000);
+    expect([stopping.state, provider.closes]).toEqual(['pending', 0]);
+    provider.onRelease = () => 'unknown';
+    provider.releases.find(({ input }) => input.key === 'held')?.fail(new Error('down'));
+    await endsAfter(CLOSING, stopping, clock);
+    expect(clock.now()).toBeLessThan(GRACE);
+  });
+
+  it('ends with the answer to a release that was repeated', async () => {
+    const { locks, clock, released, provider, held } = await withHolders(() => 'unknown');
+    await Promise.all([released.release(), held.release()]);
+    const stopping = watch(locks.stop());
+    await clock.advance(500);
+    expect(stopping.state).toBe('pending');
+    provider.onRelease = () => 'lost';
+    await clock.advance(1_000);
+    expect([stopping.state, provider.closes, clock.pendingTimers]).toEqual(['fulfilled', 1, 0]);
+  });
+
+  it('waits for nobody whose lock was lost, and for the release that the loss has sent until it closes', async () => {
+    const provider = ScriptedProvider.obliging();
+    const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
+    provider.onRelease = undefined;
+    const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { lease: 1_000, renew: false }));
+    await clock.advance(0);
+    const stopping = watch(locks.stop());
+    // The deadline of the lease, less 1 % and 2 ms, and what the closing takes.
+    await endsAfter(988 + CLOSING, stopping, clock);
+    expect([holder.state, provider.closes]).toEqual(['pending', 1]);
+    expect(provider.order.filter((call) => call === 'release a').length).toBeGreaterThan(0);
+  });
+
+  it.each<[string, (ask: Ask | undefined) => void]>([
+    ['busy', (ask) => ask?.answer('busy')],
+    ['a failure', (ask) => ask?.fail(new Error('down'))],
+    ['a grant', (ask) => ask?.grant()],
+  ])('closes when an ask in flight is answered by %s', async (_, answer) => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
+    const waiting = watch(locks.acquire('a', { wait: Infinity }));
+    const stopping = watch(locks.stop());
+    await clock.advance(500);
+    expect(waiting.error).toMatchObject(STOPPING);
+    expect([stopping.state, provider.closes]).toEqual(['pending', 0]);
+    answer(provider.asks[0]);
+    await clock.advance(0);
+    expect([stopping.state, provider.closes, clock.pendingTimers]).toEqual(['fulfilled', 1, 0]);
+  });
+
+  it('closes after 2 s when an ask in flight is never answered', async () => {
+    const provider = new ScriptedProvider();
+    provider.onRelease = () => 'released';
+    const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
+    watch(locks.acquire('a', { wait: Infinity }));
+    const stopping = watch(locks.stop());
+    await endsAfter(CLOSING, stopping, clock);
+    expect(provider.closes).toBe(1);
   });
 });
 

@@ -1,9 +1,9 @@
-import type { Caller } from './caller.js';
+import type { RequestCaller } from './key-request.js';
 
 /** The callers of one queue, the oldest first. A linked list, because any of thousands may leave. */
 export class CallerList {
-  head: Caller | undefined;
-  #tail: Caller | undefined;
+  head: RequestCaller | undefined;
+  #tail: RequestCaller | undefined;
   /** How many there are. */
   size = 0;
   /** How many of them are late. */
@@ -12,8 +12,8 @@ export class CallerList {
   arrivals = 0;
 
   /** All as they are now: each may leave meanwhile. */
-  all(): readonly Caller[] {
-    const callers: Caller[] = [];
+  all(): readonly RequestCaller[] {
+    const callers: RequestCaller[] = [];
     for (let caller = this.head; caller !== undefined; caller = caller.next) callers.push(caller);
     return callers;
   }
@@ -23,10 +23,10 @@ export class CallerList {
    *
    * @param asked the one that is asked for: nobody is placed before it
    */
-  insert(caller: Caller, asked: Caller | undefined): void {
+  insert(caller: RequestCaller, asked: RequestCaller | undefined): void {
     let before = this.#tail;
     if (caller.isAlone) {
-      while (before && before.terms.since > caller.terms.since && before !== asked) before = before.previous;
+      while (before && before.since > caller.since && before !== asked) before = before.previous;
     }
     caller.previous = before;
     caller.next = before ? before.next : this.head;
@@ -41,7 +41,7 @@ export class CallerList {
     if (caller.isLate) this.late += 1;
   }
 
-  remove(caller: Caller): void {
+  remove(caller: RequestCaller): void {
     if (caller.previous) caller.previous.next = caller.next;
     else this.head = caller.next;
     if (caller.next) caller.next.previous = caller.previous;
@@ -55,7 +55,7 @@ export class CallerList {
   }
 
   /** From now on it waits only for the answer that is in flight. */
-  setLate(caller: Caller): void {
+  setLate(caller: RequestCaller): void {
     if (caller.isLate) return;
     caller.isLate = true;
     this.late += 1;

@@ -1,18 +1,23 @@
-import type { Timer } from '../../api/clock.js';
-import { LockBusyError, LockError, LockUnavailableError } from '../../api/errors.js';
-import { nameOf } from '../events/subject.js';
-import type { HeldGrant } from '../hold/held-grant.js';
-import type { Hold } from '../hold/hold.js';
-import type { ProviderCore } from '../provider-core.js';
-import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
-import type { AcquireTerms } from './acquire-terms.js';
-import { holderIn, NESTED_OR_QUEUED } from './re-entry.js';
+import type { Clock, Timer } from '../../api/clock.js';
+import type { LockError, LossReason } from '../../api/errors.js';
+import type { AcquireRequest } from '../../api/lock-provider.js';
 
 // A longer timer fires immediately.
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** Where callers queue. */
+/** What a caller wants of a key: a request with equal terms serves it. */
+export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
+
+/** Where callers wait. An interface only because queues import their callers. */
 export interface CallerQueue {
+  readonly key: string;
+  readonly otherKeysHeld: number;
+  /** How many wait. */
+  readonly size: number;
+  /** No more callers of this application may wait. */
+  readonly isFull: boolean;
+  /** The caller comes. */
+  add(caller: Caller): void;
   /** The caller leaves, and gets `error`. */
   leave(caller: Caller, error: unknown): void;
   /** The time has come at which the caller looks again. */
@@ -20,37 +25,48 @@ export interface CallerQueue {
 }
 
 /**
- * A caller in the queue of a key: a deadline, a signal and a place. The backend never hears of it.
+ * One key of one owner: waiting in the queue of the key, then holding by a request that was granted, then over. The backend never hears of it.
  *
  * It is late when its deadline has passed, as it has from the beginning with `wait: 0`. Then it waits only for the answer that is in
  * flight.
+ *
+ * `Request` is the class of requests: a parameter only because requests import their callers.
  */
-export abstract class Caller {
-  next: Caller | undefined;
-  previous: Caller | undefined;
+export abstract class Caller<Request = unknown> {
+  // Its place in the queue. Only the `CallerList` writes these.
+  next: this | undefined;
+  previous: this | undefined;
   /** Its number among all that came to the queue. */
   arrival = 0;
-  /** It is in the queue. */
   isQueued = false;
-  /** When it stops waiting, on the monotonic clock. */
-  deadline: number;
   isLate: boolean;
   #timer: Timer | undefined;
 
   constructor(
-    readonly terms: AcquireTerms,
+    readonly terms: Terms,
+    /** When it came, on the monotonic clock. */
+    readonly startedAt: number,
+    /** When it came to the queue of this key: later than that for the second of several keys. */
+    readonly since: number,
+    /** When it stops waiting, on the monotonic clock. */
+    public deadline: number,
     protected readonly queue: CallerQueue,
-    protected readonly provider: ProviderCore,
+    private readonly clock: Clock,
   ) {
-    this.deadline = terms.deadline;
-    this.isLate = terms.deadline <= terms.startedAt;
+    this.isLate = deadline <= startedAt;
   }
 
-  /** Its request serves nobody else, and nobody else's serves it. */
+  /** Its request serves nobody else, and nobody else's serves it: it repeats that by itself. */
   abstract readonly isAlone: boolean;
 
-  /** It holds by the grant from `now` on. */
-  abstract enter(grant: HeldGrant, now: number): void;
+  /** How many callers it stands for: more than one for a request of a provider that is built on this one. */
+  abstract readonly callers: number;
+
+  /** When it ends as a holder, whatever the lease; `Infinity` unless it has a `maxHold`. On the monotonic clock. */
+  abstract readonly endsAt: number;
+
+  /** It waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
+  abstract waits(instead?: LockError): void;
 
   /** The key is busy. `isHeldHere`: this process holds it. */
   abstract refuseBusy(isHeldHere: boolean): void;
@@ -58,113 +74,42 @@ export abstract class Caller {
   /** The backend did not answer. */
   abstract refuseUnavailable(cause: unknown): void;
 
-  /** Its request was not answered: it repeats that by itself if it {@link isAlone}, and else the queue does. */
-  abstract unanswered(error: unknown): void;
-
   /** It gets this error. */
   abstract refuse(error: unknown): void;
 
-  /** It waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
-  abstract waits(instead?: LockError): void;
+  /** Its request was not answered: it repeats that if it {@link isAlone}, and else the request does. */
+  abstract unanswered(error: unknown): void;
+
+  /** It holds by this request from `now` on. */
+  abstract enter(request: Request, now: number): void;
+
+  /** A renewal of what it holds was answered, or was not. */
+  abstract renewed(isAnswered: boolean): void;
+
+  /** It is lost, if that is so by the clock. */
+  abstract expire(now: number): void;
+
+  /** What it holds is lost. It tells nobody before {@link onLost}. */
+  abstract lose(reason: LossReason, cause?: unknown): void;
+
+  /** It tells those that listen that it was lost. */
+  abstract onLost(cause?: unknown): void;
 
   /** Looks again at `time`, on the monotonic clock. */
   wakeAt(time: number): void {
     this.clearTimer();
-    const { clock } = this.provider;
-    const delay = Math.min(Math.max(0, Math.ceil(time - clock.now())), LONGEST_TIMER);
+    const delay = Math.min(Math.max(0, Math.ceil(time - this.clock.now())), LONGEST_TIMER);
+    const wake = (): void => {
+      this.#timer = undefined;
+      this.queue.onTime(this);
+    };
     // Keeps the process alive, because a caller awaits the end, also where only the lease of its own process has to end.
-    this.#timer = clock.setTimer(this.#wake, delay, true);
+    this.#timer = this.clock.setTimer(wake, delay, true);
   }
 
   clearTimer(): void {
     if (this.#timer === undefined) return;
-    this.provider.clock.clearTimer(this.#timer);
+    this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
   }
-
-  readonly #wake = (): void => {
-    this.#timer = undefined;
-    this.queue.onTime(this);
-  };
-}
-
-/** A caller of this application, which gets a hold. */
-export class LocalCaller extends Caller {
-  readonly isAlone = false;
-  readonly outcome: Promise<Hold>;
-  #isReported = false;
-  #resolve!: (hold: Hold) => void;
-  #reject!: (error: unknown) => void;
-
-  constructor(terms: AcquireTerms, queue: CallerQueue, provider: ProviderCore) {
-    super(terms, queue, provider);
-    this.outcome = new Promise((resolve, reject) => {
-      this.#resolve = resolve;
-      this.#reject = reject;
-    });
-    if (terms.signal) leaveOnAbort(terms.signal, this);
-  }
-
-  enter(grant: HeldGrant, now: number): void {
-    if (this.terms.signal) forgetAbort(this.terms.signal, this);
-    this.#resolve(this.provider.holds.begin(grant, this.terms, now));
-  }
-
-  refuseBusy(isHeldHere: boolean): void {
-    const { events, clock } = this.provider;
-    const { subject, startedAt, limited, around } = this.terms;
-    const waited = clock.now() - startedAt;
-    events.publish('busy', () => ({ ...subject, waited }));
-    let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
-    if (around?.isValid())
-      advice = `${holderIn(around)} holds it, in whose async context the call runs. ${NESTED_OR_QUEUED}`;
-    // For a pool, whose holders never re-enter, that is no mistake.
-    else if (isHeldHere && !limited) {
-      advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run().`;
-    }
-    this.refuse(
-      new LockBusyError(
-        `${nameOf(subject)} was busy ${waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`}; ${advice}`,
-        { key: subject.key, provider: subject.provider, waited },
-      ),
-    );
-  }
-
-  refuseUnavailable(cause: unknown): void {
-    const { key, provider } = this.terms.subject;
-    const message = `${nameOf(this.terms.subject)} could not be acquired: ${reasonOf(cause)}`;
-    this.refuse(new LockUnavailableError(message, { key, provider, cause }));
-  }
-
-  unanswered(): void {
-    // The queue repeats it.
-  }
-
-  refuse(error: unknown): void {
-    if (this.terms.signal) forgetAbort(this.terms.signal, this);
-    this.#reject(error);
-  }
-
-  waits(): void {
-    if (this.#isReported || this.isLate) return;
-    this.#isReported = true;
-    this.provider.events.publish('waiting', () => this.terms.subject);
-  }
-
-  /** The application sends it away. */
-  dismiss(error: Error): void {
-    this.queue.leave(this, error);
-  }
-
-  /** Its signal has aborted. */
-  leave(): void {
-    this.queue.leave(this, this.terms.signal?.reason);
-  }
-}
-
-/** A failure in its own words: a backend that refuses has answered. Only a failure without words is silence. */
-function reasonOf(cause: unknown): string {
-  const words = cause instanceof Error ? cause.message : '';
-  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
-  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
 }

@@ -1,11 +1,7 @@
-import { LockCapacityError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import { nameOf } from '../events/subject.js';
-import type { Hold } from '../hold/hold.js';
 import type { ProviderCore } from '../provider-core.js';
-import type { AcquireTerms } from './acquire-terms.js';
-import { LocalCaller } from './caller.js';
 import { KeyQueue } from './key-queue.js';
+import { LocalCaller } from './local-caller.js';
 
 /** The queues of one provider in this process: one for each key that is held or waited for. */
 export class KeyQueues {
@@ -27,42 +23,26 @@ export class KeyQueues {
     });
   }
 
-  /** Acquires one key, and waits for it as long as the terms allow. @throws LockCapacityError when too many wait for it already */
-  acquire(terms: AcquireTerms): Promise<Hold> {
-    const { subject, otherKeysHeld } = terms;
-    const queue = this.of(subject.key, otherKeysHeld);
-    if (queue.size >= this.limit) {
-      throw new LockCapacityError(
-        `${nameOf(subject)} has ${queue.size} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
-        subject,
-      );
-    }
-    const caller = new LocalCaller(terms, queue, this.provider);
-    queue.add(caller);
-    return caller.outcome;
-  }
-
   /** The queue of a key for callers that hold so many others. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     let queue = queues.get(key);
     if (queue === undefined) {
-      queue = new KeyQueue(key, otherKeysHeld, this.provider, this.#onEmpty);
+      queue = new KeyQueue(key, otherKeysHeld, this.provider, this.limit, this.#onEmpty);
       queues.set(key, queue);
     }
     return queue;
   }
 
-  /** What the callers of this application want that wait. */
-  get terms(): AcquireTerms[] {
-    return this.#waiting.map(({ terms }) => terms);
+  /** The callers of this application that wait. */
+  get waiting(): readonly LocalCaller[] {
+    return this.#all().flatMap(({ callers }) => callers.filter((caller) => caller instanceof LocalCaller));
   }
 
   /** Sends callers away: all, or those that hold nothing. */
   dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
-    for (const caller of this.#waiting) {
-      const { outerLocks, subject } = caller.terms;
-      if (which === 'all' || !outerLocks.some((lock) => lock.isHeld())) caller.dismiss(errorFor(subject));
+    for (const caller of this.waiting) {
+      if (which === 'all' || !caller.isUnderLock) caller.dismiss(errorFor(caller.subject));
     }
   }
 
@@ -79,10 +59,6 @@ export class KeyQueues {
     // Without a gap, whatever the first number is.
     while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
     return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
-  }
-
-  get #waiting(): LocalCaller[] {
-    return this.#all().flatMap(({ callers }) => callers.filter((caller) => caller instanceof LocalCaller));
   }
 
   #all(): KeyQueue[] {

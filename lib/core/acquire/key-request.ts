@@ -1,28 +1,77 @@
-import type { Clock } from '../../api/clock.js';
-import type { LockError } from '../../api/errors.js';
+import type { Clock, Timer } from '../../api/clock.js';
+import type { LockError, LossReason } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
-import type { AcquireRequest } from '../../api/lock-provider.js';
-import type { HeldGrant } from '../hold/held-grant.js';
+import type { AcquireRequest, Grant, LockBackend, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { Random } from '../../api/random.js';
+import type { Reachability } from '../events/reachability.js';
+import { Cohort } from '../hold/cohort.js';
+import { HeldLease } from '../hold/held-lease.js';
+import { asItIs, type OnReleased, type ReleaseIntent, type Releases } from '../hold/releases.js';
+import type { Placed } from '../toolkit/dense-set.js';
+import { detached } from '../toolkit/detached.js';
+import { isRetryable, wasSent } from '../toolkit/retryable.js';
+import type { SuspensionDetector } from '../toolkit/suspension.js';
+import { backOff } from '../toolkit/timing.js';
 import type { Caller } from './caller.js';
 
 /** The most callers that one grant serves one after the other. */
-const COHORT = 64;
+const LARGEST_COHORT = 64;
+const RETRY = { first: 50, most: 1_000 };
+/** How long a server may keep a request in its queue that does not ask any more, in ms. */
+const QUEUED_FOR = 10_000;
+const UNUSED: ReleaseIntent = { keepUntil: 0, failed: true };
 
-/** Where a request was made. */
+/** A caller of this core. */
+export type RequestCaller = Caller<KeyRequest>;
+
+/** Where a request is made. An interface only because queues import their requests. */
 export interface RequestQueue {
+  readonly key: string;
+  readonly otherKeysHeld: number;
+  /** How many callers have come so far. */
+  readonly arrivals: number;
   /** It waits at the backend: for the lock, or for what `instead` names. */
-  onQueued(request: KeyRequest, instead: LockError | undefined): void;
+  onQueued(instead: LockError | undefined): void;
+  /** This process holds by it from `now` on. */
+  onGranted(request: KeyRequest, now: number): void;
+  /** It is over: the backend has refused it, on behalf of this caller. */
+  onBusy(request: KeyRequest, askedFor: RequestCaller | undefined): void;
+  /** It was not answered, and will be sent again. */
+  onUnanswered(): void;
+  /** It is to be given up: what it was granted was over before it arrived. */
+  onUseless(request: KeyRequest): void;
+  /** It is to be given up: it failed in a way that no repetition changes. */
+  onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void;
+  /** Its last holder has released it. */
+  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R>;
+  /** It is over: it was granted, and is lost. */
+  onLost(request: KeyRequest): void;
+}
+
+/** What a request needs of its provider. */
+export interface RequestHome {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly suspension: SuspensionDetector;
+  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor'>;
+  readonly releases: Releases;
+  readonly reachability: Reachability;
 }
 
 /**
- * What this process asks a backend for, on behalf of the oldest caller of a queue. It outlives that caller if it fits the next.
+ * What this process asks a backend for under one id, and then has: on behalf of the oldest caller of a queue, which it outlives if it fits the
+ * next. When it is granted, one holder at a time has it, or readers together.
  *
+ * - `pausing`: it was not sent yet, or its last ask was not answered. It will be sent.
  * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
  * - `queued`: it waits at the backend.
- * - `pausing`: it was not sent yet, or its last ask was not answered. It will be sent.
- * - `over`: it was granted, refused or given up.
+ * - `granted`: this process holds by it.
+ * - `over`: it was refused, given up, given back or lost. Its id is dead, and it keeps no caller.
+ *
+ * Questions look at the clock and change nothing. {@link expire} ends a grant that is over by the clock.
  */
-export class KeyRequest implements AcquireRequest {
+export class KeyRequest implements AcquireRequest, Placed {
+  readonly id: string;
   readonly key: string;
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
@@ -32,62 +81,78 @@ export class KeyRequest implements AcquireRequest {
   readonly otherKeysHeld: number;
   /** The backend's own. */
   state: unknown;
-  phase: 'asking' | 'queued' | 'pausing' | 'over' = 'pausing';
-  /** The caller that it asks for now. It has none when it is over: its grant and its release would keep what is around that. */
-  oldest: Caller | undefined;
-  /** When it was last sent, on the monotonic clock. */
-  askedAt = -Infinity;
-  /** The caller that was the oldest then. */
-  askedFor: Caller | undefined;
-  /** How many suspensions of the machine were known then. */
-  suspensions = 0;
-  /** How often it was sent without an answer. */
-  rounds = 0;
-  /** Something of it may have reached the server. */
-  sent = false;
-  /** Why its last ask was not answered, or what it waits for instead of the lock. */
-  failure: unknown;
-  /** What it was granted. */
-  held: HeldGrant | undefined;
-  /** The server took the lock away before its grant was used. */
-  isRevoked = false;
+  /** Among what callers of this process hold. */
+  place = -1;
+  #phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over' = 'pausing';
   /** The one caller that it serves, if that repeats it by itself. */
-  readonly #alone: Caller | undefined;
+  readonly #alone: RequestCaller | undefined;
+  /** The caller that it asks for now. */
+  #oldest: RequestCaller | undefined;
+  /** The caller that was the oldest when it was last sent. */
+  #askedFor: RequestCaller | undefined;
+  /** When it was last sent, on the monotonic clock. */
+  #askedAt = -Infinity;
+  /** How many suspensions of the machine were known then. */
+  #suspensions = 0;
+  /** How often it was sent without an answer. */
+  #rounds = 0;
+  /** Something of it may have reached the server. */
+  #sent = false;
+  /** Why its last ask was not answered, or what it waits for instead of the lock. */
+  #failure: unknown;
+  /** The server took the lock away before the grant has arrived. */
+  #isRevoked = false;
+  /** Ends its pause. */
+  #retry: Timer | undefined;
   #controller: AbortController | undefined;
   #isAborted = false;
+  #held: HeldLease | undefined;
+  #grantedAt = Infinity;
+  #fencingToken: bigint | null = null;
+  /** If there are callers that may have it after its present holder. */
+  #cohort: Cohort | undefined;
+  /** One of those that hold by it, or the only one. */
+  #holder: RequestCaller | undefined;
+  /** The other readers. */
+  #others: Set<RequestCaller> | undefined;
+  /** A lock was made of it. Before that an attempt may still fail for another key, and then no task has run. */
+  #isUsed = false;
 
   constructor(
-    oldest: Caller,
-    readonly id: string,
+    oldest: RequestCaller,
     private readonly queue: RequestQueue,
-    private readonly clock: Clock,
+    private readonly home: RequestHome,
   ) {
-    const { subject, timing, otherKeysHeld, limited } = oldest.terms;
-    this.oldest = oldest;
+    const { mode, limited, lease, renew, minHold } = oldest.terms;
+    this.#oldest = oldest;
     if (oldest.isAlone) this.#alone = oldest;
-    this.key = subject.key;
-    this.mode = subject.mode;
+    this.id = home.random.id();
+    this.key = queue.key;
+    this.mode = mode;
     this.limited = limited;
-    this.lease = timing.lease;
-    this.renew = timing.renew;
-    this.minHold = timing.minHold;
-    this.otherKeysHeld = otherKeysHeld;
+    this.lease = lease;
+    this.renew = renew;
+    this.minHold = minHold;
+    this.otherKeysHeld = queue.otherKeysHeld;
   }
 
+  // For the backend.
+
   get since(): number {
-    return this.oldest?.terms.since ?? this.clock.now();
+    return this.#oldest?.since ?? this.home.clock.now();
   }
 
   get callers(): number {
-    const { oldest } = this;
-    let count = oldest?.terms.callers ?? 1;
-    for (let next = oldest?.next; next !== undefined && count < COHORT && this.fits(next); next = next.next) count += 1;
+    const oldest = this.#oldest;
+    let count = oldest?.callers ?? 1;
+    for (let next = oldest?.next; next !== undefined && count < LARGEST_COHORT && this.fits(next); next = next.next)
+      count += 1;
     return count;
   }
 
   get wait(): number {
-    const { oldest, clock } = this;
-    return oldest === undefined || oldest.isLate ? 0 : Math.max(0, oldest.deadline - clock.now());
+    const oldest = this.#oldest;
+    return oldest === undefined || oldest.isLate ? 0 : Math.max(0, oldest.deadline - this.home.clock.now());
   }
 
   get signal(): AbortSignal {
@@ -98,37 +163,385 @@ export class KeyRequest implements AcquireRequest {
     return this.#controller.signal;
   }
 
+  waits(instead?: LockError): void {
+    if (instead === undefined) this.home.reachability.answered();
+    if (this.#phase !== 'asking' && this.#phase !== 'queued') return;
+    if (this.#phase === 'asking') this.#become('queued');
+    this.#sent ||= instead === undefined;
+    this.#rounds = 1;
+    this.#failure = instead;
+    this.queue.onQueued(instead);
+  }
+
+  lost(cause?: unknown): void {
+    if (this.#phase === 'granted') this.lose('revoked', cause);
+    else this.#isRevoked = true;
+  }
+
+  // While it asks.
+
   /** It serves one caller alone, which repeats it by itself. */
   get isAlone(): boolean {
     return this.#alone !== undefined;
   }
 
+  get isAsking(): boolean {
+    return this.#phase === 'asking';
+  }
+
+  get isPausing(): boolean {
+    return this.#phase === 'pausing';
+  }
+
+  /** Its ask has failed, and is sent again. */
+  get isRepeating(): boolean {
+    return this.#phase === 'pausing' && this.#failure !== undefined;
+  }
+
+  /** When it was last sent, on the monotonic clock. */
+  get askedAt(): number {
+    return this.#askedAt;
+  }
+
+  /** How often it was sent without an answer. */
+  get rounds(): number {
+    return this.#rounds;
+  }
+
+  /** Why its last ask was not answered, or what it waits for instead of the lock. */
+  get failure(): unknown {
+    return this.#failure;
+  }
+
+  /** The caller that it asks for now. */
+  get oldest(): RequestCaller | undefined {
+    return this.#oldest;
+  }
+
+  /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
+  unansweredFor(now: number): number {
+    if (this.#phase === 'queued') return this.home.backend.unansweredFor?.(this) ?? 0;
+    return this.#phase === 'asking' ? now - this.#askedAt : 0;
+  }
+
   /** Whether a grant of it serves this caller. */
-  fits(caller: Caller): boolean {
+  fits(caller: RequestCaller): boolean {
     if (caller.isAlone || this.#alone) return caller === this.#alone;
-    const { subject, timing, limited } = caller.terms;
+    const { mode, limited, lease, renew, minHold } = caller.terms;
     return (
-      subject.mode === this.mode &&
-      timing.lease === this.lease &&
-      timing.renew === this.renew &&
-      timing.minHold === this.minHold &&
+      mode === this.mode &&
+      lease === this.lease &&
+      renew === this.renew &&
+      minHold === this.minHold &&
       limited?.limit === this.limited?.limit &&
       limited?.weight === this.limited?.weight
     );
   }
 
-  waits(instead?: LockError): void {
-    this.queue.onQueued(this, instead);
+  /** It asks for this caller from now on, which it fits. */
+  askFor(oldest: RequestCaller): void {
+    this.#oldest = oldest;
   }
 
-  lost(cause?: unknown): void {
-    if (this.held) this.held.lose('revoked', cause);
-    else this.isRevoked = true;
+  /** Sends it, the first time or again. */
+  ask(): void {
+    const { clock, suspension, releases } = this.home;
+    const now = clock.now();
+    this.#become('asking');
+    this.#askedAt = now;
+    this.#askedFor = this.#oldest;
+    this.#suspensions = suspension.recent(now);
+    this.#rounds += 1;
+    releases.inFlight.add();
+    detached(send, this);
   }
 
-  /** Nobody is left to serve. */
-  abort(): void {
+  /**
+   * Sends it after a pause, or has its caller do that.
+   *
+   * @param rounds how often it was asked for in vain
+   */
+  pause(rounds: number): void {
+    this.#become('pausing');
+    this.#rounds = rounds;
+    if (this.isAlone && this.#failure !== undefined) {
+      this.#oldest?.unanswered(this.#failure);
+      return;
+    }
+    const { clock, random } = this.home;
+    const ask = () => {
+      this.ask();
+    };
+    this.#retry = clock.setTimer(ask, backOff(random, rounds - 1, RETRY), true);
+  }
+
+  /** It serves nobody any more. What it was granted, or may have been, is released. */
+  giveUp(): Promise<ReleaseOutcome> {
+    const isSent = this.#sent || this.#phase !== 'pausing';
+    this.#become('over');
     this.#isAborted = true;
     this.#controller?.abort();
+    return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.#releaseUnused(isSent);
   }
+
+  /** @internal For {@link ask}, in no caller's async context. */
+  async send(): Promise<void> {
+    const { backend, releases } = this.home;
+    let answer: Grant | 'busy' | undefined;
+    try {
+      answer = await backend.acquire(this);
+    } catch (error) {
+      this.#onFailure(error);
+    }
+    if (answer !== undefined) this.#onAnswer(answer);
+    releases.inFlight.done();
+  }
+
+  #onAnswer(answer: Grant | 'busy'): void {
+    const { clock, suspension, reachability } = this.home;
+    if (this.#phase === 'over') {
+      // Its id is dead. A grant that comes all the same is released whenever it comes.
+      if (answer !== 'busy') void this.#releaseUnused(true);
+      return;
+    }
+    const now = clock.now();
+    if (answer === 'busy') {
+      reachability.answered();
+      const askedFor = this.#askedFor;
+      this.#become('over');
+      this.queue.onBusy(this, askedFor);
+    } else if (
+      !this.#isRevoked &&
+      now < answer.validUntil &&
+      // An answer is as fresh as the clock says only if the machine was not suspended.
+      suspension.observeGrant(now) === this.#suspensions
+    ) {
+      reachability.answered();
+      this.#begin(answer, now);
+      this.queue.onGranted(this, now);
+    } else this.queue.onUseless(this);
+  }
+
+  #onFailure(error: unknown): void {
+    if (this.#phase === 'over') return;
+    this.#sent ||= wasSent(error);
+    if (isRetryable(error)) {
+      this.home.reachability.failed(error);
+      this.#failure = error;
+      this.pause(this.#rounds);
+      this.queue.onUnanswered();
+    } else {
+      // It has answered the caller that it was asked for, and the others may get another answer.
+      const askedFor = this.#askedFor;
+      this.#become('pausing');
+      this.queue.onFailed(this, error, askedFor);
+    }
+  }
+
+  /** Releases what it was granted, or may have been. One that was never sent is released only for what the backend knows of it here. */
+  #releaseUnused(isSent: boolean): Promise<ReleaseOutcome> {
+    const lasting = isSent ? Math.max(this.lease, this.minHold, QUEUED_FOR) : 0;
+    return this.home.releases.send(this, UNUSED, lasting, asItIs);
+  }
+
+  #become(phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over'): void {
+    const { clock, suspension } = this.home;
+    if (this.#retry !== undefined) {
+      clock.clearTimer(this.#retry);
+      this.#retry = undefined;
+    }
+    if (this.#phase === 'queued') suspension.queued(-1);
+    if (phase === 'queued') suspension.queued(1);
+    if (phase === 'granted' || phase === 'over') {
+      // Its renewals and its release would keep what is around them.
+      this.#oldest = undefined;
+      this.#askedFor = undefined;
+    }
+    this.#phase = phase;
+  }
+
+  // From its grant on.
+
+  #begin(grant: Grant, now: number): void {
+    const { random } = this.home;
+    this.#become('granted');
+    // What is built on this provider renews its own.
+    this.#held = new HeldLease(grant, this.#suspensions, this.renew && !this.isAlone);
+    this.#grantedAt = now;
+    this.#fencingToken = grant.fencingToken;
+    if (!grant.followers) return;
+    // Several limited grants are handed on side by side. If all callers come again at once, the same ones would always be the last under a grant
+    // and wait for its release: they had half as many turns as the others. At random, a grant ends one caller earlier.
+    const skipped = this.limited && random.fraction() < 0.5 ? 1 : 0;
+    this.#cohort = new Cohort(grant, now, this.queue.arrivals - skipped);
+  }
+
+  /** What it was granted, from the grant on. */
+  get held(): HeldLease {
+    if (this.#held === undefined) throw new Error('The request was not granted.');
+    return this.#held;
+  }
+
+  /** The token of its latest holder. */
+  get fencingToken(): bigint | null {
+    return this.#cohort === undefined ? this.#fencingToken : this.#cohort.fencingToken;
+  }
+
+  /** How many callers may have it after its present holder. */
+  get followers(): number {
+    return this.#cohort?.followers ?? 0;
+  }
+
+  /** Its present holder is the first one, which the backend knows by its id. */
+  get isFirst(): boolean {
+    return this.#holder === undefined && this.#cohort?.isHandedOff !== true;
+  }
+
+  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all, as before it is used. */
+  get keepUntil(): number {
+    return this.minHold === 0 || !this.#isUsed ? 0 : this.#grantedAt + this.minHold;
+  }
+
+  /** Those that hold by it, as they are now. */
+  get holders(): readonly RequestCaller[] {
+    if (this.#holder === undefined) return [];
+    return this.#others === undefined ? [this.#holder] : [this.#holder, ...this.#others];
+  }
+
+  /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */
+  get nextWake(): number {
+    const { renewAt, validUntil } = this.held;
+    return Math.min(renewAt, validUntil, ...this.holders.map(({ endsAt }) => endsAt));
+  }
+
+  /** Whether what it was granted is surely ours, by the clock. */
+  isValid(now: number): boolean {
+    return this.#phase === 'granted' && now < this.held.validUntil;
+  }
+
+  /** Whether the machine was not suspended since the last acknowledged command was sent. */
+  isVerified(): boolean {
+    return this.held.isVerified(this.home.suspension.observe());
+  }
+
+  /** Whether this caller may hold by it after its present holder, at the end of which that is asked: the next of a cohort. */
+  mayServe(caller: RequestCaller, now: number): boolean {
+    return (
+      this.#cohort !== undefined &&
+      this.#cohort.mayInclude(caller.arrival, now) &&
+      this.mode !== 'shared' &&
+      this.renew &&
+      this.minHold === 0 &&
+      now < this.held.validUntil &&
+      this.fits(caller) &&
+      // A look that costs less than `isVerified()`.
+      this.held.isVerified(this.home.suspension.observeGrant(now))
+    );
+  }
+
+  /** The next caller of the cohort holds by it, with the next token. */
+  handOff(): void {
+    this.#cohort?.handOff();
+  }
+
+  /** It is not handed off any more. */
+  endCohort(): void {
+    this.#cohort?.end();
+  }
+
+  enter(holder: RequestCaller): void {
+    if (this.#holder === undefined) this.#holder = holder;
+    else (this.#others ??= new Set()).add(holder);
+  }
+
+  /** A lock was made of it. */
+  use(): void {
+    this.#isUsed = true;
+  }
+
+  /** From now on it is renewed to `lease` ms. Beside other holders it is never shortened. */
+  changeLease(lease: number): void {
+    const { held } = this;
+    if (lease === held.length) return;
+    this.endCohort();
+    held.change(this.#others?.size ? Math.max(lease, held.length) : lease);
+  }
+
+  /**
+   * Renews it now. Resolves to `unknown` when the backend does not answer. A renewal that is answered after the deadline finds the loss.
+   *
+   * @param suspensions how many suspensions of the machine are known
+   */
+  async renewNow(suspensions: number): Promise<RenewOutcome> {
+    const { backend, clock, reachability } = this.home;
+    const { held } = this;
+    const number = held.beginRenewal(clock.now());
+    let outcome: RenewOutcome;
+    try {
+      outcome = await backend.renew(this, held.length);
+    } catch (error) {
+      reachability.failed(error);
+      outcome = 'unknown';
+    }
+    if (outcome === 'lost') this.lose('revoked');
+    else this.expire(clock.now());
+    // Released or lost by now, it concerns nobody.
+    if (this.#phase !== 'granted') return outcome;
+    if (outcome !== 'unknown' && outcome !== 'lost') {
+      held.acknowledged(number, outcome.validUntil, suspensions);
+      reachability.answered();
+    }
+    for (const holder of this.holders) holder.renewed(outcome !== 'unknown');
+    return outcome;
+  }
+
+  /** It is lost, if that is so by the clock. */
+  expire(now: number): void {
+    if (this.#phase === 'granted' && now >= this.held.validUntil) this.lose('expired');
+  }
+
+  /** Ends it as lost, unless it has ended already. */
+  lose(reason: LossReason, cause?: unknown): void {
+    if (this.#phase !== 'granted') return;
+    this.#become('over');
+    const { holders } = this;
+    // Each has lost it and the backend has it back before anybody is told: a listener may release another reader, or ask for the key again.
+    for (const holder of holders) holder.lose(reason, cause);
+    this.queue.onLost(this);
+    for (const holder of holders) holder.onLost(cause);
+  }
+
+  /** One of its holders has released it. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */
+  release<R>(holder: RequestCaller, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
+    this.#leave(holder);
+    if (this.#holder === undefined) return this.queue.onReleased(this, intent, answer);
+    return Promise.resolve(answer('released'));
+  }
+
+  /** One of its holders has lost what the others keep: nobody else goes on under a grant that the task of that may still use. */
+  abandon(holder: RequestCaller): void {
+    if (this.#phase !== 'granted') return;
+    this.endCohort();
+    void this.release(holder, { keepUntil: this.keepUntil, failed: true }, asItIs);
+  }
+
+  /** It is given back, or lost already: what is reported of it concerns nobody any more. */
+  giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
+    this.#become('over');
+    return this.home.releases.send(this, intent, Math.max(this.held.longest, intent.keepUntil - now), answer);
+  }
+
+  #leave(holder: RequestCaller): void {
+    if (holder !== this.#holder) {
+      this.#others?.delete(holder);
+      return;
+    }
+    const [next] = this.#others ?? [];
+    if (next) this.#others?.delete(next);
+    this.#holder = next;
+  }
+}
+
+function send(request: KeyRequest): void {
+  void request.send();
 }

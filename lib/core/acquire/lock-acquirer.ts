@@ -6,13 +6,14 @@ import type { LockLogger } from '../../api/logger.js';
 import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
 import { traceAcquisition } from '../events/tracing.js';
-import { type Hold, lostError } from '../hold/hold.js';
+import { lostError } from '../hold/lost-error.js';
 import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
-import type { AcquireTerms } from './acquire-terms.js';
+import { LocalCaller } from './local-caller.js';
 import type { LockPlan } from './lock-plan.js';
-import { enter, excludes, heldAlready, holderIn, NESTED_OR_QUEUED, refusedReEntry } from './re-entry.js';
+import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
+import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
 
 // A wait without end shows nothing else of a call that waits for itself.
 const MOST_WARNINGS = 100;
@@ -37,27 +38,20 @@ export class LockAcquirer {
   async acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
     const inHand = within && this.#usable(within, keys, plan);
-    const holds: Hold[] = [];
+    const holds: LocalCaller[] = [];
     try {
       for (const key of keys) {
         const hold = await this.#acquireKey(key, plan, signal, inHand, startedAt, holds);
         holds.push(hold);
         if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
       }
-      // The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows
-      // whether the others are still held.
-      const isUnverified = (hold: Hold) => hold.status() === 'unverified';
-      while (holds.length > 1) {
-        const hold = holds.find(isUnverified);
-        if (!hold) break;
-        await plan.core.holds.extend(hold, hold.grant.lease);
-      }
+      if (holds.length > 1) await this.#verify(holds);
       // It may have aborted in the very tick of the grant.
       signal?.throwIfAborted();
       return this.#granted(holds, plan, inHand);
     } catch (error) {
       // All are sent before the first answer is awaited: the caller has waited long enough.
-      await Promise.all(holds.toReversed().map((hold) => plan.core.holds.release(hold, true)));
+      await Promise.all(holds.toReversed().map((hold) => hold.release(true)));
       throw error;
     }
   }
@@ -69,67 +63,67 @@ export class LockAcquirer {
     signal: AbortSignal | undefined,
     within: GrantedLock | undefined,
     startedAt: number,
-    acquired: readonly Hold[],
-  ): Promise<Hold> | Hold {
+    acquired: readonly LocalCaller[],
+  ): Promise<LocalCaller> | LocalCaller {
     // Checked before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
-    const { method, template } = origin;
-    const subject = { key, provider: core.name, mode: settings.mode, method, template };
     const outer = this.#outerLocks(within);
+    const subject = { key, provider: core.name, mode: settings.mode, ...origin };
     this.lifecycle.assertAccepting(subject, () => outer.some((lock) => lock.isHeld()));
-    let ownLock: Hold | undefined;
+    let around: LocalCaller | undefined;
     // Keys that the caller has re-entered are among those that it held before.
     let otherKeysHeld = acquired.filter(({ entries }) => entries === 1).length;
     if (outer.length > 0) {
       const { reentrant } = settings;
       const inHand = reentrant === 'explicit' ? locksInHand(this.owner) : [];
       const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
-      const { same, around, later, keys } = heldAlready(key, core.name, outer, mayEnter);
-      if (same) return enter(same, subject, settings.limited);
-      if (around && reentrant === false) throw around.lostError ?? refusedReEntry(subject);
-      if (around?.isValid() && excludes(around.mode, settings.mode)) {
-        ownLock = around;
+      const held = heldAlready(key, core.name, outer, mayEnter);
+      const now = this.clock.now();
+      if (held.same) return reEnter(held.same, subject, settings.limited, now);
+      held.around?.expire(now);
+      if (held.around && reentrant === false) throw held.around.lostError ?? refusedReEntry(subject);
+      if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
+        around = held.around;
         this.#warnOfItself(subject, around);
       }
-      if (later !== undefined) this.#warnOfOrder(subject, later);
-      otherKeysHeld += keys;
+      if (held.later !== undefined) this.#warnOfOrder(subject, held.later);
+      otherKeysHeld += held.keys;
     }
-    const deadline = startedAt + settings.wait;
     const since = acquired.length === 0 ? startedAt : this.clock.now();
-    const { limited } = settings;
-    const terms: AcquireTerms = {
-      subject,
-      timing: settings,
-      limited,
-      startedAt,
-      since,
-      deadline,
-      signal,
-      otherKeysHeld,
-      callers: 1,
-      outerLocks: outer,
-      around: ownLock,
-    };
-    if (!acquireChannel.hasSubscribers) return queues.acquire(terms);
-    return traceAcquisition(subject, signal, () => queues.acquire(terms));
+    const queue = queues.of(key, otherKeysHeld);
+    const caller = new LocalCaller(queue, core, settings, origin, startedAt, since, signal);
+    if (outer.length > 0) caller.runsUnder(outer, around);
+    if (!acquireChannel.hasSubscribers) return caller.acquire();
+    return traceAcquisition(subject, signal, () => caller.acquire());
+  }
+
+  /**
+   * The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows whether the others are
+   * still held.
+   */
+  async #verify(holds: readonly LocalCaller[]): Promise<void> {
+    for (;;) {
+      const now = this.clock.now();
+      const unverified = holds.find((hold) => hold.status(now) === 'unverified');
+      if (!unverified) return;
+      await unverified.extend(unverified.request.held.length);
+    }
   }
 
   /** The last check before the task runs: the application may have stopped, or a key been lost, while the caller waited. */
-  #granted(holds: readonly Hold[], { core, settings }: LockPlan, within: GrantedLock | undefined): GrantedLock {
+  #granted(holds: readonly LocalCaller[], { core, settings }: LockPlan, within: GrantedLock | undefined): GrantedLock {
     const [first, ...rest] = holds;
     if (!first) throw new LockConfigError('A lock needs a key.');
     const outer = this.#outerLocks(within);
     this.lifecycle.assertAccepting(first.subject, () => outer.some((lock) => lock.isHeld()));
-    const lost = holds.find((hold) => !hold.isValid());
-    if (lost) throw lost.lostError ?? lostError(lost.subject, 'expired');
+    const now = this.clock.now();
+    for (const hold of holds) {
+      hold.expire(now);
+      if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'expired');
+    }
     if (settings.maxHold !== Infinity) {
-      const endsAt = this.clock.now() + settings.maxHold;
-      for (const hold of holds) {
-        // A nested entry keeps the end that its outer lock has set.
-        if (hold.entries > 1) continue;
-        hold.endsAt = endsAt;
-        core.holds.reschedule(hold);
-      }
+      // A nested entry keeps the end that its outer lock has set.
+      for (const hold of holds) if (hold.entries === 1) hold.endAt(now + settings.maxHold);
     }
     return new GrantedLock([first, ...rest], core, settings, this.owner);
   }
@@ -160,12 +154,12 @@ export class LockAcquirer {
     return within;
   }
 
-  #warnOfItself(subject: LockEvent, around: Hold): void {
+  #warnOfItself(subject: LockEvent, around: LocalCaller): void {
     const caller = subject.method ?? subject.key;
     if (this.#warnedOfItself.has(caller) || this.#warnedOfItself.size === MOST_WARNINGS) return;
     this.#warnedOfItself.add(caller);
     this.logger.warn(
-      `${nameOf(subject)} is wanted in the async context of ${holderIn(around)}, without that lock in hand, so the call waits for it to end. ` +
+      `${nameOf(subject)} is wanted in the async context of ${ownHolder(around.subject)}, without that lock in hand, so the call waits for it to end. ` +
         `${NESTED_OR_QUEUED} (Warned once for each method, or key of a call.)`,
     );
   }

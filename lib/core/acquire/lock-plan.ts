@@ -1,13 +1,8 @@
 import type { LockBusyError } from '../../api/errors.js';
+import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
 import type { KeyQueues } from './key-queues.js';
-
-/** Where a lock is declared: for messages, and for labels of bounded cardinality. */
-export interface LockOrigin {
-  readonly method: string | null;
-  readonly template: string | null;
-}
 
 /** Options that were checked against their provider, ready for any number of calls. */
 export interface LockPlan {
@@ -19,5 +14,5 @@ export interface LockPlan {
 
 /** A call does without its lock, which was busy. */
 export function publishSkipped({ core, settings, origin }: LockPlan, { key }: LockBusyError): void {
-  core.events.publish('skipped', () => ({ key: key ?? '', provider: core.name, mode: settings.mode, ...origin }));
+  core.events.publish('skipped', { key: key ?? '', provider: core.name, mode: settings.mode, ...origin });
 }

@@ -1,8 +1,8 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import type { LimitShare, LockMode } from '../../api/lock-mode.js';
+import type { LimitShare } from '../../api/lock-mode.js';
 import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
-import type { HoldTiming } from './acquire-terms.js';
+import type { Terms } from './caller.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that exist, those of the decorator among them. */
@@ -34,9 +34,7 @@ export function assertKeepable(
 }
 
 /** Options, checked and complete; all times in ms. */
-export interface LockSettings extends HoldTiming {
-  readonly mode: LockMode;
-  readonly limited: LimitShare | undefined;
+export interface LockSettings extends Terms {
   readonly wait: number;
   readonly maxHold: number;
   readonly reentrant: ReEntry;

@@ -1,13 +1,11 @@
-import type { LossReason } from '../../api/errors.js';
 import { type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { AcquireRequest, Grant, Member, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
-import type { GrantHolder, HeldGrant } from '../hold/held-grant.js';
-import type { ReleaseIntent } from '../hold/releases.js';
+import { asItIs, type ReleaseIntent } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
-import type { AcquireTerms } from './acquire-terms.js';
 import { Caller } from './caller.js';
 import type { KeyQueue } from './key-queue.js';
 import type { KeyQueues } from './key-queues.js';
+import type { KeyRequest } from './key-request.js';
 
 /**
  * A provider as one that is built on it sees it: its requests are callers in the queues of this one, placed by their age.
@@ -32,7 +30,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       const now = provider.clock.now();
       const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
       // What nobody asked for is released too: the answer shows that the backend is there.
-      return callerOf(request)?.release(intent) ?? provider.releases.send(request, intent, 0);
+      return callerOf(request)?.release(intent) ?? provider.releases.send(request, intent, 0, asItIs);
     },
     unansweredFor: (request) => callerOf(request)?.unansweredFor ?? 0,
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
@@ -51,30 +49,36 @@ function callerOf({ state }: AcquireRequest): MemberCaller | undefined {
 }
 
 /** A request of a provider that is built on this one, as a caller. */
-class MemberCaller extends Caller implements GrantHolder {
+class MemberCaller extends Caller<KeyRequest> {
   readonly isAlone = true;
+  readonly callers: number;
   readonly endsAt = Infinity;
   /** It got an error, so it is released, or asks again as another caller. */
   hasFailed = false;
-  #held: HeldGrant | undefined;
+  /** What it holds by, or has held. */
+  #granted: KeyRequest | undefined;
   /** To the signal of its request. */
   #isListening = false;
   /** To the ask in flight. */
   #answer: { resolve(answer: Grant | 'busy'): void; reject(error: unknown): void } | undefined;
 
+  /** @param request of the provider that is built on this one */
   constructor(
     private readonly request: AcquireRequest,
     private readonly keyQueue: KeyQueue,
-    provider: ProviderCore,
+    private readonly provider: ProviderCore,
   ) {
-    super(termsOf(request, provider), keyQueue, provider);
+    const { clock } = provider;
+    const now = clock.now();
+    super(request, now, request.since, request.wait > 0 ? Infinity : now, keyQueue, clock);
+    this.callers = request.callers;
   }
 
   ask(): Promise<Grant | 'busy'> {
     return new Promise((resolve, reject) => {
       this.#answer = { resolve, reject };
-      if (this.#held) {
-        this.#grant(this.#held);
+      if (this.#granted) {
+        this.#grant(this.#granted);
         return;
       }
       const { wait } = this.request;
@@ -88,34 +92,39 @@ class MemberCaller extends Caller implements GrantHolder {
     return this.isQueued ? this.keyQueue.unansweredFor : 0;
   }
 
-  async renew(lease: number): Promise<RenewOutcome> {
-    const held = this.#held;
-    if (!held?.isValid()) return 'lost';
-    const { backend, suspension } = this.provider;
-    held.changeLease(lease);
-    const suspensions = suspension.observe();
-    const number = held.beginRenewal();
-    const outcome = await backend.renew(held.request, held.lease);
-    if (outcome === 'lost') held.lose('revoked');
-    else if (outcome !== 'unknown') held.confirm(number, outcome.validUntil, suspensions);
-    return outcome;
+  renew(lease: number): Promise<RenewOutcome> {
+    const granted = this.#stillGranted();
+    if (granted === undefined) return Promise.resolve('lost');
+    granted.changeLease(lease);
+    return granted.renewNow(this.provider.suspension.observe());
   }
 
   release(intent: ReleaseIntent): Promise<ReleaseOutcome> {
-    const held = this.#held;
     this.#settle('busy');
-    if (held) return held.isValid() ? held.release(this, intent) : Promise.resolve('lost');
-    return this.isQueued ? this.keyQueue.withdraw(this) : Promise.resolve('lost');
+    if (this.isQueued) return this.keyQueue.withdraw(this);
+    return this.#stillGranted()?.release(this, intent, asItIs) ?? Promise.resolve('lost');
   }
 
-  enter(grant: HeldGrant): void {
-    this.#held = grant;
-    grant.isUsed = true;
-    grant.holders.add(this);
-    this.#grant(grant);
+  enter(request: KeyRequest): void {
+    this.#granted = request;
+    request.use();
+    request.enter(this);
+    this.#grant(request);
   }
 
-  lose(_reason: LossReason, cause: unknown): void {
+  renewed(): void {
+    // The provider that is built on this one has the answer.
+  }
+
+  expire(now: number): void {
+    this.#granted?.expire(now);
+  }
+
+  lose(): void {
+    // Its request knows.
+  }
+
+  onLost(cause: unknown): void {
     this.request.lost(cause);
   }
 
@@ -151,13 +160,20 @@ class MemberCaller extends Caller implements GrantHolder {
   }
 
   readonly #onAbort = (): void => {
-    if (!this.#answer || this.#held) return;
+    if (!this.#answer || this.#granted) return;
     if (this.isQueued) void this.keyQueue.withdraw(this);
     this.#settle('busy');
   };
 
-  #grant({ validUntil, lease, followers, token }: HeldGrant): void {
-    this.#settle({ fencingToken: token, validUntil, lease, followers });
+  /** What it holds by, unless that is over by the clock. */
+  #stillGranted(): KeyRequest | undefined {
+    const now = this.provider.clock.now();
+    this.expire(now);
+    return this.#granted?.isValid(now) ? this.#granted : undefined;
+  }
+
+  #grant({ held, followers, fencingToken }: KeyRequest): void {
+    this.#settle({ fencingToken, validUntil: held.validUntil, lease: held.length, followers });
   }
 
   #settle(answer: Grant | 'busy'): void {
@@ -170,22 +186,4 @@ class MemberCaller extends Caller implements GrantHolder {
     this.#isListening = false;
     this.#answer = undefined;
   }
-}
-
-function termsOf(request: AcquireRequest, { clock, name }: ProviderCore): AcquireTerms {
-  const { key, mode, limited, lease, renew, minHold, otherKeysHeld, wait, since, callers } = request;
-  const now = clock.now();
-  return {
-    subject: { key, provider: name, mode, method: null, template: null },
-    timing: { lease, renew, minHold },
-    limited,
-    startedAt: now,
-    since,
-    deadline: wait > 0 ? Infinity : now,
-    signal: undefined,
-    otherKeysHeld,
-    callers,
-    outerLocks: [],
-    around: undefined,
-  };
 }

@@ -2,15 +2,16 @@ import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
-import { type Hold, lostError } from '../hold/hold.js';
+import { lostError } from '../hold/lost-error.js';
 import { nameOf } from '../events/subject.js';
+import type { LocalCaller } from './local-caller.js';
 
 /** What a caller holds already, as far as it matters for one more key. */
 export interface HeldAlready {
   /** The hold of the same key, to be entered once more. */
-  readonly same: Hold | undefined;
+  readonly same: LocalCaller | undefined;
   /** The hold of the same key, which the caller may not enter: it is around the caller, which has it not in hand. */
-  readonly around: Hold | undefined;
+  readonly around: LocalCaller | undefined;
   /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
   readonly later: string | undefined;
   /** How many keys of the provider are held. */
@@ -29,9 +30,9 @@ export function heldAlready(
   outer: readonly GrantedLock[],
   mayEnter: (lock: GrantedLock) => boolean,
 ): HeldAlready {
-  let around: Hold | undefined;
+  let around: LocalCaller | undefined;
   let later: string | undefined;
-  const holds = new Set<Hold>();
+  const holds = new Set<LocalCaller>();
   for (const lock of outer) {
     if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
@@ -66,17 +67,22 @@ export function refusedReEntry(subject: LockEvent): LockDeadlockError {
  * @throws LockLostError when it is lost: the inner task would run unprotected.
  * @throws LockDeadlockError when it wants more than it holds. LockConfigError for a smaller limit.
  */
-export function enter(hold: Hold, subject: LockEvent, limited: LimitShare | undefined): Hold {
+export function reEnter(
+  hold: LocalCaller,
+  subject: LockEvent,
+  limited: LimitShare | undefined,
+  now: number,
+): LocalCaller {
+  hold.expire(now);
   // One that the call has in hand may have been released while it waited for another key.
-  if (!hold.isValid()) throw hold.lostError ?? lostError(hold.subject, 'released');
-  const { mode } = hold;
+  if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'released');
+  const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
       `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: use one mode for both, or take it exclusive from the start.`,
       subject,
     );
   }
-  const held = hold.limited;
   if (limited && held && limited.limit < held.limit) {
     throw new LockConfigError(
       `${nameOf(subject)} is held under limit ${held.limit} by this very task, which now wants limit ${limited.limit}: use the same limit everywhere.`,
@@ -89,16 +95,6 @@ export function enter(hold: Hold, subject: LockEvent, limited: LimitShare | unde
       subject,
     );
   }
-  hold.entries += 1;
+  hold.reEnter();
   return hold;
 }
-
-/** How messages name a lock of the caller's own async context. */
-export function holderIn({ subject: { method } }: Hold): string {
-  return method === null ? 'its own holder' : `its own holder ${method}`;
-}
-
-/** The remedies for a call that waits for a lock of its own async context. */
-export const NESTED_OR_QUEUED =
-  'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +
-  'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().';

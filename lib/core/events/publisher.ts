@@ -29,12 +29,16 @@ export class LockEventPublisher implements LockEvents {
     return this;
   }
 
-  /** Publishes what `describe` returns, here and on the channel of the process; without a listener the event is not even built. */
-  publish<N extends LockEventName>(name: N, describe: () => LockEventMap[N]): void {
-    const channel = eventChannels[name];
-    if (this.#emitter.listenerCount(name) === 0 && !channel.hasSubscribers) return;
-    const event = withJson(describe());
-    channel.publish(event);
+  /** Whether anybody listens. Asked by the path of each lock before it builds an event. */
+  has(name: LockEventName): boolean {
+    return this.#emitter.listenerCount(name) > 0 || eventChannels[name].hasSubscribers;
+  }
+
+  /** Publishes an event here and on the channel of the process. */
+  publish<N extends LockEventName>(name: N, published: LockEventMap[N]): void {
+    if (!this.has(name)) return;
+    const event = withJson(published);
+    eventChannels[name].publish(event);
     // One by one, so that a listener that throws stops neither the others nor the lock path that publishes; and not under the locks of the
     // caller for whom it is published.
     for (const listener of this.#emitter.rawListeners(name)) {

@@ -48,7 +48,7 @@ export class Reachability {
   failed(cause: unknown): void {
     if (this.#downSince === undefined) {
       this.#downSince = this.clock.now();
-      this.events.publish('unavailable', () => ({ provider: this.provider, cause: safeCause(cause) }));
+      this.events.publish('unavailable', { provider: this.provider, cause: safeCause(cause) });
     }
     // One that was not logged in time is logged later, if it lasts.
     if (this.#isLogged || !this.#mayLog()) return;

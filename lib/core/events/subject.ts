@@ -1,5 +1,8 @@
 import type { LockEvent } from '../../api/lock-events.js';
 
+/** Where a lock is declared: for messages, and for labels of bounded cardinality. */
+export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
+
 /** How messages name a lock: its key, its provider and the method that wants it. */
 export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
   const method = subject.method === null ? '' : ` of ${subject.method}`;

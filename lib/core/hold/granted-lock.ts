@@ -6,9 +6,10 @@ import type { Lock, LockJson, ReleaseResult } from '../../api/lock.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
-import { lostError, type Hold, type LossListener } from './hold.js';
+import type { LocalCaller, LossListener } from '../acquire/local-caller.js';
 import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
 import { lossSignal } from './loss-signal.js';
+import { lostError } from './lost-error.js';
 import { nameOf } from '../events/subject.js';
 
 const NONE: readonly GrantedLock[] = [];
@@ -71,7 +72,7 @@ export class GrantedLock implements Lock {
 
   constructor(
     /** In the order in which they were taken. */
-    readonly holds: readonly [Hold, ...Hold[]],
+    readonly holds: readonly [LocalCaller, ...LocalCaller[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
     /** Whose lock this is: locks of another application are never re-entered. */
@@ -79,10 +80,7 @@ export class GrantedLock implements Lock {
   ) {
     this.mode = settings.mode;
     this.releasePolicy = settings.release;
-    for (const hold of holds) {
-      hold.acquiredBy ??= this;
-      hold.grant.isUsed = true;
-    }
+    for (const hold of holds) hold.use(this);
   }
 
   get acquiredAt(): Date {
@@ -120,7 +118,7 @@ export class GrantedLock implements Lock {
     if (this.#controller === undefined) {
       const controller = (this.#controller = new AbortController());
       lossSignal(controller, () => {
-        for (const hold of this.holds) hold.isValid();
+        this.#expire();
       });
       this.whenLost((error) => {
         controller.abort(error);
@@ -135,8 +133,9 @@ export class GrantedLock implements Lock {
     if (!this.signal.aborted) this.#controller?.abort(reason);
   }
 
-  /** Why it is not held any more, if it was lost. */
+  /** Why it is not held any more, if it was lost. Looks at the clock. */
   get lostError(): LockLostError | undefined {
+    this.#expire();
     for (const hold of this.holds) if (hold.lostError) return hold.lostError;
     return undefined;
   }
@@ -157,7 +156,8 @@ export class GrantedLock implements Lock {
   }
 
   remaining(): number {
-    return this.isOpen ? Math.min(...this.holds.map((hold) => hold.remaining())) : 0;
+    const now = this.#expire();
+    return this.isOpen ? Math.min(...this.holds.map((hold) => hold.remaining(now))) : 0;
   }
 
   isHeld(): boolean {
@@ -186,7 +186,7 @@ export class GrantedLock implements Lock {
     await Promise.all(
       this.holds.map((hold) => {
         const untilEnd = hold.endsAt - this.core.clock.now();
-        return this.core.holds.extend(hold, Math.min(milliseconds ?? hold.grant.lease, Math.max(untilEnd, MIN_LEASE)));
+        return hold.extend(Math.min(milliseconds ?? hold.request.held.length, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
     // Released or lost while the answer was on its way.
@@ -242,21 +242,29 @@ export class GrantedLock implements Lock {
 
   #releaseHolds(failed: boolean): Promise<ReleaseResult> {
     const [first, ...others] = this.holds;
-    const release = (hold: Hold) => this.core.holds.release(hold, failed, this);
+    const release = (hold: LocalCaller) => hold.release(failed, this);
     if (others.length === 0) return release(first).then(this.#onEnd);
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
     const all = Promise.all([...others.toReversed(), first].map(release));
     return all.then((results) => this.#onEnd(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 
-  #status(): 'held' | 'unverified' | 'released' | 'lost' {
-    let worst: ReturnType<Hold['status']> = 'held';
+  #status(): 'held' | 'unverified' | 'over' {
+    const now = this.#expire();
+    let worst: ReturnType<LocalCaller['status']> = 'held';
     for (const hold of this.holds) {
-      const status = hold.status();
-      if (status === 'unverified') this.core.holds.confirmAfterSuspension();
+      const status = hold.status(now);
+      if (status === 'unverified') this.core.watchdog.renewAfterSuspension();
       if (status !== 'held') worst = status;
     }
     return worst;
+  }
+
+  /** Ends what is over by the clock, so that a question finds a loss before the watchdog's timer does. Answers the time. */
+  #expire(): number {
+    const now = this.core.clock.now();
+    for (const hold of this.holds) hold.expire(now);
+    return now;
   }
 
   #assertNotLost(): void {

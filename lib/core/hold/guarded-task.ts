@@ -2,7 +2,7 @@ import { LockLostError } from '../../api/errors.js';
 import type { ReleaseResult } from '../../api/lock.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from './granted-lock.js';
-import { lostError } from './hold.js';
+import { lostError } from './lost-error.js';
 
 /** How a task ended. */
 export type Outcome<T> =

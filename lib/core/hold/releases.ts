@@ -2,8 +2,9 @@ import type { Clock, Timer } from '../../api/clock.js';
 import type { AcquireRequest, LockBackend, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
 import type { Reachability } from '../events/reachability.js';
-import { promised } from '../toolkit/promised.js';
+import { detached } from '../toolkit/detached.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
+import { WaitGroup } from '../toolkit/wait-group.js';
 
 const RETRY = { first: 100, most: 1_000 };
 // How many releases outlast an outage. Beyond that they end with their time, so that an outage of an hour costs a bounded amount.
@@ -17,7 +18,13 @@ export interface ReleaseIntent {
   readonly failed: boolean;
 }
 
-/** A release that was sent. It is pending once a try has ended without an answer. */
+/** What is made of the outcome of a release, in the tick in which that comes: a promise more would be a tick more. */
+export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
+
+/** The outcome as it is. */
+export const asItIs: OnReleased<ReleaseOutcome> = (outcome) => outcome;
+
+/** A release that was not answered. */
 interface PendingRelease {
   readonly request: AcquireRequest;
   readonly intent: ReleaseIntent;
@@ -25,7 +32,7 @@ interface PendingRelease {
   readonly lasting: number;
   /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
   until: number;
-  /** It is in flight. */
+  /** It is in flight again. */
   isSent: boolean;
 }
 
@@ -38,8 +45,8 @@ interface PendingRelease {
  * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
  */
 export class Releases {
-  #inFlight = 0;
-  #onIdle: (() => void) | undefined;
+  /** What may leave a release behind, and releases: {@link close} waits for them. */
+  readonly inFlight = new WaitGroup();
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;
   /** How many retries there were since the list was empty. */
@@ -54,11 +61,15 @@ export class Releases {
   ) {}
 
   /**
-   * Releases a lock. A release that was not answered, which resolves to `unknown`, is sent again in the background until it was answered
-   * or `lasting` ms have passed, after which nothing is left to release.
+   * Releases a lock, and resolves to what `answer` makes of the outcome. A release that was not answered, whose outcome is `unknown`, is sent
+   * again in the background until it was answered or `lasting` ms have passed, after which nothing is left to release.
    */
-  send(request: AcquireRequest, intent: ReleaseIntent, lasting: number): Promise<ReleaseOutcome> {
-    return this.#send({ request, intent, lasting, until: this.clock.now() + lasting, isSent: true });
+  send<R>(request: AcquireRequest, intent: ReleaseIntent, lasting: number, answer: OnReleased<R>): Promise<R> {
+    const until = this.clock.now() + lasting;
+    return this.#send(request, intent, (outcome) => {
+      if (outcome === 'unknown') this.#keep({ request, intent, lasting, until, isSent: false });
+      return answer(outcome);
+    });
   }
 
   /** The backend answers again: what is pending is sent now. */
@@ -68,61 +79,42 @@ export class Releases {
     this.#retryAll();
   }
 
-  /** Something is in flight that may leave a release behind: {@link close} waits for its {@link end}. */
-  begin(): void {
-    this.#inFlight += 1;
-  }
-
-  end(): void {
-    this.#inFlight -= 1;
-    if (this.#inFlight === 0) this.#onIdle?.();
-  }
-
-  /** Counts `work`, which must not reject, among what {@link close} waits for. */
-  track(work: Promise<void>): void {
-    this.begin();
-    void work.then(() => {
-      this.end();
-    });
-  }
-
   /** Waits up to `timeout` ms for what is in flight, then gives up on it: the leases end by themselves. */
   async close(timeout: number): Promise<void> {
-    if (this.#inFlight > 0) {
-      const idle = new Promise<void>((resolve) => (this.#onIdle = resolve));
-      await withTimeout(this.clock, timeout, idle);
-    }
+    if (!this.inFlight.isIdle) await withTimeout(this.clock, timeout, this.inFlight.idle());
     this.#closed = true;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#pending.clear();
   }
 
-  #send(release: PendingRelease): Promise<ReleaseOutcome> {
-    this.begin();
-    release.isSent = true;
-    const { keepUntil, failed } = release.intent;
+  async #send<R>(request: AcquireRequest, { keepUntil, failed }: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
+    this.inFlight.add();
     const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-    const onOutcome = (outcome: ReleaseOutcome): ReleaseOutcome => {
-      release.isSent = false;
-      if (outcome === 'unknown' && !this.#closed && !this.#isOver(release)) this.#keep(release);
-      else if (this.#pending.size > 0) this.#forget(release);
-      this.end();
-      return outcome;
-    };
-    // A backend that fails has not answered.
-    const onFailure = (cause: unknown): ReleaseOutcome => {
+    let outcome: ReleaseOutcome;
+    try {
+      outcome = await this.backend.release(request, { keepFor, failed });
+    } catch (cause) {
+      // A backend that fails has not answered.
       this.reachability.failed(cause);
-      return onOutcome('unknown');
-    };
-    return promised(() => this.backend.release(release.request, { keepFor, failed })).then(onOutcome, onFailure);
+      outcome = 'unknown';
+    }
+    try {
+      return answer(outcome);
+    } finally {
+      this.inFlight.done();
+    }
   }
 
-  #retryAll(): void {
-    for (const release of this.#pending) {
-      if (release.isSent) continue;
-      if (this.#isOver(release)) this.#forget(release);
-      else void this.#send(release);
-    }
+  #keep(release: PendingRelease): void {
+    if (this.#closed || this.#isOver(release)) return;
+    this.inFlight.add();
+    this.#pending.add(release);
+    // In no caller's context: the timer serves all, and would keep the context of the caller that failed first.
+    detached(this.#retryLater);
+  }
+
+  #forget(release: PendingRelease): void {
+    if (this.#pending.delete(release)) this.inFlight.done();
   }
 
   #isOver({ until, lasting }: PendingRelease): boolean {
@@ -130,31 +122,34 @@ export class Releases {
     return lasting <= 0 || this.reachability.isUp || this.#pending.size > MOST_IN_OUTAGE;
   }
 
-  #keep(release: PendingRelease): void {
-    if (this.#pending.has(release)) return;
-    this.begin();
-    this.#pending.add(release);
-    this.#retryLater();
+  #retryAll(): void {
+    for (const release of this.#pending) {
+      if (release.isSent) continue;
+      if (this.#isOver(release)) this.#forget(release);
+      else this.#retry(release);
+    }
   }
 
-  #forget(release: PendingRelease): void {
-    if (this.#pending.delete(release)) this.end();
+  #retry(release: PendingRelease): void {
+    release.isSent = true;
+    void this.#send(release.request, release.intent, (outcome) => {
+      release.isSent = false;
+      if (outcome !== 'unknown' || this.#isOver(release)) this.#forget(release);
+    });
   }
 
-  #retryLater(): void {
+  readonly #retryLater = (): void => {
     if (this.#timer !== undefined || this.#closed) return;
     if (this.#pending.size === 0) {
       this.#rounds = 0;
       return;
     }
-    this.#timer = this.clock.setTimer(
-      () => {
-        this.#timer = undefined;
-        this.#retryAll();
-        this.#retryLater();
-      },
-      backOff(this.random, this.#rounds, RETRY),
-    );
+    const retry = () => {
+      this.#timer = undefined;
+      this.#retryAll();
+      this.#retryLater();
+    };
+    this.#timer = this.clock.setTimer(retry, backOff(this.random, this.#rounds, RETRY));
     this.#rounds += 1;
-  }
+  };
 }

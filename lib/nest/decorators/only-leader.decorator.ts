@@ -46,7 +46,7 @@ export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions>
       const run = service.leadership.runIfLeader(key, method.providerIn(service), () => original.apply(this, args));
       if (run) return await run;
       const { core, settings, origin } = method.planFor(service);
-      core.events.publish('skipped', () => ({ key, provider: core.name, mode: settings.mode, ...origin }));
+      core.events.publish('skipped', { key, provider: core.name, mode: settings.mode, ...origin });
       return undefined;
     };
     copyMethodMetadata(wrapper, original);

@@ -1,0 +1,388 @@
+import { type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import type { ReleaseOutcome } from '../../api/lock-provider.js';
+import type { Lock, ReleaseResult } from '../../api/lock.js';
+import { type LockOrigin, nameOf } from '../events/subject.js';
+import { type EndTrace, traceHold } from '../events/tracing.js';
+import { lostError } from '../hold/lost-error.js';
+import type { ProviderCore } from '../provider-core.js';
+import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
+import { detached } from '../toolkit/detached.js';
+import { Caller, type CallerQueue } from './caller.js';
+import type { KeyRequest } from './key-request.js';
+import type { LockSettings } from './lock-settings.js';
+import { busyError, capacityError, unavailableError } from './refusals.js';
+
+/** Called once when a lock is lost. */
+export type LossListener = (error: LockLostError) => void;
+
+const NONE: readonly Pick<Lock, 'isHeld'>[] = [];
+
+/**
+ * One key of one owner in this application: a caller in the queue of the key, and then the record that a lock and its nested entries share,
+ * from its grant to its last release.
+ *
+ * Validity is computed from the clock. The watchdog's timer only makes a loss known earlier: after a blocked event loop it is late, and then
+ * {@link expire}, which precedes each question of a user, finds the loss. Once lost, it stays lost.
+ */
+export class LocalCaller extends Caller<KeyRequest> {
+  readonly isAlone = false;
+  readonly callers = 1;
+  #phase: 'waiting' | 'holding' | 'released' | 'lost' | 'refused' = 'waiting';
+  // While it waits. What is kept longer would keep the async context of the lock before.
+  #resolve: ((holder: this) => void) | undefined;
+  #reject: ((error: unknown) => void) | undefined;
+  #outerLocks = NONE;
+  #around: LocalCaller | undefined;
+  #isReported = false;
+  // From its grant on.
+  #request: KeyRequest | undefined;
+  #holder = '';
+  #fencingToken: bigint | null = null;
+  #grantedAt = Infinity;
+  #endsAt = Infinity;
+  #entries = 1;
+  /** The lock that it was acquired for: the first entry. */
+  #acquiredBy: object | undefined;
+  #endTrace: EndTrace | undefined;
+  #listeners: Set<LossListener> | undefined;
+  #lostError: LockLostError | undefined;
+  #releaseError: LockLostError | undefined;
+
+  constructor(
+    queue: CallerQueue,
+    private readonly core: ProviderCore,
+    settings: LockSettings,
+    private readonly origin: LockOrigin,
+    startedAt: number,
+    since: number,
+    private signal: AbortSignal | undefined,
+  ) {
+    super(settings, startedAt, since, startedAt + settings.wait, queue, core.clock);
+  }
+
+  get key(): string {
+    return this.queue.key;
+  }
+
+  /** What it is about, for events and messages. */
+  get subject(): LockEvent {
+    const { method, template } = this.origin;
+    return { key: this.queue.key, provider: this.core.name, mode: this.terms.mode, method, template };
+  }
+
+  // While it waits.
+
+  /** It runs under these locks. As long as one of them is held, a drain waits for it instead of sending it away. */
+  runsUnder(outerLocks: readonly Pick<Lock, 'isHeld'>[], around: LocalCaller | undefined): void {
+    this.#outerLocks = outerLocks;
+    // The holder of the key in its own async context, which it has not in hand: it may wait for itself.
+    this.#around = around;
+  }
+
+  /** Comes to its queue. Resolves when it holds. @throws LockCapacityError when too many wait there already */
+  acquire(): Promise<this> {
+    const { queue, signal } = this;
+    if (queue.isFull) throw capacityError(this.subject, queue.size);
+    const outcome = new Promise<this>((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    if (signal) leaveOnAbort(signal, this);
+    queue.add(this);
+    return outcome;
+  }
+
+  /** It runs under a lock that is held. */
+  get isUnderLock(): boolean {
+    return this.#outerLocks.some((lock) => lock.isHeld());
+  }
+
+  /** The application sends it away. */
+  dismiss(error: Error): void {
+    this.queue.leave(this, error);
+  }
+
+  /** Its signal has aborted. */
+  leave(): void {
+    this.queue.leave(this, this.signal?.reason);
+  }
+
+  waits(): void {
+    if (this.#isReported || this.isLate) return;
+    this.#isReported = true;
+    const { events } = this.core;
+    if (events.has('waiting')) events.publish('waiting', this.subject);
+  }
+
+  refuseBusy(isHeldHere: boolean): void {
+    const { events, clock } = this.core;
+    const { subject } = this;
+    const now = clock.now();
+    const waited = now - this.startedAt;
+    events.publish('busy', { ...subject, waited });
+    const own = this.#around?.isValid(now) === true ? this.#around.subject : undefined;
+    // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
+    const other = isHeldHere && this.terms.limited === undefined ? 'this process' : undefined;
+    this.refuse(busyError(subject, waited, own ?? other));
+  }
+
+  refuseUnavailable(cause: unknown): void {
+    this.refuse(unavailableError(this.subject, cause));
+  }
+
+  refuse(error: unknown): void {
+    const reject = this.#reject;
+    this.#settle('refused');
+    reject?.(error);
+  }
+
+  unanswered(): void {
+    // The request repeats it.
+  }
+
+  enter(request: KeyRequest, now: number): void {
+    const { events, holders } = this.core;
+    this.#holder = request.isFirst ? request.id : this.core.random.id();
+    this.#request = request;
+    this.#fencingToken = request.fencingToken;
+    this.#grantedAt = now;
+    request.enter(this);
+    holders.add();
+    const resolve = this.#resolve;
+    this.#settle('holding');
+    if (events.has('acquired')) {
+      events.publish('acquired', { ...this.subject, waited: now - this.startedAt, fencingToken: this.#fencingToken });
+    }
+    resolve?.(this);
+  }
+
+  #settle(phase: 'holding' | 'refused'): void {
+    this.#phase = phase;
+    if (this.signal) forgetAbort(this.signal, this);
+    this.signal = undefined;
+    this.#resolve = undefined;
+    this.#reject = undefined;
+    this.#outerLocks = NONE;
+    this.#around = undefined;
+  }
+
+  // From its grant on.
+
+  /** Random id of this hold. */
+  get holder(): string {
+    return this.#holder;
+  }
+
+  get fencingToken(): bigint | null {
+    return this.#fencingToken;
+  }
+
+  /** On the monotonic clock. */
+  get grantedAt(): number {
+    return this.#grantedAt;
+  }
+
+  get endsAt(): number {
+    return this.#endsAt;
+  }
+
+  /** How many locks of its owner are open on it: the first and those that re-entered. */
+  get entries(): number {
+    return this.#entries;
+  }
+
+  /** What it holds by. */
+  get request(): KeyRequest {
+    if (this.#request === undefined) throw new Error('The caller does not hold yet.');
+    return this.#request;
+  }
+
+  /** Why it is not held any more, if it was lost. */
+  get lostError(): LockLostError | undefined {
+    return this.#lostError;
+  }
+
+  /** Why its release did not end it as it should have. */
+  get releaseError(): LockLostError | undefined {
+    return this.#releaseError;
+  }
+
+  /** Whether it is surely ours by the clock, without the look at a suspension: for the core, which has just asked. */
+  isValid(now: number): boolean {
+    return this.#phase === 'holding' && now < this.#endsAt && this.request.isValid(now);
+  }
+
+  /**
+   * - `held`: surely ours.
+   * - `unverified`: the machine was suspended, and no renewal has answered since. Not yet loss.
+   */
+  status(now: number): 'held' | 'unverified' | 'over' {
+    if (!this.isValid(now)) return 'over';
+    return this.request.isVerified() ? 'held' : 'unverified';
+  }
+
+  /** Milliseconds until the deadline; 0 when not held. */
+  remaining(now: number): number {
+    return this.isValid(now) ? Math.min(this.request.held.validUntil, this.#endsAt) - now : 0;
+  }
+
+  /** Reports it to the tracing channel, in the async context of its caller. */
+  trace(): void {
+    if (this.#phase === 'holding') this.#endTrace = traceHold(this.subject, this.#fencingToken);
+  }
+
+  /** A lock is made of it. */
+  use(lock: object): void {
+    this.#acquiredBy ??= lock;
+    this.request.use();
+  }
+
+  /** One more lock of its owner is made of it. */
+  reEnter(): void {
+    this.#entries += 1;
+  }
+
+  /** It ends at this time (`maxHold`), on the monotonic clock. */
+  endAt(time: number): void {
+    this.#endsAt = time;
+    this.core.watchdog.reschedule(this.request);
+  }
+
+  /** Renews it now, for `lease` ms from now on. @throws LockLostError; LockUnavailableError without an answer */
+  async extend(lease: number): Promise<void> {
+    const { request, core, subject } = this;
+    request.changeLease(lease);
+    const outcome = await core.watchdog.renew(request);
+    const now = core.clock.now();
+    this.expire(now);
+    if (this.#lostError) throw this.#lostError;
+    if (outcome !== 'unknown') return;
+    throw new LockUnavailableError(
+      `${nameOf(subject)} could not be extended: the backend did not answer; it stays held for ${Math.round(this.remaining(now))} ms.`,
+      { key: subject.key, provider: subject.provider },
+    );
+  }
+
+  /** Calls `listener` at the loss, if that has not happened yet. */
+  whenLost(listener: LossListener): void {
+    if (this.#phase === 'holding') (this.#listeners ??= new Set()).add(listener);
+  }
+
+  /** Takes back `whenLost`: one holder may see many nested entries come and go. */
+  forget(listener: LossListener): void {
+    this.#listeners?.delete(listener);
+  }
+
+  renewed(isAnswered: boolean): void {
+    const { events, clock } = this.core;
+    const name = isAnswered ? 'renewed' : 'renewal-failed';
+    if (events.has(name)) events.publish(name, { ...this.subject, remaining: this.remaining(clock.now()) });
+  }
+
+  /** It is lost, if that is so by the clock. */
+  expire(now: number): void {
+    if (this.#phase !== 'holding') return;
+    if (now < this.#endsAt) this.request.expire(now);
+    else {
+      this.lose('max-hold');
+      // Others may still hold by the request. With the last of them the backend gets it back.
+      this.request.abandon(this);
+      this.onLost();
+    }
+  }
+
+  lose(reason: LossReason, cause?: unknown): void {
+    this.#phase = 'lost';
+    this.#lostError = lostError(this.subject, reason, cause);
+    this.core.holders.done();
+  }
+
+  onLost(): void {
+    const error = this.#lostError;
+    if (error === undefined) return;
+    this.#reportLoss(error);
+    const listeners = [...(this.#listeners ?? [])];
+    this.#listeners = undefined;
+    // The caller that has found the loss may hold other locks, which a listener must not re-enter.
+    for (const listener of listeners) detached(listener, error);
+  }
+
+  /**
+   * Ends one entry, and the hold with the last one.
+   *
+   * @param failed whether its task failed, so that a transaction below it is rolled back
+   * @param lock the lock that this entry is
+   */
+  release(failed: boolean, lock?: object): Promise<ReleaseResult> {
+    this.expire(this.core.clock.now());
+    this.#entries -= 1;
+    if (this.#phase !== 'holding') return Promise.resolve('lost');
+    if (this.#entries > 0) {
+      // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
+      if (lock === this.#acquiredBy && !failed) this.#warnOfOutliving();
+      return Promise.resolve('nested');
+    }
+    this.#phase = 'released';
+    this.#listeners = undefined;
+    const { request } = this;
+    return request.release(this, { keepUntil: request.keepUntil, failed }, (outcome) => {
+      this.core.holders.done();
+      return this.#released(outcome, failed);
+    });
+  }
+
+  #released(outcome: ReleaseOutcome, failed: boolean): ReleaseResult {
+    const { clock, events } = this.core;
+    switch (outcome) {
+      case 'released':
+        this.#traceEnd('released', failed);
+        if (events.has('released')) {
+          events.publish('released', { ...this.subject, held: clock.now() - this.#grantedAt });
+        }
+        return 'released';
+      case 'lost':
+        return this.#lostAtRelease(lostError(this.subject, 'revoked'));
+      case 'unknown':
+        this.#traceEnd('pending', failed);
+        events.publish('release-pending', this.subject);
+        return 'pending';
+      default: {
+        const reason = outcome.written === 'unknown' ? 'commit-unknown' : 'rolled-back';
+        return this.#lostAtRelease(lostError(this.subject, reason, outcome.cause));
+      }
+    }
+  }
+
+  #lostAtRelease(error: LockLostError): ReleaseResult {
+    this.#releaseError = error;
+    this.#reportLoss(error);
+    return 'lost';
+  }
+
+  #reportLoss(error: LockLostError): void {
+    const { clock, events, logger } = this.core;
+    this.#traceEnd(error, false);
+    const { reason } = error;
+    events.publish('lost', { ...this.subject, held: clock.now() - this.#grantedAt, reason });
+    logger.warn(error.message);
+  }
+
+  /** Reports to the tracing channel how it ended. */
+  #traceEnd(...end: Parameters<EndTrace>): void {
+    this.#endTrace?.(...end);
+    // Its promise keeps the async context of the caller, and with it the locks before.
+    this.#endTrace = undefined;
+  }
+
+  #warnOfOutliving(): void {
+    if (warnedOfOutliving.has(this.core)) return;
+    warnedOfOutliving.add(this.core);
+    this.core.logger.warn(
+      `${nameOf(this.subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
+        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
+    );
+  }
+}
+
+const warnedOfOutliving = new WeakSet<ProviderCore>();

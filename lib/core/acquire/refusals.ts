@@ -1,0 +1,56 @@
+import { LockBusyError, LockCapacityError, LockError, LockUnavailableError } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import { nameOf } from '../events/subject.js';
+
+/** The remedies for a call that waits for a lock of its own async context. */
+export const NESTED_OR_QUEUED =
+  'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +
+  'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().';
+
+/** How messages name the holder of a key in the caller's own async context. */
+export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
+  return method === null ? 'its own holder' : `its own holder ${method}`;
+}
+
+/**
+ * For a caller whose wait of `waited` ms is over.
+ *
+ * @param holder of the key: the lock in the caller's own async context, another one in this process, or unknown
+ */
+export function busyError(
+  subject: LockEvent,
+  waited: number,
+  holder: Pick<LockEvent, 'method'> | 'this process' | undefined,
+): LockBusyError {
+  let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
+  if (holder === 'this process') {
+    advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run().`;
+  } else if (holder !== undefined) {
+    advice = `${ownHolder(holder)} holds it, in whose async context the call runs. ${NESTED_OR_QUEUED}`;
+  }
+  const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
+  const { key, provider } = subject;
+  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, { key, provider, waited });
+}
+
+/** For a caller whose backend did not answer. */
+export function unavailableError(subject: LockEvent, cause: unknown): LockUnavailableError {
+  const { key, provider } = subject;
+  const message = `${nameOf(subject)} could not be acquired: ${reasonOf(cause)}`;
+  return new LockUnavailableError(message, { key, provider, cause });
+}
+
+/** For a caller behind too many others. */
+export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {
+  return new LockCapacityError(
+    `${nameOf(subject)} has ${waiting} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+    subject,
+  );
+}
+
+/** A failure in its own words: a backend that refuses has answered. Only a failure without words is silence. */
+function reasonOf(cause: unknown): string {
+  const words = cause instanceof Error ? cause.message : '';
+  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
+  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
+}

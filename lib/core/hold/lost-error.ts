@@ -1,0 +1,29 @@
+import { LockLostError, type LossReason } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import { nameOf } from '../events/subject.js';
+
+/** The error for a lock that is not held any more. */
+export function lostError(
+  subject: Pick<LockEvent, 'key' | 'provider' | 'method'>,
+  reason: LossReason,
+  cause?: unknown,
+): LockLostError {
+  return new LockLostError(`${nameOf(subject)} was lost: ${EXPLANATIONS[reason]}.`, {
+    key: subject.key,
+    provider: subject.provider,
+    reason,
+    cause,
+  });
+}
+
+const EXPLANATIONS: Record<LossReason, string> = {
+  expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
+  revoked: 'the backend reports that it is not ours any more (force-released, flushed, or its session ended)',
+  'max-hold': 'its maxHold has passed',
+  shutdown: 'the application stopped before the task ended; raise shutdownGrace if it needs longer',
+  released: 'it was released already',
+  'rolled-back':
+    'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',
+  'commit-unknown':
+    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise commitTimeout if the server is only slow',
+};

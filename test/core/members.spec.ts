@@ -1,0 +1,172 @@
+import type { BackendContext, Member, ReleaseOptions } from '../../lib/api/lock-provider.js';
+import { requestFor } from '../direct-backend.js';
+import { startManager, watch } from './manager-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+const LEASE = 10_000;
+const VALIDITY = LEASE - (LEASE * 0.01 + 2);
+const FREE: ReleaseOptions = { keepFor: 0, failed: false };
+
+/** A composite that passes everything on to its member. */
+class Relay extends ScriptedProvider {
+  readonly members = ['inner'];
+  member!: Member;
+
+  override createBackend(context: BackendContext): this {
+    const member = (this.member = context.member('inner'));
+    this.onAcquire = (request) => member.acquire(request);
+    this.onRenew = ({ request, lease }) => member.renew(request, lease);
+    this.onRelease = (request, options) => member.release(request, options);
+    return super.createBackend(context);
+  }
+}
+
+async function started(fair = true) {
+  const inner = ScriptedProvider.obliging({ fair });
+  const ids: string[] = [];
+  inner.onAcquire = ({ id }, grant) => (ids.push(id), grant());
+  const kept: ReleaseOptions[] = [];
+  inner.onRelease = (_, options) => (kept.push(options), 'released');
+  const relay = new Relay({ fair });
+  const rig = await startManager({ providers: { relay, inner }, default: 'relay' });
+  return { ...rig, relay, inner, ids, kept };
+}
+
+/** As {@link started}, with a request of the composite that the member has granted. */
+async function granted(terms: { readonly fair?: boolean; readonly minHold?: number } = {}) {
+  const rig = await started(terms.fair);
+  const told: unknown[] = [];
+  const { minHold = 0 } = terms;
+  const request = requestFor('a', 'r1', { lease: LEASE, minHold, lost: (cause) => void told.push(cause) });
+  const { member } = rig.relay;
+  expect(await member.acquire(request)).toMatchObject({ lease: LEASE, validUntil: VALIDITY });
+  return { ...rig, member, request, told };
+}
+
+describe.each([
+  ['has a queue', true],
+  ['is polled', false],
+])('a member whose backend %s, after the deadline of its lease and before any timer', (_, fair) => {
+  it('sends one release when it is released, and tells the loss', async () => {
+    const { member, request, told, inner, kept, clock } = await granted({ fair });
+    clock.block(VALIDITY);
+    expect(await member.release(request, FREE)).toBe('lost');
+    expect(inner.order).toEqual(['acquire a', 'release a']);
+    expect([kept, told]).toEqual([[{ keepFor: 0, failed: true }], [undefined]]);
+    expect(await member.release(request, FREE)).toBe('lost');
+    expect(await member.renew(request, LEASE)).toBe('lost');
+    await clock.advance(LEASE);
+    expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
+  });
+
+  it('sends one release instead of a renewal, and tells the loss', async () => {
+    const { member, request, told, inner, clock } = await granted({ fair });
+    clock.block(VALIDITY);
+    expect(await member.renew(request, LEASE)).toBe('lost');
+    expect(inner.order).toEqual(['acquire a', 'release a']);
+    expect(await member.release(request, FREE)).toBe('lost');
+    await clock.advance(LEASE);
+    expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
+  });
+
+  it('is no obstacle for one attempt of this process in the member, which finds the loss', async () => {
+    const { locks, member, request, told, inner, clock } = await granted({ fair });
+    clock.block(VALIDITY);
+    const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
+    expect([inner.order, told]).toEqual([['acquire a', 'release a', 'acquire a'], [undefined]]);
+    await clock.advance(0);
+    expect(trying.value?.isHeld()).toBe(true);
+    // Its lock belongs to another request, which the release does not end.
+    expect(await member.release(request, FREE)).toBe('lost');
+    expect([trying.value?.isHeld(), told.length]).toEqual([true, 1]);
+    expect(await trying.value?.release()).toBe('released');
+  });
+
+  it('is valid until then: it is renewed and released by the composite alone', async () => {
+    const { member, request, told, inner, clock } = await granted({ fair });
+    await clock.advance(VALIDITY - 1);
+    expect(inner.order).toEqual(['acquire a']);
+    expect(await member.renew(request, 2 * LEASE)).toMatchObject({ validUntil: clock.now() + 2 * LEASE * 0.99 - 2 });
+    clock.block(VALIDITY);
+    expect(await member.release(request, FREE)).toBe('released');
+    expect([inner.order, told]).toEqual([['acquire a', 'renew a', 'release a'], []]);
+  });
+
+  it('sends one release for a lock of the composite that is released then, and the loss is reported once', async () => {
+    const { locks, inner, clock, events } = await started(fair);
+    const lock = await locks.acquire('a', { lease: LEASE });
+    clock.block(VALIDITY);
+    expect(await lock.release()).toBe('lost');
+    await clock.advance(LEASE);
+    expect(inner.order).toEqual(['acquire a', 'release a']);
+    expect(events.filter(({ name }) => name === 'lost')).toMatchObject([
+      { event: { key: 'a', provider: 'relay', reason: 'expired' } },
+    ]);
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe('a member that has lost a lock with minHold keeps the key', () => {
+  const [MIN_HOLD, PASSED] = [60_000, 1_000];
+
+  it.each<[string, (rig: Awaited<ReturnType<typeof granted>>) => unknown, number]>([
+    ['its server', ({ inner, ids }) => inner.revoke(ids[0] ?? ''), PASSED],
+    [
+      'a renewal',
+      ({ inner, member, request }) => {
+        inner.onRenew = () => Promise.resolve('lost');
+        return member.renew(request, LEASE);
+      },
+      PASSED,
+    ],
+    [
+      'a renewal after the deadline',
+      ({ clock, member, request }) => (clock.block(VALIDITY - PASSED), member.renew(request, LEASE)),
+      VALIDITY,
+    ],
+    [
+      'a release after the deadline',
+      ({ clock, member, request }) => (clock.block(VALIDITY - PASSED), member.release(request, FREE)),
+      VALIDITY,
+    ],
+    [
+      'another caller of this process after the deadline',
+      ({ clock, locks }) => (clock.block(VALIDITY - PASSED), locks.tryAcquire('a', { provider: 'inner' })),
+      VALIDITY,
+    ],
+  ])('where the loss is found by %s', async (_, lose, passed) => {
+    const rig = await granted({ minHold: MIN_HOLD });
+    await rig.clock.advance(PASSED);
+    await lose(rig);
+    expect(rig.kept).toEqual([{ keepFor: MIN_HOLD - passed, failed: true }]);
+    expect(rig.told).toEqual([undefined]);
+    expect(await rig.member.release(rig.request, FREE)).toBe('lost');
+    expect(rig.kept).toHaveLength(1);
+  });
+
+  it('from its own entry on, also where the composite has made no lock of it yet', async () => {
+    const { locks, relay, inner, kept, clock } = await started();
+    // The composite waits for something else after its member has granted.
+    relay.onAcquire = (request) => relay.member.acquire(request).then(() => new Promise(() => undefined));
+    const waiting = watch(locks.acquire('a', { lease: LEASE, minHold: MIN_HOLD, wait: 60_000 }));
+    await clock.advance(0);
+    clock.block(VALIDITY);
+    const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
+    await clock.advance(0);
+    expect([waiting.state, trying.state]).toEqual(['pending', 'fulfilled']);
+    expect(inner.order).toEqual(['acquire a', 'release a', 'acquire a']);
+    expect(kept).toEqual([{ keepFor: MIN_HOLD - VALIDITY, failed: true }]);
+  });
+
+  it('not where the composite gives it back unused', async () => {
+    const { locks, relay, kept, clock } = await started();
+    const leaving = new AbortController();
+    relay.onAcquire = (request) => relay.member.acquire(request).then(() => new Promise(() => undefined));
+    const waiting = watch(locks.acquire('a', { minHold: MIN_HOLD, signal: leaving.signal }));
+    await clock.advance(PASSED);
+    leaving.abort('enough');
+    await clock.advance(0);
+    expect(waiting.error).toBe('enough');
+    expect(kept).toEqual([{ keepFor: 0, failed: true }]);
+  });
+});

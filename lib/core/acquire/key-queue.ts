@@ -2,6 +2,7 @@ import type { LockError } from '../../api/errors.js';
 import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import { asItIs, type OnReleased, type ReleaseIntent } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
+import { Few } from '../toolkit/few.js';
 import type { CallerQueue } from './caller.js';
 import { CallerList } from './caller-list.js';
 import { KeyRequest, type RequestCaller, type RequestQueue } from './key-request.js';
@@ -30,7 +31,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   readonly #callers = new CallerList();
   #request: KeyRequest | undefined;
   /** What this process holds. */
-  readonly #held = new Set<KeyRequest>();
+  readonly #held = new Few<KeyRequest>();
   /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
   #turnSince: number | undefined;
 
@@ -147,12 +148,12 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** What this process holds is not handed on any more. */
   endCohorts(): void {
-    for (const request of this.#held) request.endCohort();
+    for (const request of this.#held.values()) request.endCohort();
   }
 
   /** Asks the backend whether this process still holds what it held. */
   check(): void {
-    for (const request of this.#held) if (!request.isAlone) void this.provider.watchdog.renew(request);
+    for (const request of this.#held.values()) if (!request.isAlone) void this.provider.watchdog.renew(request);
   }
 
   onQueued(instead: LockError | undefined): void {
@@ -266,7 +267,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   #expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.provider.clock.now();
-    for (const request of [...this.#held]) request.expire(now);
+    for (const request of this.#held.values()) request.expire(now);
   }
 
   #giveBack<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
@@ -293,7 +294,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   #isHeldAlone(): boolean {
     const now = this.provider.clock.now();
-    for (const request of this.#held) if (request.mode === 'exclusive' && request.isValid(now)) return true;
+    for (const request of this.#held.values()) if (request.mode === 'exclusive' && request.isValid(now)) return true;
     return false;
   }
 
@@ -301,7 +302,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   #isHeldBeside({ terms }: RequestCaller): boolean {
     if (this.#held.size === 0) return false;
     const now = this.provider.clock.now();
-    for (const request of this.#held) {
+    for (const request of this.#held.values()) {
       if (excludes(request.mode, terms.mode) && request.isValid(now)) return true;
     }
     return false;

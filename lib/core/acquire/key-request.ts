@@ -9,6 +9,8 @@ import { HeldLease } from '../hold/held-lease.js';
 import { asItIs, type OnReleased, type ReleaseIntent, type Releases } from '../hold/releases.js';
 import type { Placed } from '../toolkit/dense-set.js';
 import { detached } from '../toolkit/detached.js';
+import { Few } from '../toolkit/few.js';
+import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 import { backOff } from '../toolkit/timing.js';
@@ -111,10 +113,8 @@ export class KeyRequest implements AcquireRequest, Placed {
   #fencingToken: bigint | null = null;
   /** If there are callers that may have it after its present holder. */
   #cohort: Cohort | undefined;
-  /** One of those that hold by it, or the only one. */
-  #holder: RequestCaller | undefined;
-  /** The other readers. */
-  #others: Set<RequestCaller> | undefined;
+  /** Those that hold by it: one, or readers. */
+  readonly #holders = new Few<RequestCaller>();
   /** A lock was made of it. Before that an attempt may still fail for another key, and then no task has run. */
   #isUsed = false;
 
@@ -285,16 +285,17 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /** @internal For {@link ask}, in no caller's async context. */
-  async send(): Promise<void> {
+  send(): void {
     const { backend, releases } = this.home;
-    let answer: Grant | 'busy' | undefined;
-    try {
-      answer = await backend.acquire(this);
-    } catch (error) {
+    const onAnswer = (answer: Grant | 'busy'): void => {
+      this.#onAnswer(answer);
+      releases.inFlight.done();
+    };
+    const onFailure = (error: unknown): void => {
       this.#onFailure(error);
-    }
-    if (answer !== undefined) this.#onAnswer(answer);
-    releases.inFlight.done();
+      releases.inFlight.done();
+    };
+    void promised(() => backend.acquire(this)).then(onAnswer, onFailure);
   }
 
   #onAnswer(answer: Grant | 'busy'): void {
@@ -394,7 +395,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Its present holder is the first one, which the backend knows by its id. */
   get isFirst(): boolean {
-    return this.#holder === undefined && this.#cohort?.isHandedOff !== true;
+    return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
 
   /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all, as before it is used. */
@@ -404,8 +405,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Those that hold by it, as they are now. */
   get holders(): readonly RequestCaller[] {
-    if (this.#holder === undefined) return [];
-    return this.#others === undefined ? [this.#holder] : [this.#holder, ...this.#others];
+    return this.#holders.values();
   }
 
   /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */
@@ -450,8 +450,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   enter(holder: RequestCaller): void {
-    if (this.#holder === undefined) this.#holder = holder;
-    else (this.#others ??= new Set()).add(holder);
+    this.#holders.add(holder);
   }
 
   /** A lock was made of it. */
@@ -464,7 +463,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     const { held } = this;
     if (lease === held.length) return;
     this.endCohort();
-    held.change(this.#others?.size ? Math.max(lease, held.length) : lease);
+    held.change(this.#holders.size > 1 ? Math.max(lease, held.length) : lease);
   }
 
   /**
@@ -513,8 +512,8 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** One of its holders has released it. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */
   release<R>(holder: RequestCaller, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
-    this.#leave(holder);
-    if (this.#holder === undefined) return this.queue.onReleased(this, intent, answer);
+    this.#holders.delete(holder);
+    if (this.#holders.size === 0) return this.queue.onReleased(this, intent, answer);
     return Promise.resolve(answer('released'));
   }
 
@@ -530,18 +529,8 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#become('over');
     return this.home.releases.send(this, intent, Math.max(this.held.longest, intent.keepUntil - now), answer);
   }
-
-  #leave(holder: RequestCaller): void {
-    if (holder !== this.#holder) {
-      this.#others?.delete(holder);
-      return;
-    }
-    const [next] = this.#others ?? [];
-    if (next) this.#others?.delete(next);
-    this.#holder = next;
-  }
 }
 
 function send(request: KeyRequest): void {
-  void request.send();
+  request.send();
 }

@@ -15,6 +15,11 @@ import type { LockPlan } from './lock-plan.js';
 import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
 import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
 
+/** What is acquired for one lock. */
+type Holds = readonly [LocalCaller, ...LocalCaller[]];
+
+const NONE: readonly LocalCaller[] = [];
+
 // A wait without end shows nothing else of a call that waits for itself.
 const MOST_WARNINGS = 100;
 
@@ -34,52 +39,76 @@ export class LockAcquirer {
     private readonly logger: LockLogger,
   ) {}
 
-  /** @param keys sorted, each once: taken in this order, two callers cannot wait for each other */
-  async acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
+  /**
+   * @param keys sorted, each once: taken in this order, two callers cannot wait for each other
+   * @throws immediately for a mistake, and where the caller cannot even come to the queue
+   */
+  acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
     const inHand = within && this.#usable(within, keys, plan);
+    if (keys.length > 1) return this.#acquireAll(keys, plan, signal, inHand, startedAt);
+    const [key = ''] = keys;
+    const acquired = this.#acquireKey(key, plan, signal, inHand, startedAt, NONE);
+    return acquired.then((hold) => {
+      const holds: Holds = [hold];
+      try {
+        if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
+        return this.#granted(holds, plan, signal, inHand);
+      } catch (error) {
+        return giveBack(holds, error);
+      }
+    });
+  }
+
+  async #acquireAll(
+    keys: readonly string[],
+    plan: LockPlan,
+    signal: AbortSignal | undefined,
+    within: GrantedLock | undefined,
+    startedAt: number,
+  ): Promise<GrantedLock> {
     const holds: LocalCaller[] = [];
     try {
       for (const key of keys) {
-        const hold = await this.#acquireKey(key, plan, signal, inHand, startedAt, holds);
+        const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds);
         holds.push(hold);
         if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
       }
-      if (holds.length > 1) await this.#verify(holds);
-      // It may have aborted in the very tick of the grant.
-      signal?.throwIfAborted();
-      return this.#granted(holds, plan, inHand);
+      await this.#verify(holds);
+      const [first, ...rest] = holds;
+      if (!first) throw new LockConfigError('A lock needs a key.');
+      return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
-      // All are sent before the first answer is awaited: the caller has waited long enough.
-      await Promise.all(holds.toReversed().map((hold) => hold.release(true)));
-      throw error;
+      return await giveBack(holds, error);
     }
   }
 
   /** @param acquired what was acquired for the same lock so far */
   #acquireKey(
     key: string,
-    { core, queues, settings, origin }: LockPlan,
+    plan: LockPlan,
     signal: AbortSignal | undefined,
     within: GrantedLock | undefined,
     startedAt: number,
     acquired: readonly LocalCaller[],
-  ): Promise<LocalCaller> | LocalCaller {
+  ): Promise<LocalCaller> {
     // Checked before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
+    const { core, queues, settings, origin } = plan;
     const outer = this.#outerLocks(within);
-    const subject = { key, provider: core.name, mode: settings.mode, ...origin };
-    this.lifecycle.assertAccepting(subject, () => outer.some((lock) => lock.isHeld()));
+    if (this.lifecycle.state !== 'running') this.lifecycle.assertAccepting(subjectOf(key, plan), outer);
     let around: LocalCaller | undefined;
+    let otherKeysHeld = 0;
     // Keys that the caller has re-entered are among those that it held before.
-    let otherKeysHeld = acquired.filter(({ entries }) => entries === 1).length;
+    for (const { entries } of acquired) if (entries === 1) otherKeysHeld += 1;
     if (outer.length > 0) {
+      const subject = subjectOf(key, plan);
       const { reentrant } = settings;
       const inHand = reentrant === 'explicit' ? locksInHand(this.owner) : [];
       const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
       const held = heldAlready(key, core.name, outer, mayEnter);
       const now = this.clock.now();
-      if (held.same) return reEnter(held.same, subject, settings.limited, now);
+      if (held.same) return Promise.resolve(reEnter(held.same, subject, settings.limited, now));
       held.around?.expire(now);
       if (held.around && reentrant === false) throw held.around.lostError ?? refusedReEntry(subject);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
@@ -94,7 +123,7 @@ export class LockAcquirer {
     const caller = new LocalCaller(queue, core, settings, origin, startedAt, since, signal);
     if (outer.length > 0) caller.runsUnder(outer, around);
     if (!acquireChannel.hasSubscribers) return caller.acquire();
-    return traceAcquisition(subject, signal, () => caller.acquire());
+    return traceAcquisition(caller.subject, signal, () => caller.acquire());
   }
 
   /**
@@ -111,11 +140,17 @@ export class LockAcquirer {
   }
 
   /** The last check before the task runs: the application may have stopped, or a key been lost, while the caller waited. */
-  #granted(holds: readonly LocalCaller[], { core, settings }: LockPlan, within: GrantedLock | undefined): GrantedLock {
-    const [first, ...rest] = holds;
-    if (!first) throw new LockConfigError('A lock needs a key.');
-    const outer = this.#outerLocks(within);
-    this.lifecycle.assertAccepting(first.subject, () => outer.some((lock) => lock.isHeld()));
+  #granted(
+    holds: Holds,
+    { core, settings }: LockPlan,
+    signal: AbortSignal | undefined,
+    within: GrantedLock | undefined,
+  ): GrantedLock {
+    // It may have aborted in the very tick of the grant.
+    signal?.throwIfAborted();
+    if (this.lifecycle.state !== 'running') {
+      this.lifecycle.assertAccepting(holds[0].subject, this.#outerLocks(within));
+    }
     const now = this.clock.now();
     for (const hold of holds) {
       hold.expire(now);
@@ -125,7 +160,7 @@ export class LockAcquirer {
       // A nested entry keeps the end that its outer lock has set.
       for (const hold of holds) if (hold.entries === 1) hold.endAt(now + settings.maxHold);
     }
-    return new GrantedLock([first, ...rest], core, settings, this.owner);
+    return new GrantedLock(holds, core, settings, this.owner);
   }
 
   /** The locks around the caller, with the one that it names. */
@@ -172,4 +207,14 @@ export class LockAcquirer {
         'Take keys in sorted order, or all at once by their array. (Warned once.)',
     );
   }
+}
+
+function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
+  return { key, provider: core.name, mode: settings.mode, ...origin };
+}
+
+/** Gives back what a call has acquired that fails. All are sent before the first answer is awaited: the caller has waited long enough. */
+async function giveBack(holds: readonly LocalCaller[], error: unknown): Promise<never> {
+  await Promise.all(holds.toReversed().map((hold) => hold.release(true)));
+  throw error;
 }

@@ -60,15 +60,8 @@ export class GrantedLock implements Lock {
   #ending: Promise<ReleaseResult> | undefined;
   /** What a listener gets that releases once more during the release. */
   #result: ReleaseResult = 'released';
-  readonly #onLost = (error: LockLostError): void => {
-    const listeners = this.#listeners ?? [];
-    this.#listeners = [];
-    for (const listener of listeners) listener(error);
-  };
-  readonly #onEnd = (result: ReleaseResult): ReleaseResult => {
-    this.#ending = undefined;
-    return (this.#result = result);
-  };
+  /** Listens to the loss of each key, since there are {@link #listeners}. */
+  #onLost: LossListener | undefined;
 
   constructor(
     /** In the order in which they were taken. */
@@ -151,7 +144,13 @@ export class GrantedLock implements Lock {
     else if (this.#listeners) this.#listeners.push(listener);
     else {
       this.#listeners = [listener];
-      for (const hold of this.holds) hold.whenLost(this.#onLost);
+      const onLost = (lost: LockLostError): void => {
+        const listeners = this.#listeners ?? [];
+        this.#listeners = [];
+        for (const each of listeners) each(lost);
+      };
+      this.#onLost = onLost;
+      for (const hold of this.holds) hold.whenLost(onLost);
     }
   }
 
@@ -234,19 +233,21 @@ export class GrantedLock implements Lock {
 
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
   end(failed: boolean): Promise<ReleaseResult> {
-    if (this.#listeners) for (const hold of this.holds) hold.forget(this.#onLost);
+    if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result);
     this.#isOpen = false;
     return (this.#ending = this.#releaseHolds(failed));
   }
 
   #releaseHolds(failed: boolean): Promise<ReleaseResult> {
-    const [first, ...others] = this.holds;
-    const release = (hold: LocalCaller) => hold.release(failed, this);
-    if (others.length === 0) return release(first).then(this.#onEnd);
+    const ended = (result: ReleaseResult): ReleaseResult => {
+      this.#ending = undefined;
+      return (this.#result = result);
+    };
+    if (this.holds.length === 1) return this.holds[0].release(failed, this).then(ended);
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const all = Promise.all([...others.toReversed(), first].map(release));
-    return all.then((results) => this.#onEnd(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
+    const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this)));
+    return all.then((results) => ended(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 
   #status(): 'held' | 'unverified' | 'over' {

@@ -27,13 +27,8 @@ export async function runGuarded<T>(
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
   // It may have been lost between the grant and this tick.
-  const lostBefore = lock.lostError;
-  if (lostBefore) {
-    await lock.end(true);
-    if (typeof onLost === 'function') return await onLost(lostBefore);
-    throw lostBefore;
-  }
-  if (onLost === 'throw-early') return await runUntilLost(lock, task, check);
+  if (lock.lostError) return endUnstarted(lock, lock.lostError, onLost);
+  if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
     const value = await lock.surround(() => task(lock));
@@ -44,6 +39,12 @@ export async function runGuarded<T>(
   }
   const { lost, released } = end(lock, outcome);
   return answerOf(lock, outcome, onLost, lost, released && (await released));
+}
+
+async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {
+  await lock.end(true);
+  if (typeof onLost === 'function') return await onLost(lost);
+  throw lost;
 }
 
 async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {

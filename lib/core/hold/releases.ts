@@ -3,6 +3,7 @@ import type { AcquireRequest, LockBackend, ReleaseOutcome } from '../../api/lock
 import type { Random } from '../../api/random.js';
 import type { Reachability } from '../events/reachability.js';
 import { detached } from '../toolkit/detached.js';
+import { promised } from '../toolkit/promised.js';
 import { backOff, withTimeout } from '../toolkit/timing.js';
 import { WaitGroup } from '../toolkit/wait-group.js';
 
@@ -87,22 +88,22 @@ export class Releases {
     this.#pending.clear();
   }
 
-  async #send<R>(request: AcquireRequest, { keepUntil, failed }: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
+  #send<R>(request: AcquireRequest, { keepUntil, failed }: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
     this.inFlight.add();
     const keepFor = keepUntil === 0 ? 0 : Math.max(0, keepUntil - this.clock.now());
-    let outcome: ReleaseOutcome;
-    try {
-      outcome = await this.backend.release(request, { keepFor, failed });
-    } catch (cause) {
-      // A backend that fails has not answered.
+    const onOutcome = (outcome: ReleaseOutcome): R => {
+      try {
+        return answer(outcome);
+      } finally {
+        this.inFlight.done();
+      }
+    };
+    // A backend that fails has not answered.
+    const onFailure = (cause: unknown): R => {
       this.reachability.failed(cause);
-      outcome = 'unknown';
-    }
-    try {
-      return answer(outcome);
-    } finally {
-      this.inFlight.done();
-    }
+      return onOutcome('unknown');
+    };
+    return promised(() => this.backend.release(request, { keepFor, failed })).then(onOutcome, onFailure);
   }
 
   #keep(release: PendingRelease): void {

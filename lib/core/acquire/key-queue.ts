@@ -210,8 +210,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#advance();
   }
 
-  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
-    const now = this.provider.clock.now();
+  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const next = this.#callers.head;
     if (next === undefined || !request.mayServe(next, now)) return this.#giveBack(request, intent, now, answer);
     request.handOff();

@@ -45,7 +45,7 @@ export interface RequestQueue {
   /** It is to be given up: it failed in a way that no repetition changes. */
   onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void;
   /** Its last holder has released it. */
-  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R>;
+  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R>;
   /** It is over: it was granted, and is lost. */
   onLost(request: KeyRequest): void;
 }
@@ -511,23 +511,24 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /** One of its holders has released it. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */
-  release<R>(holder: RequestCaller, intent: ReleaseIntent, answer: OnReleased<R>): Promise<R> {
+  release<R>(holder: RequestCaller, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     this.#holders.delete(holder);
-    if (this.#holders.size === 0) return this.queue.onReleased(this, intent, answer);
+    if (this.#holders.size === 0) return this.queue.onReleased(this, intent, now, answer);
     return Promise.resolve(answer('released'));
   }
 
   /** One of its holders has lost what the others keep: nobody else goes on under a grant that the task of that may still use. */
-  abandon(holder: RequestCaller): void {
+  abandon(holder: RequestCaller, now: number): void {
     if (this.#phase !== 'granted') return;
     this.endCohort();
-    void this.release(holder, { keepUntil: this.keepUntil, failed: true }, asItIs);
+    void this.release(holder, { keepUntil: this.keepUntil, failed: true }, now, asItIs);
   }
 
   /** It is given back, or lost already: what is reported of it concerns nobody any more. */
   giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     this.#become('over');
-    return this.home.releases.send(this, intent, Math.max(this.held.longest, intent.keepUntil - now), answer);
+    const lasting = Math.max(this.held.longest, intent.keepUntil - now);
+    return this.home.releases.send(this, intent, lasting, answer, now);
   }
 }
 

@@ -287,7 +287,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     else {
       this.lose('max-hold');
       // Others may still hold by the request. With the last of them the backend gets it back.
-      this.request.abandon(this);
+      this.request.abandon(this, now);
       this.onLost();
     }
   }
@@ -309,26 +309,27 @@ export class LocalCaller extends Caller<KeyRequest> {
   }
 
   /**
-   * Ends one entry, and the hold with the last one.
+   * Ends one entry, and the hold with the last one. Resolves to what `answer` makes of the result, in the tick in which that comes.
    *
    * @param failed whether its task failed, so that a transaction below it is rolled back
-   * @param lock the lock that this entry is
+   * @param lock the lock that this entry is, if one was made
    */
-  release(failed: boolean, lock?: object): Promise<ReleaseResult> {
-    this.expire(this.core.clock.now());
+  release<R>(failed: boolean, lock: object | undefined, answer: (result: ReleaseResult) => R): Promise<R> {
+    const now = this.core.clock.now();
+    this.expire(now);
     this.#entries -= 1;
-    if (this.#phase !== 'holding') return Promise.resolve('lost');
+    if (this.#phase !== 'holding') return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
       // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
       if (lock === this.#acquiredBy && !failed) this.#warnOfOutliving();
-      return Promise.resolve('nested');
+      return Promise.resolve(answer('nested'));
     }
     this.#phase = 'released';
     this.#listeners = undefined;
     const { request } = this;
-    return request.release(this, { keepUntil: request.keepUntil, failed }, (outcome) => {
+    return request.release(this, { keepUntil: request.keepUntil, failed }, now, (outcome) => {
       this.core.holders.done();
-      return this.#released(outcome, failed);
+      return answer(this.#released(outcome, failed));
     });
   }
 

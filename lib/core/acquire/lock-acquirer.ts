@@ -7,6 +7,7 @@ import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
 import { traceAcquisition } from '../events/tracing.js';
 import { lostError } from '../hold/lost-error.js';
+import { asItIs } from '../hold/releases.js';
 import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
@@ -215,6 +216,6 @@ function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent
 
 /** Gives back what a call has acquired that fails. All are sent before the first answer is awaited: the caller has waited long enough. */
 async function giveBack(holds: readonly LocalCaller[], error: unknown): Promise<never> {
-  await Promise.all(holds.toReversed().map((hold) => hold.release(true)));
+  await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, asItIs)));
   throw error;
 }

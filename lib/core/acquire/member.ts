@@ -93,7 +93,7 @@ class MemberCaller extends Caller<KeyRequest> {
   }
 
   renew(lease: number): Promise<RenewOutcome> {
-    const granted = this.#stillGranted();
+    const granted = this.#stillGranted(this.provider.clock.now());
     if (granted === undefined) return Promise.resolve('lost');
     granted.changeLease(lease);
     return granted.renewNow(this.provider.suspension.observe());
@@ -102,7 +102,8 @@ class MemberCaller extends Caller<KeyRequest> {
   release(intent: ReleaseIntent): Promise<ReleaseOutcome> {
     this.#settle('busy');
     if (this.isQueued) return this.keyQueue.withdraw(this);
-    return this.#stillGranted()?.release(this, intent, asItIs) ?? Promise.resolve('lost');
+    const now = this.provider.clock.now();
+    return this.#stillGranted(now)?.release(this, intent, now, asItIs) ?? Promise.resolve('lost');
   }
 
   enter(request: KeyRequest): void {
@@ -166,8 +167,7 @@ class MemberCaller extends Caller<KeyRequest> {
   };
 
   /** What it holds by, unless that is over by the clock. */
-  #stillGranted(): KeyRequest | undefined {
-    const now = this.provider.clock.now();
+  #stillGranted(now: number): KeyRequest | undefined {
     this.expire(now);
     return this.#granted?.isValid(now) ? this.#granted : undefined;
   }

@@ -10,6 +10,7 @@ import type { LocalCaller, LossListener } from '../acquire/local-caller.js';
 import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
 import { lossSignal } from './loss-signal.js';
 import { lostError } from './lost-error.js';
+import { asItIs } from './releases.js';
 import { nameOf } from '../events/subject.js';
 
 const NONE: readonly GrantedLock[] = [];
@@ -58,8 +59,7 @@ export class GrantedLock implements Lock {
   #isOpen = true;
   /** While the release is in flight. A promise that was kept would keep the async context that it was made in, and with it the lock before. */
   #ending: Promise<ReleaseResult> | undefined;
-  /** What a listener gets that releases once more during the release. */
-  #result: ReleaseResult = 'released';
+  #result: ReleaseResult | undefined;
   /** Listens to the loss of each key, since there are {@link #listeners}. */
   #onLost: LossListener | undefined;
 
@@ -126,11 +126,16 @@ export class GrantedLock implements Lock {
     if (!this.signal.aborted) this.#controller?.abort(reason);
   }
 
+  /** Why it is not held any more, if it is known to be lost. It looks at no clock. */
+  get knownLoss(): LockLostError | undefined {
+    for (const hold of this.holds) if (hold.lostError) return hold.lostError;
+    return undefined;
+  }
+
   /** Why it is not held any more, if it was lost. Looks at the clock. */
   get lostError(): LockLostError | undefined {
     this.#expire();
-    for (const hold of this.holds) if (hold.lostError) return hold.lostError;
-    return undefined;
+    return this.knownLoss;
   }
 
   get isOpen(): boolean {
@@ -206,7 +211,7 @@ export class GrantedLock implements Lock {
    * run, so contexts that kept ended locks would grow with every run.
    */
   #before(open: readonly GrantedLock[]): readonly GrantedLock[] {
-    return [this, ...open.filter((outer) => outer !== this)];
+    return open.length === 0 ? [this] : [this, ...open.filter((outer) => outer !== this)];
   }
 
   release(): Promise<ReleaseResult> {
@@ -234,9 +239,13 @@ export class GrantedLock implements Lock {
   /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
   end(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
-    if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result);
+    // A listener may release once more while the release begins.
+    if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result ?? 'released');
     this.#isOpen = false;
-    return (this.#ending = this.#releaseHolds(failed));
+    const released = this.#releaseHolds(failed);
+    // A hold that others have entered, or that is lost, has answered already.
+    if (this.#result === undefined) this.#ending = released;
+    return released;
   }
 
   #releaseHolds(failed: boolean): Promise<ReleaseResult> {
@@ -244,9 +253,9 @@ export class GrantedLock implements Lock {
       this.#ending = undefined;
       return (this.#result = result);
     };
-    if (this.holds.length === 1) return this.holds[0].release(failed, this).then(ended);
+    if (this.holds.length === 1) return this.holds[0].release(failed, this, ended);
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this)));
+    const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this, asItIs)));
     return all.then((results) => ended(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 

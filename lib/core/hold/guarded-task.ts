@@ -27,7 +27,7 @@ export async function runGuarded<T>(
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
   // It may have been lost between the grant and this tick.
-  if (lock.lostError) return endUnstarted(lock, lock.lostError, onLost);
+  if (lock.knownLoss) return endUnstarted(lock, lock.knownLoss, onLost);
   if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
@@ -78,8 +78,8 @@ export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: On
 /** Ends the lock. Answers why it was lost, and what its release gives if that is to be awaited. */
 function end(lock: GrantedLock, { status }: Outcome<unknown>): Ended {
   const released = lock.end(status === 'rejected');
-  // Read in this very tick: what happens to an outer lock later does not concern this task.
-  const lost = lock.lostError;
+  // Read in this very tick, after the look at the clock that precedes each release: what happens to an outer lock later does not concern this task.
+  const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }
 

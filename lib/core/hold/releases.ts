@@ -22,8 +22,8 @@ export interface ReleaseIntent {
 /** What is made of the outcome of a release, in the tick in which that comes: a promise more would be a tick more. */
 export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
 
-/** The outcome as it is. */
-export const asItIs: OnReleased<ReleaseOutcome> = (outcome) => outcome;
+/** Makes nothing of it. */
+export const asItIs = <T>(outcome: T): T => outcome;
 
 /** A release that was not answered. */
 interface PendingRelease {
@@ -65,8 +65,14 @@ export class Releases {
    * Releases a lock, and resolves to what `answer` makes of the outcome. A release that was not answered, whose outcome is `unknown`, is sent
    * again in the background until it was answered or `lasting` ms have passed, after which nothing is left to release.
    */
-  send<R>(request: AcquireRequest, intent: ReleaseIntent, lasting: number, answer: OnReleased<R>): Promise<R> {
-    const until = this.clock.now() + lasting;
+  send<R>(
+    request: AcquireRequest,
+    intent: ReleaseIntent,
+    lasting: number,
+    answer: OnReleased<R>,
+    now = this.clock.now(),
+  ): Promise<R> {
+    const until = now + lasting;
     return this.#send(request, intent, (outcome) => {
       if (outcome === 'unknown') this.#keep({ request, intent, lasting, until, isSent: false });
       return answer(outcome);

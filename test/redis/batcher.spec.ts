@@ -5,6 +5,7 @@ import { systemClock } from '../../lib/core/toolkit/clock.js';
 /** A connection whose calls the test answers. */
 class Wire implements CommandSender {
   readonly isUp = true;
+  readonly cause = undefined;
   readonly calls: { readonly locks: string[]; readonly answer: (reply: unknown) => void }[] = [];
   #inFlight = 0;
 

@@ -241,7 +241,8 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     const held = request(lost, { lease: 600_000 });
     const { fencingToken } = granted(await two.backend.acquire(held));
     // By the one that asks for no replica: the promoted one has none.
-    const found = granted(await one.backend.acquire(held));
+    const again = request(lost, { id: held.id, lease: 600_000 });
+    const found = granted(await one.backend.acquire(again));
     expect(found.fencingToken).toBe(fencingToken);
     const before = one.events.length;
     const waiter = ask(one.backend, request(lost, { wait: 600_000 }));
@@ -253,7 +254,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     const renewed = await untilAnswered(() => one.backend.renew(found, 600_000), 60_000);
     console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    expect(await untilAnswered(() => one.backend.release(held, RELEASE))).toBe('released');
+    expect(await untilAnswered(() => one.backend.release(again, RELEASE))).toBe('released');
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(fencingToken ?? 0n);
     await one.backend.release(next, RELEASE);

@@ -8,7 +8,10 @@ export interface Operation {
   readonly lock: string;
   /** The share of one script call that it takes: a call is full at `CALL_CAPACITY`. */
   readonly weight: number;
-  /** The fields to send at `now`; `undefined` if the operation has become pointless since it was added. Called when it is sent. */
+  /**
+   * The fields to send at `now`; `undefined` if the operation has become pointless since it was added. Called when it is sent, also when it is
+   * sent again to another server, and never while there is no connection.
+   */
   encode(now: number): OperationArguments | undefined;
   /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
   onReply(reply: unknown, sentAt: number): void;
@@ -90,6 +93,12 @@ export class Batcher {
 
   /** Sends operations in as few calls as have room for them, without those that have become pointless: by default, all that were added. */
   readonly #flush = (operations: readonly Operation[] = this.#take(), resent?: Resent): void => {
+    const { connection } = this;
+    if (!connection?.isUp) {
+      const why = connection ? 'There is no connection to the server.' : 'No server is known to keep this lock.';
+      this.#onFailure(operations, new NotSent(why, { cause: connection?.cause }), this.clock.now(), resent);
+      return;
+    }
     for (let next = 0; next < operations.length;) {
       const sent: Operation[] = [];
       // Before all that is encoded: what was granted counts from here, and the ages in a call are of one moment.
@@ -108,23 +117,19 @@ export class Batcher {
       if (sent.length === 0) return;
       args[1] = String(sent.length + 1);
       for (const value of values) args.push(value);
-      const { connection } = this;
       const onFailure = (error: unknown) => {
         this.#onFailure(sent, error, sentAt, resent);
       };
-      if (connection === undefined) onFailure(new NotSent('No server is known to keep this lock.'));
-      else {
-        connection.send(
-          resent?.withText ? 'eval' : 'evalsha',
-          args,
-          (reply) => {
-            // The server may have been demoted, and forget what it has just granted.
-            if (this.connection === connection) this.#deliver(sent, reply, sentAt);
-            else onFailure(new Error('The lock was moved to another server meanwhile.'));
-          },
-          onFailure,
-        );
-      }
+      connection.send(
+        resent?.withText ? 'eval' : 'evalsha',
+        args,
+        (reply) => {
+          // The server may have been demoted, and forget what it has just granted.
+          if (this.connection === connection) this.#deliver(sent, reply, sentAt);
+          else onFailure(new Error('The lock was moved to another server meanwhile.'));
+        },
+        onFailure,
+      );
     }
   };
 

@@ -12,8 +12,6 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import { validUntil } from '../../core/toolkit/validity.js';
-import { HEAVY, LIGHT } from './batcher.js';
 import { clusterOf, connectionsOf, isCluster, type RedisSettings } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
@@ -26,7 +24,6 @@ import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
 import { notConnected, notListed, unavailable } from './unavailable.js';
-import { readHeld } from './wire.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
@@ -87,49 +84,15 @@ export class RedisBackend implements LockBackend, ServersListener {
   }
 
   unansweredFor(request: AcquireRequest): number {
-    const known = requestOf(request);
-    return known ? this.#requests.unansweredFor(known) : 0;
+    return requestOf(request)?.unansweredFor ?? 0;
   }
 
   renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
-    const known = requestOf(request);
-    if (known?.state !== 'granted') return Promise.resolve('lost');
-    const { lock, token } = known;
-    return new Promise((resolve) => {
-      this.#servers.confirmerOf(lock, lease).add({
-        lock,
-        weight: LIGHT,
-        encode: () => known.encodeRenewal(lease, 0),
-        onReply: (reply, sentAt) => {
-          const held = readHeld(reply, lease);
-          // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.
-          if (held && held.token === token) resolve({ validUntil: validUntil(sentAt, Math.min(held.left, lease)) });
-          else resolve(held || reply === 0 ? 'lost' : 'unknown');
-        },
-        onFailure: () => {
-          resolve('unknown');
-        },
-      });
-    });
+    return requestOf(request)?.renew(lease) ?? Promise.resolve('lost');
   }
 
   release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const known = requestOf(request);
-    if (known) this.#requests.end(known);
-    if (!known?.sent) return Promise.resolve('lost');
-    return new Promise((resolve) => {
-      this.#servers.batcherOf(known.lock).add({
-        lock: known.lock,
-        weight: HEAVY,
-        encode: () => known.encodeRelease(keepFor),
-        onReply: (reply) => {
-          resolve(reply === 1 ? 'released' : reply === 0 ? 'lost' : 'unknown');
-        },
-        onFailure: () => {
-          resolve('unknown');
-        },
-      });
-    });
+    return requestOf(request)?.release(keepFor) ?? Promise.resolve('lost');
   }
 
   async inspect(key: string): Promise<LockInfo | null> {

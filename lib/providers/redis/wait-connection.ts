@@ -35,6 +35,10 @@ export class WaitConnection implements CommandSender {
     return this.connection.isUp;
   }
 
+  get cause(): unknown {
+    return this.connection.cause;
+  }
+
   get isIdle(): boolean {
     return this.connection.isIdle;
   }

@@ -1,3 +1,5 @@
+import type { AcquireRequest } from '../../api/lock-provider.js';
+
 /*
  * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.
  */
@@ -5,8 +7,90 @@
 /** The fields of one operation in the script call, besides its lock. */
 export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
+/**
+ * How long a lock is kept for the receiver of a handoff that has not confirmed it, in ms: while a dead or frozen process
+ * is at the head of the queue, the others wait this long, not a lease.
+ */
+const PROVISIONAL = 3_000;
+
+/** What asks for a lock: with a place in the queue, and without. */
+const ASK = {
+  exclusive: ['A', 'T'],
+  several: ['N', 'M'],
+  minHold: ['B', 'U'],
+  shared: ['a', 't'],
+  limited: ['l', 'm'],
+} as const;
+
+const RELEASE = { exclusive: 'R', shared: 'r', limited: 'e' } as const;
+
+/**
+ * An ask that is queued if the lock is not free.
+ *
+ * @param age how many ms ago the oldest caller came
+ * @param isSame whether the request has its place in the queue for that caller
+ */
+export function encodeQueueingAsk(
+  request: AcquireRequest,
+  callers: number,
+  age: number,
+  isSame: boolean,
+): OperationArguments {
+  const place = `${provisionalOf(request)}${termsOf(request)}:${isSame ? '=' : ''}${Math.round(Math.max(0, age) * 1_000)}`;
+  const code = ASK[kindOf(request, callers)][0] + place + callersOf(request, callers);
+  return [code, request.id, wholeMs(request.lease)];
+}
+
+/**
+ * An ask that is answered as busy if the lock is not free.
+ *
+ * @param leaves whether it also takes the request out of the queue
+ */
+export function encodeSingleAsk(request: AcquireRequest, callers: number, leaves: boolean): OperationArguments {
+  const after = callersOf(request, callers);
+  const code = ASK[kindOf(request, callers)][1] + (leaves ? provisionalOf(request) : '') + termsOf(request);
+  return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
+}
+
+/** A renewal; with the `minHold` of the request, a confirmation. */
+export function encodeRenewal(request: AcquireRequest, lease: number, minHold = 0): OperationArguments {
+  return [`C${minHold > 0 ? wholeMs(minHold) : ''}${termsOf(request)}`, request.id, wholeMs(lease)];
+}
+
+/**
+ * A release.
+ *
+ * @param leaves whether it also takes the request out of the queue
+ */
+export function encodeRelease(request: AcquireRequest, keepFor: number, leaves: boolean): OperationArguments {
+  const code = RELEASE[request.mode] + (leaves ? provisionalOf(request) : '') + termsOf(request);
+  return [code, request.id, wholeMs(keepFor)];
+}
+
+function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeof ASK {
+  if (mode !== 'exclusive') return mode;
+  if (minHold > 0) return 'minHold';
+  return callers > 1 ? 'several' : 'exclusive';
+}
+
+/** The provisional lease. The script recognizes by the 0 that no other caller may hold the lock after this one. */
+function provisionalOf({ lease, minHold }: AcquireRequest): string {
+  return (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL));
+}
+
+/** What a limited lock takes, and the limit. */
+function termsOf({ limited }: AcquireRequest): string {
+  return limited ? ` ${limited.weight} ${limited.limit}` : '';
+}
+
+/** The last field of an ask, for all but one caller without a `minHold`. */
+function callersOf({ minHold }: AcquireRequest, callers: number): string {
+  if (minHold > 0) return `:${wholeMs(minHold)}`;
+  return callers > 1 ? `::${callers}` : '';
+}
+
 /** Milliseconds as the script takes them. Rounded up: the server may keep a lock longer than we count on it. */
-export function wholeMs(duration: number): string {
+function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
 

@@ -82,7 +82,6 @@ export class CommandConnection implements CommandSender {
     return this.#flight.commands === 0;
   }
 
-  /** Why it is not up. */
   get cause(): unknown {
     return this.#cause;
   }

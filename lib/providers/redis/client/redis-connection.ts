@@ -52,6 +52,8 @@ export type FindCluster = () => Promise<KnownCluster>;
 /** Sends commands, each once. */
 export interface CommandSender {
   readonly isUp: boolean;
+  /** Why it is not up. */
+  readonly cause: unknown;
   /** No command is in flight. */
   readonly isIdle: boolean;
   /** `onFailure` gets the server's error, {@link NotSent}, or another error when the outcome is unknown. */

@@ -182,7 +182,7 @@ describe('the lock script, by itself', () => {
   it.each([
     ['an exclusive one', 'A3000:0', 64],
     ['one of several callers', 'N3000:0::2', 64],
-    ['one with a minHold', 'B03000:0:600000', 1],
+    ['one with a minHold', 'B3000m:0:600000', 1],
     ['a shared one', 'a3000:0', 1],
     ['a limited one', 'l3000 1 2:0', 1],
   ])('out of the queue, %s gets as many tokens as its process may serve callers', async (_, code, tokens) => {

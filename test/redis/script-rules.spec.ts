@@ -107,11 +107,11 @@ describe('rules of the lock script', () => {
   );
 
   it('attempts with minHold are handed the lock one by one', async () => {
-    const attempt = (holder: string, age: number): Operation => [`B03000:${age}:600000`, holder, 60_000];
+    const attempt = (holder: string, age: number): Operation => [`B3000m:${age}:600000`, holder, 60_000];
     await run(HERE, ['A3000', 'one', 60_000], attempt('two', 2_000), attempt('three', 1_000));
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1, claimed('two')]);
     await run(HERE, ['C600000', 'two', 60_000]);
-    expect(await run(HERE, ['R03000', 'two', 0])).toEqual([1, claimed('three')]);
+    expect(await run(HERE, ['R3000m', 'two', 0])).toEqual([1, claimed('three')]);
   });
 
   it('a waiter whose process nobody knows any more is removed', async () => {

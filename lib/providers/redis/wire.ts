@@ -73,9 +73,9 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease. The script recognizes by the 0 that no other caller may hold the lock after this one. */
+/** The provisional lease, and a mark for a request with a `minHold`: no other caller may hold the lock after this one. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
-  return (minHold > 0 ? '0' : '') + wholeMs(Math.min(lease, PROVISIONAL));
+  return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
 
 /** What a limited lock takes, and the limit. */

@@ -22,10 +22,10 @@ end
 -- message about a grant that could not be written would be believed.
 local function handOff(lock, value, member)
   local mode, who = sub(member, 1, 1), sub(member, 2, 13)
-  local provisional, terms, holder = match(member, '^(%d+)([%d ]*):(.*)$', 14)
+  local provisional, sole, terms, holder = match(member, '^(%d+)(m?)([%d ]*):(.*)$', 14)
   local token, count, record, lease = nil, 1, 'c' .. who .. holder, tonumber(provisional)
   if mode == 'x' then
-    token, count = takeTokens(byte(provisional) ~= 48 and COHORT or 1, true) -- 0
+    token, count = takeTokens(sole == '' and COHORT or 1, true)
     -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
     value = 'c' .. token .. (now + lease) .. who .. holder
     call('SET', lock, value, 'PX', lease + KEEP)
@@ -62,7 +62,7 @@ local function serve(lock, value)
       local granted = false
       if now - lastAskOf(sub(member, 2, 13)) < LIVE then
         local mode, weight, limit = sub(member, 1, 1)
-        if mode == 'l' then weight, limit = termsOf(match(member, '^%d+([%d ]*)', 14)) end
+        if mode == 'l' then weight, limit = termsOf(match(member, '^%d+m?([%d ]*)', 14)) end
         isBlocked = not find('xsl', mode, 1, true) or not admits(value, used, smallest, mode, weight, limit)
         if isBlocked then break end
         local provisional
@@ -73,7 +73,7 @@ local function serve(lock, value)
         elseif granted and mode == 'l' then used, smallest = used + weight, min(smallest, limit) end
       end
       if granted then value = granted
-      elseif find(member, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+[%d ]*:%w+$') then dead[#dead + 1] = member
+      elseif find(member, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+m?[%d ]*:%w+$') then dead[#dead + 1] = member
       else refuse(queue) end
       isBlocked = used >= smallest
       if isBlocked then break end

@@ -17,6 +17,9 @@ ARGV   the calling process, then three per operation: what to do, the holder, an
   F                                     -        force-release
   I                                     -        inspect
 
+The provisional lease of a request with minHold has 'm' behind it, in all of its operations: no other caller of its process may hold the lock
+after its first.
+
 Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
 
 When a lock is retained, its first request is notified of the end: 'k' ms ':' holder. So is the next one when the first leaves, or is granted
@@ -68,7 +71,7 @@ local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
 -- exist: how many of lock and queue there are.
 local function acquire(lock, code, holder, lease, exist)
-  local letter, provisional, terms, isSame, age, minHold, callers = match(code, '^(%a)(%d*)([%d ]*):?(=?)(%d*):?(%d*):?(%d*)$')
+  local letter, provisional, terms, isSame, age, minHold, callers = match(code, '^(%a)(%d*m?)([%d ]*):?(=?)(%d*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
   local once = letter == 'T' or letter == 'M' or letter == 'U' or letter == 't' or letter == 'm'
   lease, minHold = tonumber(lease), tonumber(minHold) or 0
@@ -105,7 +108,7 @@ local function acquire(lock, code, holder, lease, exist)
   if not isFresh then hasRecords(seen, '^%x%x%x%x%x%x%x%x%x%x%x%x$', 0) end
   -- A queue never lasts longer than KEEP, so one that does may be somebody else's.
   local left = queued and call('PTTL', queue) or 0
-  if left < 0 or left > KEEP then hasRecords(queue, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+[%d ]*:%w+$', 0) end
+  if left < 0 or left > KEEP then hasRecords(queue, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+m?[%d ]*:%w+$', 0) end
   -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
   call('PEXPIRE', queue, KEEP)
   -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost. An
@@ -164,7 +167,7 @@ local function release(lock, code, holder, keepFor)
     return 1
   end
   value, keepFor = endExpired(lock, value), tonumber(keepFor)
-  local letter, provisional, terms = match(code, '^(%a)(%d*)(.*)$')
+  local letter, provisional, terms = match(code, '^(%a)(%d*m?)(.*)$')
   local record = isJoint(value) and recordOf(lock, holder, terms)
   local own = record or isOwn(value, holder)
   local retained

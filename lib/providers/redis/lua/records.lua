@@ -6,9 +6,9 @@ Keys of one bucket, all in one hash slot:
   seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
   lock           <ns>:{b}:<key>     STRING  see below
   queue          <lock>}q           ZSET    member → when its oldest caller came: server time (µs) − its age at the last ask;
-                                            member = mode (x|s|l) process provisional terms ':' holder. A provisional lease that begins
-                                            with 0 is that of a request with minHold; terms = ' ' weight ' ' limit in mode l, and else
-                                            empty. A request has one member, and a process one request for a key and depth of nesting.
+                                            member = mode (x|s|l) process provisional sole terms ':' holder; sole = 'm' for a request with
+                                            minHold, terms = ' ' weight ' ' limit in mode l, and else these are empty. A request has one
+                                            member, and a process one request for a key and depth of nesting.
   holders        <lock>}r           ZSET    record → server time (ms) when its lease ends; of readers and limited holders.
                                             record = 'h' holder terms | 'c' process holder terms (provisional) |
                                             'k' (retained by readers that have left) | 'k' holder terms (by a limited holder)

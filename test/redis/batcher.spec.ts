@@ -1,23 +1,35 @@
+import { describe, expect, it, jest } from '@jest/globals';
 import { Batcher, HEAVY } from '../../lib/providers/redis/batcher.js';
-import type { CommandSender } from '../../lib/providers/redis/client/redis-connection.js';
+import { type CommandSender, NotSent } from '../../lib/providers/redis/client/redis-connection.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
+
+interface Call {
+  readonly command: string;
+  readonly args: string[];
+  readonly locks: string[];
+  readonly answer: (reply: unknown) => void;
+  readonly fail: (error: Error) => void;
+}
 
 /** A connection whose calls the test answers. */
 class Wire implements CommandSender {
-  readonly isUp = true;
-  readonly cause = undefined;
-  readonly calls: { readonly locks: string[]; readonly answer: (reply: unknown) => void }[] = [];
+  isUp = true;
+  cause: unknown;
+  readonly calls: Call[] = [];
   #inFlight = 0;
 
   get isIdle(): boolean {
     return this.#inFlight === 0;
   }
 
-  send(_command: string, args: string[], onReply: (reply: unknown) => void): void {
+  send(command: string, args: string[], onReply: (reply: unknown) => void, fail: (error: Error) => void): void {
     this.#inFlight += 1;
     const locks = args.slice(3, 2 + Number(args[1]));
     this.calls.push({
+      command,
+      args,
       locks,
+      fail,
       answer: (reply) => {
         this.#inFlight -= 1;
         onReply(reply);
@@ -95,5 +107,76 @@ describe('a batch of operations', () => {
     await turn();
     wire.calls[0]?.answer([1, 2, 3, 4, 5, 'notice']);
     expect(answers).toEqual(['notice', 1, 2, 3, 4, 5]);
+  });
+});
+
+describe('an operation', () => {
+  const operationOn = (lock: string, fields: readonly [string, string, string] | undefined) => {
+    const outcomes: unknown[] = [];
+    const encode = jest.fn(() => fields);
+    const settle = (outcome: unknown) => void outcomes.push(outcome);
+    return { lock, weight: HEAVY, encode, onReply: settle, onFailure: settle, outcomes };
+  };
+
+  it('that is alone travels as one of several does, and its reply may be no array', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    const alone = operationOn('a', ['A', 'holder', '1']);
+    batcher.add(alone);
+    await turn();
+    const [first, second] = [operationOn('a', ['A', 'holder', '1']), operationOn('b', ['R', 'other', '0'])];
+    batcher.add(first);
+    batcher.add(second);
+    await turn();
+    expect(wire.calls.map(({ command, args }) => [command, ...args])).toEqual([
+      ['evalsha', 'sha', '2', 'counter', 'a', 'process', 'A', 'holder', '1'],
+      ['evalsha', 'sha', '3', 'counter', 'a', 'b', 'process', 'A', 'holder', '1', 'R', 'other', '0'],
+    ]);
+    wire.calls[0]?.answer('reply');
+    wire.calls[1]?.answer(['one', 'two']);
+    await turn();
+    expect([alone, first, second].map(({ outcomes }) => outcomes)).toEqual([['reply'], ['one'], ['two']]);
+  });
+
+  it('that is alone is sent with the text of the script to a server that does not know it', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    const alone = operationOn('a', ['A', 'holder', '1']);
+    batcher.add(alone);
+    await turn();
+    wire.calls[0]?.fail(new Error('NOSCRIPT No matching script.'));
+    expect(wire.calls.map(({ command, args }) => [command, args[0]])).toEqual([
+      ['evalsha', 'sha'],
+      ['eval', 'return'],
+    ]);
+    wire.calls[1]?.answer(['reply', 'notice']);
+    expect(alone.outcomes).toEqual(['reply']);
+  });
+
+  it('that has become pointless is not sent', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    batcher.add(operationOn('a', undefined));
+    await turn();
+    batcher.add(operationOn('a', undefined));
+    batcher.add(operationOn('b', undefined));
+    await turn();
+    expect(wire.calls).toEqual([]);
+  });
+
+  it.each([1, 2])('is encoded only where it is sent: %i without a connection', async (count) => {
+    const wire = new Wire();
+    wire.isUp = false;
+    wire.cause = new Error('why');
+    const batcher = batcherOn(wire);
+    const operations = LOCKS.slice(0, count).map((lock) => operationOn(lock, ['A', 'holder', '1']));
+    for (const operation of operations) batcher.add(operation);
+    await turn();
+    for (const { encode, outcomes } of operations) {
+      expect(encode).not.toHaveBeenCalled();
+      expect(outcomes).toEqual([expect.any(NotSent)]);
+      expect(outcomes[0]).toMatchObject({ cause: wire.cause });
+    }
+    expect(wire.calls).toEqual([]);
   });
 });

@@ -20,7 +20,6 @@ import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-o
 import { Providers } from './providers.js';
 import { systemClock } from './toolkit/clock.js';
 import { instanceIdOf } from './toolkit/listing.js';
-import { promised } from './toolkit/promised.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
 import { withTimeout } from './toolkit/timing.js';
@@ -123,10 +122,15 @@ export class LockManager {
 
   /** Runs `task` under the lock, and releases it however the task ends. A call that has entered it again and still runs keeps it held. */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
-    return promised(() => {
-      const plan = options ? this.plan(options) : this.#withoutOptions;
-      return runGuarded(this.acquirePlanned(plan, key, options), task, plan.settings.onLost);
-    });
+    let plan: LockPlan;
+    let acquired: Promise<GrantedLock>;
+    try {
+      plan = options ? this.plan(options) : this.#withoutOptions;
+      acquired = this.acquirePlanned(plan, key, options);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    return runGuarded(acquired, task, plan.settings.onLost);
   }
 
   /** As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */

@@ -41,13 +41,18 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     private readonly provider: ProviderCore,
     /** How many callers of this application may wait. */
     private readonly limit: number,
-    /** Called when nobody is left, and nothing is held or asked for. */
+    /** Called when it has become empty. */
     private readonly onEmpty: (queue: KeyQueue) => void,
   ) {}
 
   /** How many callers wait. */
   get size(): number {
     return this.#callers.size;
+  }
+
+  /** Nobody is left, and nothing is held or asked for. */
+  get isEmpty(): boolean {
+    return this.#callers.size === 0 && this.#held.size === 0 && this.#request === undefined;
   }
 
   get isFull(): boolean {

@@ -12,6 +12,8 @@ export class KeyQueues {
    * A `Map` hashes with a seed of its process, so callers who choose keys cannot make many of them collide.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
+  /** The last one that became empty. It stays until the next one does: a `Map` that is empty after each lock allocates its table each time. */
+  #idle: KeyQueue | undefined;
 
   constructor(
     private readonly provider: ProviderCore,
@@ -71,7 +73,9 @@ export class KeyQueues {
     for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();
   }
 
-  readonly #onEmpty = ({ key, otherKeysHeld }: KeyQueue): void => {
-    this.#tables[otherKeysHeld]?.delete(key);
+  readonly #onEmpty = (queue: KeyQueue): void => {
+    const idle = this.#idle;
+    this.#idle = queue;
+    if (idle?.isEmpty && idle !== queue) this.#tables[idle.otherKeysHeld]?.delete(idle.key);
   };
 }

@@ -18,7 +18,7 @@ import { Lifecycle, stopping } from './lifecycle.js';
 import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
 import { Providers } from './providers.js';
-import { systemClock } from './toolkit/clock.js';
+import { systemClock, systemTimers } from './toolkit/clock.js';
 import { instanceIdOf } from './toolkit/listing.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
@@ -172,6 +172,7 @@ export class LockManager {
       await this.#providers.connect(this.#failFast);
     } catch (error) {
       await this.#providers.close();
+      systemTimers.rest();
       throw error;
     }
     // Unless it was stopped meanwhile.
@@ -194,6 +195,7 @@ export class LockManager {
       core.watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
+    systemTimers.rest();
   }
 
   /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */

@@ -1,6 +1,7 @@
 import { uptime } from 'node:os';
 import type { Clock } from '../../api/clock.js';
-import { clearTimeout, monotonicNow, setTimeout } from './real-timers.js';
+import { monotonicNow } from './real-timers.js';
+import { Timers } from './timers.js';
 
 /**
  * For how many ms a reading of the time since boot is used again. A reading costs 11 µs, more than all else of an uncontended lock in memory,
@@ -24,16 +25,16 @@ function recentUptime(): number {
   return uptimeRead.uptime;
 }
 
+/** The timers of {@link systemClock}. */
+export const systemTimers = new Timers();
+
 /** The clocks of this machine. `performance.now()` is CLOCK_MONOTONIC on Linux; `os.uptime()` counts suspended time too. */
 export const systemClock: Clock = {
   now: monotonicNow,
   uptime: recentUptime,
   wallTime: () => Date.now(),
-  setTimer: (callback, delay, keepAlive = false) => {
-    const timer = setTimeout(callback, delay);
-    return keepAlive ? timer : timer.unref();
-  },
+  setTimer: (callback, delay, keepAlive = false) => systemTimers.set(callback, delay, keepAlive),
   clearTimer: (timer) => {
-    clearTimeout(timer as NodeJS.Timeout);
+    systemTimers.clear(timer);
   },
 };

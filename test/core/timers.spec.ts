@@ -1,0 +1,151 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { jest } from '@jest/globals';
+
+let now = 0;
+/** What stands in for the one timer of Node. */
+let armed: { fire(): void; delay: number; isRef: boolean } | undefined;
+let armings = 0;
+const real = await import('../../lib/core/toolkit/real-timers.js');
+jest.unstable_mockModule('../../lib/core/toolkit/real-timers.js', () => ({
+  ...real,
+  monotonicNow: () => now,
+  setTimeout: (fire: () => void, delay: number) => {
+    armings += 1;
+    armed = { fire, delay, isRef: true };
+    const timer = armed;
+    return { ref: () => (timer.isRef = true), unref: () => (timer.isRef = false), timer };
+  },
+  clearTimeout: ({ timer }: { timer: unknown }) => {
+    if (armed === timer) armed = undefined;
+  },
+}));
+const { Timers } = await import('../../lib/core/toolkit/timers.js');
+
+/** The timer of Node fires, `early` ms before its time. */
+async function fire(early = 0): Promise<void> {
+  const timer = armed;
+  if (!timer) throw new Error('Nothing is armed.');
+  now += timer.delay - early;
+  timer.fire();
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => real.setImmediate(resolve));
+}
+
+describe('all timers on one of Node', () => {
+  let timers: InstanceType<typeof Timers>;
+  let called: string[];
+  const call = (name: string) => () => void called.push(name);
+
+  beforeEach(() => {
+    timers = new Timers();
+    called = [];
+    armings = 0;
+    armed = undefined;
+  });
+
+  it('is armed for the earliest, and not again while they are set and cleared', async () => {
+    for (let cycle = 0; cycle < 1_000; cycle += 1) {
+      timers.clear(timers.set(call('never'), 5_000, true));
+      now += 1;
+    }
+    expect(armings).toBe(1);
+    timers.set(call('later'), 9_000, true);
+    timers.set(call('soon'), 10, true);
+    expect([armings, armed?.delay]).toEqual([2, 10]);
+    await fire();
+    expect(called).toEqual(['soon']);
+    expect(armed?.delay).toBe(8_990);
+    await fire();
+    expect(called).toEqual(['soon', 'later']);
+    expect(armed).toBeUndefined();
+  });
+
+  it('calls those that are due in their order, whatever the order in which they were set and cleared', async () => {
+    const delays = Array.from({ length: 500 }, (_, index) => (index * 7_919) % 500);
+    const set = delays.map((delay) => timers.set(call(String(delay)), delay, false));
+    set.forEach((timer, index) => {
+      if (index % 3 === 0) timers.clear(timer);
+    });
+    const expected = delays.filter((_, index) => index % 3 !== 0).sort((one, other) => one - other);
+    now += 1_000;
+    if (armed) armed.delay = 0;
+    armed?.fire();
+    while (called.length < expected.length) await new Promise((resolve) => real.setImmediate(resolve));
+    expect(called).toEqual(expected.map(String));
+  });
+
+  it('runs the promise jobs of one before the next, and does not call what one of the same moment has cleared', async () => {
+    const cleared = timers.set(call('cleared'), 12, false);
+    timers.set(
+      () => {
+        called.push('first');
+        timers.clear(cleared);
+        void Promise.resolve()
+          .then(() => undefined)
+          .then(call('job of the first'));
+      },
+      10,
+      false,
+    );
+    timers.set(call('second'), 11, false);
+    now += 5;
+    if (armed) armed.delay = 20;
+    await fire();
+    expect(called).toEqual(['first', 'job of the first', 'second']);
+  });
+
+  it('counts the earliest as due when the timer of Node fires, also if the clock has not come so far', async () => {
+    timers.set(call('early'), 10, false);
+    await fire(0.4);
+    expect(called).toEqual(['early']);
+    expect(armings).toBe(1);
+  });
+
+  it('goes on after one that throws', async () => {
+    const error = new Error('a callback');
+    timers.set(
+      () => {
+        throw error;
+      },
+      10,
+      false,
+    );
+    timers.set(call('next'), 10, false);
+    now += 20;
+    expect(() => armed?.fire()).toThrow(error);
+    await new Promise((resolve) => real.setImmediate(resolve));
+    expect(called).toEqual(['next']);
+  });
+
+  it('keeps the process alive as long as one is set that does', async () => {
+    timers.set(call('background'), 100, false);
+    expect(armed?.isRef).toBe(false);
+    const awaited = timers.set(call('awaited'), 200, true);
+    expect(armed?.isRef).toBe(true);
+    timers.clear(awaited);
+    expect(armed?.isRef).toBe(false);
+    timers.set(call('sooner'), 10, true);
+    expect(armed?.isRef).toBe(true);
+    await fire();
+    expect(armed?.isRef).toBe(false);
+  });
+
+  it('is disarmed at the end of an application, unless another one has set a timer', () => {
+    const other = timers.set(call('other'), 10, true);
+    timers.rest();
+    expect(armed).toBeDefined();
+    timers.clear(other);
+    expect(armed).toBeDefined();
+    timers.rest();
+    expect(armed).toBeUndefined();
+    timers.set(call('again'), 10, true);
+    expect(armed).toBeDefined();
+  });
+
+  it('calls them in the async context of nobody', async () => {
+    const context = new AsyncLocalStorage<string>();
+    const seen: unknown[] = [];
+    context.run('a caller', () => timers.set(() => seen.push(context.getStore()), 10, false));
+    await fire();
+    expect(seen).toEqual([undefined]);
+  });
+});

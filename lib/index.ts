@@ -69,6 +69,7 @@ export {
 } from './nest/decorators/only-leader.decorator.js';
 export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as-leader.decorator.js';
 export { LockAdmin, type BackendClass } from './core/lock-admin.js';
+export { Unlocked, type UnlockedDecorator } from './nest/decorators/unlocked.decorator.js';
 export type { Configurable, FromConfig } from './nest/decorators/decorator-options.js';
 export { LockDefaults, type ClassLockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';

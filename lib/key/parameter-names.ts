@@ -1,12 +1,8 @@
-import { parseExpressionAt, type ClassExpression, type Expression, type Pattern } from 'acorn';
+import type { Pattern } from 'acorn';
+import { methodIn, parseSource, type ReadableFunction, sourceOf } from './function-source.js';
 
 /** The names of a method's parameters by position: `...ids` for a rest parameter, `null` for one without a name of its own. */
 export type ParameterNames = readonly (string | null)[];
-
-/** Any function or class. It is never called: only its source is read. */
-interface ReadableFunction {
-  readonly name: string;
-}
 
 /**
  * Reads the parameter names of a method from its source.
@@ -24,46 +20,12 @@ export function parameterNamesOf(
 ): ParameterNames | null {
   const source = sourceOf(method);
   // A method of a class is written `pay(order) {}`, which is no expression. What is one was made elsewhere.
-  const expression = parse(source);
+  const expression = parseSource(source);
   const isFunction = expression !== undefined && 'params' in expression;
-  const own = isFunction ? expression.params : methodIn(parse(`class { ${source} }`));
+  const own = isFunction ? expression.params : methodIn(parseSource(`class { ${source} }`))?.params;
   const isWrapper = isFunction || own === undefined || own[0]?.type === 'RestElement';
-  const written = isWrapper && ownerClass ? methodIn(parse(sourceOf(ownerClass)), methodName) : own;
+  const written = isWrapper && ownerClass ? methodIn(parseSource(sourceOf(ownerClass)), methodName)?.params : own;
   return (written ?? own)?.map(nameOf) ?? null;
-}
-
-function sourceOf(fn: ReadableFunction): string {
-  return Function.prototype.toString.call(fn);
-}
-
-/** `undefined` where the text is no expression, such as the `[native code]` of bound functions and Proxies. */
-function parse(source: string): Expression | undefined {
-  try {
-    return parseExpressionAt(`(${source})`, 0, {
-      ecmaVersion: 'latest',
-      // A single method is parsed outside of the class, the object and the module which its code refers to.
-      allowSuperOutsideMethod: true,
-      allowImportExportEverywhere: true,
-      checkPrivateFields: false,
-    });
-  } catch {
-    return undefined;
-  }
-}
-
-/** The parameters of the method called `name`, or of the only method; of two with one name, the last is in effect. */
-function methodIn(node: Expression | undefined, name?: string | symbol): Pattern[] | undefined {
-  if (node?.type !== 'ClassExpression') return undefined;
-  return node.body.body
-    .filter((member) => member.type === 'MethodDefinition')
-    .findLast((member) => name === undefined || (!member.static && keyOf(member) === name))?.value.params;
-}
-
-type Member = Extract<ClassExpression['body']['body'][number], { type: 'MethodDefinition' }>;
-
-function keyOf({ key, computed }: Member): string | undefined {
-  if (key.type === 'Literal') return String(key.value);
-  return key.type === 'Identifier' && !computed ? key.name : undefined;
 }
 
 function nameOf(parameter: Pattern): string | null {

@@ -14,6 +14,7 @@ import {
   type LockService,
   type LossContext,
   RunOnce,
+  Unlocked,
 } from '../../lib/index.js';
 
 interface Order {
@@ -397,6 +398,27 @@ class WithComposed {
   async run() {}
 }
 
+/** Overrides that are meant to run without the inherited lock. */
+class Unbound extends WithComposed {
+  @Unlocked()
+  override async run() {}
+
+  @Unlocked()
+  property = async (order: Order) => {};
+
+  // @ts-expect-error: it has no options
+  @Unlocked('order')
+  async withKey() {}
+
+  // @ts-expect-error: static methods have no lock
+  @Unlocked()
+  static async static() {}
+}
+
+// @ts-expect-error: each override says so itself
+@Unlocked()
+class WithUnlocked {}
+
 /** Not refused, although they should be. */
 class Holes {
   // A key function may ask for more of a parameter than the method does: not each that has an id is an order.
@@ -410,4 +432,4 @@ class Holes {
   }
 }
 
-export { Holes, Locked, NoMethod, Refused, Skipping, WithComposed, WithDefaults, WithMode };
+export { Holes, Locked, NoMethod, Refused, Skipping, Unbound, WithComposed, WithDefaults, WithMode, WithUnlocked };

@@ -19,7 +19,7 @@ export class LeaderMethod {
   constructor(
     readonly decorator: '@RunAsLeader' | '@OnlyLeader',
     /** The prototype of the class that declares it. */
-    private readonly target: object,
+    readonly target: object,
     /** For messages, such as `Billing.run`. */
     readonly name: string,
     readonly methodName: string | symbol,

@@ -28,7 +28,8 @@ export class LockedMethod {
   readonly #plans = new WeakMap<LockManager, LockPlan>();
 
   constructor(
-    private readonly target: object,
+    /** The prototype of the class that declares it. */
+    readonly target: object,
     readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,

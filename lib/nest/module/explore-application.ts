@@ -4,11 +4,13 @@ import { LockConfigError } from '../../api/errors.js';
 import { leaderMethodsOf } from '../decorators/leader-method.js';
 import { lockedMethodsOf, proxiedLocksOf } from '../decorators/lock-metadata.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
+import { isUnlocked } from '../decorators/unlocked.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from './live-services.js';
 import { fillServiceSlot, serviceInSlot } from './service-slot.js';
+import { unlockedOverrides } from './unlocked-overrides.js';
 
 /**
  * Gives the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every decorated method, so that
@@ -25,6 +27,7 @@ export function exploreApplication(
   const all = new Set<LockedMethod>();
   const proxied = new Set<string>();
   const leaders: LeaderProvider[] = [];
+  const unlocked = new Set<string>();
   for (const wrapper of wrappers) {
     const prototype = prototypeOf(wrapper);
     if (!prototype) continue;
@@ -36,7 +39,14 @@ export function exploreApplication(
     if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
     for (const method of methods) all.add(method);
     for (const problem of methods.flatMap((method) => method.problems(service, prototype))) problems.add(problem);
+    for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
+      if (!isUnlocked(target, methodName)) continue;
+      problems.add(
+        `${name}: it has a lock and @Unlocked, which is for overrides that have none: remove one of the two`,
+      );
+    }
     for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
+    for (const warning of unlockedOverrides(prototype, instance, methods, leaderMethods)) unlocked.add(warning);
     // A value that several applications share may still have the service of one that has stopped.
     if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
   }
@@ -47,6 +57,7 @@ export function exploreApplication(
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
   if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
+  for (const warning of unlocked) logger.warn(warning);
   reportBoot(service, all, campaigns.methods, logger);
   return campaigns;
 }

@@ -1,0 +1,30 @@
+import 'reflect-metadata';
+import type { Prototype } from './distributed-lock.decorator.js';
+
+const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
+
+/** Decorates what overrides a locked method: a method, or a property that holds a function. */
+export type UnlockedDecorator = (target: Prototype, name: string | symbol, descriptor?: unknown) => void;
+
+/**
+ * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires one itself. Without it,
+ * the boot warns of an override that has no `@DistributedLock` and does not call `super`. It changes nothing about the method.
+ *
+ * @example
+ * ```ts
+ * class DryRun extends Orders {
+ *   @Unlocked()
+ *   override async pay(order: Order) {}
+ * }
+ * ```
+ */
+export function Unlocked(): UnlockedDecorator {
+  return (target, name) => {
+    Reflect.defineMetadata(UNLOCKED, true, target, name);
+  };
+}
+
+/** Whether the class with this prototype has declared so. */
+export function isUnlocked(prototype: object, name: string | symbol): boolean {
+  return Reflect.hasOwnMetadata(UNLOCKED, prototype, name);
+}

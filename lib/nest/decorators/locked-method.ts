@@ -65,8 +65,12 @@ export class LockedMethod {
 
   /** Whether `@nestjs/schedule` calls it: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
   get isScheduled(): boolean {
-    const method = (this.target as Record<string | symbol, unknown>)[this.methodName];
-    return typeof method === 'function' && Reflect.hasMetadata('SCHEDULER_TYPE', method);
+    return Reflect.hasMetadata('SCHEDULER_TYPE', this.inEffect);
+  }
+
+  /** What a call runs, with all decorators on it: their marks are its metadata. */
+  get inEffect(): object {
+    return Object(Reflect.get(this.target, this.methodName)) as object;
   }
 
   /**

@@ -4,10 +4,11 @@ import type { LockCapabilities } from '../../api/lock-provider.js';
 import type { LeaderMethod } from '../decorators/leader-method.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
+import { periodOf } from './schedule-period.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
- * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
+ * scheduled methods whose runs nothing keeps apart, or that are kept locked beyond their next run, and of keys that are probably not meant.
  */
 export function reportBoot(
   service: LockService,
@@ -23,7 +24,10 @@ export function reportBoot(
   const locked = [...methods];
   for (const method of locked) {
     for (const warning of method.warnings) logger.warn(warning);
-    if (method.isScheduled && method.planFor(service).settings.minHold === 0) logger.warn(runsTwice(method, service));
+    const { minHold } = method.planFor(service).settings;
+    if (method.isScheduled && minHold === 0) logger.warn(runsTwice(method, service));
+    const period = periodOf(method.inEffect);
+    if (period !== undefined && minHold >= period) logger.warn(skipsRuns(method, minHold, period));
   }
   const planned = [...locked, ...leaderMethods];
   const rows = planned.map((method) => row(method, service)).sort(([a = ''], [b = '']) => a.localeCompare(b));
@@ -40,6 +44,26 @@ function runsTwice(method: LockedMethod, service: LockService): string {
       : `lock provider "${core.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
   );
 }
+
+function skipsRuns({ name }: LockedMethod, minHold: number, period: number): string {
+  return (
+    `${name} is due again after ${exactly(period)}, but "atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${exactly(minHold)}, so that runs are skipped: ` +
+    `lower it below ${exactly(period)}, or schedule the method less often.`
+  );
+}
+
+/** A time in the largest unit that leaves no fraction: `ms()` would print 90 s as 2m. */
+function exactly(time: number): string {
+  const [unit, length] = UNITS.find(([, each]) => time % each === 0) ?? ['ms', 1];
+  return `${time / length}${unit}`;
+}
+
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1_000],
+] as const;
 
 function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabilities): string {
   return [

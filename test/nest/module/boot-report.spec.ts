@@ -141,6 +141,59 @@ it('warns of scheduled methods that would run once for each process, whatever th
   ]);
 });
 
+it('warns of scheduled methods that keep their key locked when they are due again', async () => {
+  const day = 86_400_000;
+  @Injectable()
+  class Jobs {
+    @Cron('0 */10 * * * *')
+    @RunOnce('longer', { atLeast: '15m' })
+    async longer() {}
+    @RunOnce('just as long', { atLeast: '10m' })
+    @Cron('*/10 * * * *')
+    async justAsLong() {}
+    @Cron('0 9,17 * * 1-5')
+    @RunOnce('twice a day', { atLeast: '9h' })
+    async twiceADay() {}
+    @Interval(day)
+    @DistributedLock('interval', { minHold: 90_000_000 })
+    async interval() {}
+
+    @Cron('*/10 * * * *')
+    @RunOnce('shorter', { atLeast: '9m' })
+    async shorter() {}
+    @Interval(day)
+    @RunOnce('shorter interval', { atLeast: '23h' })
+    async shorterInterval() {}
+    @Timeout(day)
+    @RunOnce('timeout', { atLeast: '2d' })
+    async timeout() {}
+    @Cron('*/10 * * * *', { disabled: true })
+    @RunOnce('disabled', { atLeast: '1h' })
+    async disabled() {}
+    @Cron(new Date(Date.now() + day))
+    @RunOnce('date', { atLeast: '2d' })
+    async date() {}
+    @RunOnce('by hand', { atLeast: '1d' })
+    async byHand() {}
+  }
+  @Module({
+    imports: [ScheduleModule.forRoot(), DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
+    providers: [Jobs],
+  })
+  class AppModule {}
+  const logger = new CapturingLogger();
+  const app = await NestFactory.createApplicationContext(AppModule, { logger });
+  await app.close();
+  const why = (time: string) =>
+    `"atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${time}, so that runs are skipped:`;
+  expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
+    `warn: Jobs.longer is due again after 10m, but ${why('15m')} lower it below 10m, or schedule the method less often.`,
+    `warn: Jobs.justAsLong is due again after 10m, but ${why('10m')} lower it below 10m, or schedule the method less often.`,
+    `warn: Jobs.twiceADay is due again after 8h, but ${why('9h')} lower it below 8h, or schedule the method less often.`,
+    `warn: Jobs.interval is due again after 1d, but ${why('25h')} lower it below 1d, or schedule the method less often.`,
+  ]);
+});
+
 it('warns of text in a key that only lacks its #', async () => {
   @Injectable()
   class Orders {

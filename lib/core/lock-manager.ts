@@ -17,6 +17,7 @@ import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-
 import { Lifecycle, stopping } from './lifecycle.js';
 import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
+import { MissingValues } from './missing-values.js';
 import { Providers } from './providers.js';
 import { systemClock, systemTimers } from './toolkit/clock.js';
 import { instanceIdOf } from './toolkit/listing.js';
@@ -37,6 +38,8 @@ export class LockManager {
   readonly events: LockEvents;
   /** The operators' half: who holds what, and how to end it. */
   readonly admin: LockAdmin;
+  /** @internal */
+  readonly missingValues: MissingValues;
   readonly #providers: Providers;
   readonly #acquirer: LockAcquirer;
   readonly #lifecycle = new Lifecycle();
@@ -66,6 +69,7 @@ export class LockManager {
       logger.error(`A listener of lock events failed: ${safeText(String(error))}`);
     });
     this.events = events;
+    this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
     const source = options.random ?? systemRandom();
     const id = instanceIdOf(source.id());

@@ -12,7 +12,7 @@ export type LockFor<M extends Method> = KeyFunction<Parameters<M>>;
  * Gives a key function the parameter types of its method, which a decorator cannot know yet when its arguments are typed:
  *
  * ```ts
- * @DistributedLock(LockFor<OrderService['pay']>((order) => `order:${order.id}`))
+ * @DistributedLock(LockFor<OrderService['pay']>((order) => lockKey`order:${order.id}`))
  * async pay(order: Order) {}
  * ```
  */

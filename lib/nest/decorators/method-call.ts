@@ -37,6 +37,7 @@ export class MethodCall {
     const plan = method.planFor(service);
     const context = (name: string) => service.context[name]?.();
     const keys = method.keysOf({ self, args, request: currentRequest, context });
+    if (plan.origin.template === null) service.manager.missingValues.check(keys, method.name);
     const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, { signal: either });
     const given = method.signalOf(service, self, args);
     const acquired = signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given);

@@ -1,6 +1,8 @@
 import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
+import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
+import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../decorators/leader-method.js';
 import type { LockedMethod } from '../decorators/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
@@ -30,6 +32,10 @@ export function reportBoot(
     if (period !== undefined && minHold >= period) logger.warn(skipsRuns(method, minHold, period));
   }
   const planned = [...locked, ...leaderMethods];
+  for (const method of planned) {
+    const missing = missingValueIn(method.planFor(service).origin.template?.split(', ') ?? []);
+    if (missing) logger.warn(hasNoValue(method, missing));
+  }
   const rows = planned.map((method) => row(method, service)).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
@@ -49,6 +55,13 @@ function skipsRuns({ name }: LockedMethod, minHold: number, period: number): str
   return (
     `${name} is due again after ${exactly(period)}, but "atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${exactly(minHold)}, so that runs are skipped: ` +
     `lower it below ${exactly(period)}, or schedule the method less often.`
+  );
+}
+
+function hasNoValue({ name }: LockedMethod | LeaderMethod, { key, segment }: MissingValue): string {
+  return (
+    `The lock key ${quote(key)} of ${name} contains the text "${segment}" instead of a value, since decorators run when their file is imported: ` +
+    `make sure that the value is set by then, or write #{…} for a value of each call.`
   );
 }
 

@@ -55,11 +55,13 @@ export class LockService {
    * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for what can never work.
    */
   acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
+    this.manager.missingValues.check(key);
     return this.manager.acquire(key, this.#complete(options));
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
+    this.manager.missingValues.check(key);
     return this.manager.tryAcquire(key, this.#complete(options));
   }
 
@@ -72,6 +74,7 @@ export class LockService {
    * @throws LockLostError when the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
+    this.manager.missingValues.check(key);
     return this.manager.withLock(key, task, this.#complete(options));
   }
 
@@ -88,6 +91,7 @@ export class LockService {
     task: (lock: Lock) => T | PromiseLike<T>,
     options: RunOnceOptions,
   ): Promise<RunOnceResult<T>> {
+    this.manager.missingValues.check(key);
     const { provider = this.provider } = { ...options };
     return runOnce(this.manager, key, task, { ...options, provider });
   }
@@ -104,6 +108,7 @@ export class LockService {
    * LockBusyError or LockUnavailableError of this lock.
    */
   async runAsLeader(key: string, task: LeaderTask, options: RunAsLeaderOptions = {}): Promise<void> {
+    this.manager.missingValues.check(key);
     const { provider = this.provider, signal } = options;
     const known = ['provider', 'lease', 'signal'];
     const plan = planCampaign(this.manager, { ...options, provider }, 'runAsLeader()', known);

@@ -9,7 +9,7 @@ export const title = 'redis, Cluster of three masters with a replica each';
 /** A failover takes seconds. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
-/** On reconnect, or at the deadline: docs/how-it-works/redis.md, "After a failover". */
+/** On reconnect, or at the deadline: docs/how-it-works/redis-connections.md, "After a failover". */
 export const noticedWithin = LEASE;
 export const fair = 'cohorts';
 /** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */

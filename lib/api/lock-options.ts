@@ -18,7 +18,7 @@ export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
  *   waits, also one that is nested in the lock: it gets `LockBusyError`, which says so, and the log warns of it.
  * - `true`: also where the async context of the call has the lock. A nested call needs no more than that. But a queue of the process that
  *   starts a task in the context of another (p-limit below 5, p-queue below 10, bottleneck, fastq, `async.queue`) then lets two
- *   callers in at a time: see docs/several-keys.md.
+ *   callers in at a time: see docs/re-entry.md.
  * - `false`: never. A call whose async context has the lock is a `LockDeadlockError` immediately.
  */
 export type ReEntry = boolean | 'explicit';

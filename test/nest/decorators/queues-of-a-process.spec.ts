@@ -146,7 +146,7 @@ describe.each(QUEUES)('a call that %s has started', (_, keepsContext, make) => {
 
 /** The libraries of each column. */
 function documented(): string[][] {
-  const page = readFileSync(join(import.meta.dirname, '../../../docs/several-keys.md'), 'utf8');
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/re-entry.md'), 'utf8');
   const [, , row = ''] = (page.split('<!-- tested: queues -->')[1] ?? '').trim().split('\n');
   return row
     .split('|')

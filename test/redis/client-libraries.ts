@@ -1,7 +1,7 @@
 import { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5';
 import { createClient, createCluster, createSentinel } from 'redis';
 import { createClient as createClient5, createCluster as createCluster5 } from 'redis5';
-import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import type { RedisConnectionOptions, RedisServerOptions } from '../../lib/providers/redis/index.js';
 
 interface Address {
   readonly host: string;
@@ -20,9 +20,9 @@ interface ClusterSettings {
 
 /** The same servers, by one of the client libraries. */
 export interface ClientLibrary {
-  server(url: string): RedisLockProviderOptions;
-  cluster(nodes: readonly Address[], settings?: ClusterSettings): RedisLockProviderOptions;
-  sentinel(options: { readonly sentinels: Address[]; readonly name: string }): RedisLockProviderOptions;
+  server(url: string): RedisServerOptions;
+  cluster(nodes: readonly Address[], settings?: ClusterSettings): RedisConnectionOptions;
+  sentinel(options: { readonly sentinels: Address[]; readonly name: string }): RedisConnectionOptions;
   toString(): string;
 }
 

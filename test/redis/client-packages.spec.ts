@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, jest } from '@jest/globals';
+import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { createClientPool, createSentinel as createSentinel5 } from 'redis5';
 
 /** What is installed, and which of them was asked for connections. */
@@ -44,7 +45,7 @@ describe('the package that connects', () => {
 
   const connect = async (options: object) => {
     const { connectionsOf, readOptions } = await optionsModule();
-    (await connectionsOf(readOptions(options)))();
+    (await connectionsOf(readOptions(options as RedisLockProviderOptions)))();
   };
 
   it.each<[string, readonly string[], object, string]>([
@@ -76,6 +77,6 @@ describe('a client that gives no connections is refused with what to do', () => 
     ['something else', { get: () => undefined }, /no client of ioredis or redis/],
   ])('%s', async (_, client, message) => {
     const { readOptions } = await optionsModule();
-    expect(() => readOptions({ client } as object)).toThrow(message);
+    expect(() => readOptions({ client } as RedisLockProviderOptions)).toThrow(message);
   });
 });

@@ -6,7 +6,11 @@ import { createClient } from 'redis';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import {
+  RedisLockProvider,
+  type RedisLockProviderOptions,
+  type RedisServerOptions,
+} from '../../lib/providers/redis/index.js';
 import { RedlockProvider } from '../../lib/providers/redlock/index.js';
 import { redisForTests } from './seam.js';
 
@@ -98,7 +102,7 @@ describe('what is not a client of Redis', () => {
     const outcome = await boot(() => new RedisLockProvider(options)).catch((error: unknown) => error);
     expect(outcome).toBeInstanceOf(LockConfigError);
     expect(String(outcome)).toMatch(/ioredis|pass the client itself/);
-    const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisLockProviderOptions);
+    const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
     await expect(boot(() => new RedlockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
     // What is thrown in a callback is not caught by the boot.
     await new Promise((resolve) => setTimeout(resolve, 20));

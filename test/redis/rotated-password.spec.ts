@@ -109,7 +109,7 @@ describe('a password that is rotated', () => {
 
   it.each<[string, object, RegExp]>([
     ['a wrong one', { password: 'wrong' }, /refuses the login \(WRONGPASS /],
-    ['none', { username: undefined, password: undefined }, /refuses the login \(NOAUTH /],
+    ['none', { username: null, password: null }, /refuses the login \(NOAUTH /],
   ])('is named at the start: %s', async (_, wrong, message) => {
     await redis.admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>admin');
     try {

@@ -49,7 +49,11 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
   const kinds = {
     row: (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
       new TypeOrmRowLockProvider({ dataSource: source, statementTimeout: '10s', ...options }),
-    version: ({ dataSource = source, table, synchronize }: Partial<TypeOrmRowLockProviderOptions> = {}) =>
+    version: ({
+      dataSource = source,
+      table = 'distributed_lock',
+      synchronize,
+    }: Partial<TypeOrmRowLockProviderOptions> = {}) =>
       new TypeOrmVersionLockProvider({ dataSource, statementTimeout: '10s', table, synchronize }),
     advisory: (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
       new TypeOrmAdvisoryLockProvider({ dataSource: source, statementTimeout: '10s', fencing: true, ...options }),

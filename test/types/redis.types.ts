@@ -32,4 +32,20 @@ new RedisLockProvider({ client: createClientPool() });
 // @ts-expect-error: not a client
 new RedisLockProvider({ client: 'redis://localhost' });
 
+// As in an application without `exactOptionalPropertyTypes`, in which an optional property may be undefined.
+const url = process.env['REDIS_URL'];
+// @ts-expect-error: the variable may not be set
+new RedisLockProvider({ url });
+// @ts-expect-error: the same in an option that is a client
+new RedisLockProvider({ client: url === undefined ? undefined : redis });
+// @ts-expect-error: none of client, url, cluster and options
+new RedisLockProvider({ waitReplicas: 1 });
+// @ts-expect-error: two of them
+new RedisLockProvider({ url: 'redis://localhost', client: redis });
+// @ts-expect-error: the variable may not be set
+new RedlockProvider({ nodes: [{ url }, { url: 'redis://b' }, { url: 'redis://c' }], maxLease: '1m' });
+new RedisLockProvider({ url: 'redis://localhost', client: undefined, commandTimeout: '1s' });
+new RedisLockProvider({ cluster: ['redis://a'], options: { redisOptions: {} } });
+new RedisLockProvider(url === undefined ? { client: redis } : { url });
+
 new RedlockProvider({ nodes: [{ client: redis }, { client: createClient() }, { url: 'redis://c' }], maxLease: '1m' });

@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
 import type { DistributedLockModuleOptions } from './module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
@@ -36,6 +37,7 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
     );
   }
   assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
+  checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
   const { provider, providers, defaults, logger } = options as DistributedLockModuleOptions;
   if (defaults) assertKnown(defaults, DEFAULTS, 'Option "defaults" of DistributedLockModule has no');
   if (logger !== undefined) assertLogger(logger);

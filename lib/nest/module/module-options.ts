@@ -8,13 +8,13 @@ import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js
 /** The options of `DistributedLockModule`. */
 export interface DistributedLockModuleOptions {
   /** The backend, if there is one. Default: `MemoryLockProvider`, which excludes nobody outside of this process. */
-  provider?: LockProvider | undefined;
+  provider?: LockProvider;
   /** The backends by name, if there are several; then `default` is required, and `provider` is left out. A name has 1 to 64 of `A-Za-z0-9_-`. */
-  providers?: Readonly<Record<string, LockProvider>> | undefined;
+  providers?: Readonly<Record<string, LockProvider>>;
   /** Name of the provider of calls that name none. */
-  default?: string | undefined;
+  default?: string;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
-  namespace?: string | undefined;
+  namespace?: string;
   /**
    * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable characters of ASCII, such as the name of a pod. Default: the
    * host's name, escaped as in a URL where it is not ASCII, and the process id.

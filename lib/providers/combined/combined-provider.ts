@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { checkProviders } from '../../core/toolkit/composite.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
 import { CombinedBackend } from './combined-backend.js';
 
 export interface CombinedProviderOptions {
@@ -35,6 +36,7 @@ export class CombinedProvider implements LockProvider {
 }
 
 function assertOptions(options: CombinedProviderOptions): void {
+  checkGiven('CombinedProvider', options, "new CombinedProvider({ providers: ['redis', 'sql'] })");
   if ('quorum' in options) {
     refuse(
       `there is no option "quorum" any more, because all providers must grant: remove it, and use RedlockProvider instead of 'majority'`,

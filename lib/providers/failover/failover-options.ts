@@ -1,6 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { checkProviders } from '../../core/toolkit/composite.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
 
 export interface FailoverProviderOptions {
   /** The names of the providers to use, the preferred one first. At least two. The same in all processes. */
@@ -53,6 +54,7 @@ const RENAMED: Readonly<Record<string, string>> = {
 
 /** The options, checked and complete. @throws LockConfigError */
 export function readOptions(options: FailoverProviderOptions): FailoverSettings {
+  checkGiven('FailoverProvider', options, "new FailoverProvider({ providers: ['redis', 'sql'], casStore: 'sql' })");
   const { providers, casStore } = options;
   for (const option of Object.keys(options)) {
     if (!OPTIONS.includes(option)) refuse(`there is no option "${option}": ${RENAMED[option] ?? 'remove it'}`);

@@ -1,5 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { checkGiven, unknownIn } from '../../core/toolkit/given-options.js';
 
 export interface MemcachedLockProviderOptions {
   /**
@@ -25,12 +26,15 @@ const DEFAULT_PORT = 11211;
 const SERVER = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/;
 
 /** @throws LockConfigError for options that cannot work. */
-export function readOptions({ server, commandTimeout = '2s' }: MemcachedLockProviderOptions): MemcachedSettings {
-  // A pattern converts other values to text, so an environment variable that is not set would be the host "undefined".
+export function readOptions(options: MemcachedLockProviderOptions): MemcachedSettings {
+  checkGiven('MemcachedLockProvider', options, "new MemcachedLockProvider({ server: 'localhost:11211' })");
+  const { server, commandTimeout = '2s' } = options;
   const [, ipv6, name, port = String(DEFAULT_PORT)] = (typeof server === 'string' && SERVER.exec(server)) || [];
   const host = ipv6 ?? name;
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
-    throw new LockConfigError('MemcachedLockProvider: "server" must be host:port, such as localhost:11211.');
+    throw new LockConfigError(
+      `MemcachedLockProvider: "server" must be host:port, such as localhost:11211.${unknownIn(options, ['server', 'commandTimeout'])}`,
+    );
   }
   return { host, port: Number(port), commandTimeout: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
 }

@@ -1,4 +1,5 @@
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
 import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
 
@@ -18,6 +19,7 @@ export class MemoryLockProvider implements LockProvider {
   readonly #store: MemoryStore | undefined;
 
   constructor(options: MemoryLockProviderOptions = {}) {
+    checkGiven('MemoryLockProvider', options, 'new MemoryLockProvider()');
     this.#store = options.store;
   }
 

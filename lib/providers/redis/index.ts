@@ -1,5 +1,11 @@
 export { RedisLockProvider } from './redis-lock-provider.js';
-export type { RedisClient, RedisLockProviderOptions } from './client/redis-options.js';
+export type {
+  RedisClient,
+  RedisConnectionOptions,
+  RedisLockOptions,
+  RedisLockProviderOptions,
+  RedisServerOptions,
+} from './client/redis-options.js';
 export type {
   IoredisClient,
   IoredisCluster,

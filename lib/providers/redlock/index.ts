@@ -1,6 +1,6 @@
 export { RedlockProvider } from './redlock-provider.js';
 export type { RedlockNodeOptions, RedlockProviderOptions } from './redlock-options.js';
-export type { RedisClient } from '../redis/client/redis-options.js';
+export type { RedisClient, RedisServerOptions } from '../redis/client/redis-options.js';
 export type {
   IoredisClient,
   IoredisCluster,

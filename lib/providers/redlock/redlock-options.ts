@@ -1,9 +1,10 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { type RedisLockProviderOptions, readOptions, type RedisSettings } from '../redis/client/redis-options.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
+import { readOptions, type RedisServerOptions, type RedisSettings } from '../redis/client/redis-options.js';
 
 /** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
-export type RedlockNodeOptions = Pick<RedisLockProviderOptions, 'client' | 'url' | 'options'>;
+export type RedlockNodeOptions = RedisServerOptions;
 
 export interface RedlockProviderOptions {
   /**
@@ -42,10 +43,11 @@ const SHORTEST_LEASE = 100;
 
 /** @throws LockConfigError for options that cannot work. */
 export function readRedlockOptions(options: RedlockProviderOptions): RedlockSettings {
+  checkGiven('RedlockProvider', options, "new RedlockProvider({ nodes: [{ url }, { url }, { url }], maxLease: '1m' })");
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {
     throw new LockConfigError(
-      `RedlockProvider needs at least three independent Redis servers in "nodes". For one server use RedisLockProvider.`,
+      `RedlockProvider needs at least three independent Redis servers in "nodes"${(nodes as unknown) === undefined ? ', which is undefined: is the variable set?' : '.'} For one server use RedisLockProvider.`,
     );
   }
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '500ms', 'commandTimeout', { min: 50 });
@@ -58,11 +60,6 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
 }
 
 function readNode(node: RedlockNodeOptions | undefined, index: number, commandTimeout: number): RedisSettings {
-  const { client, url, options } = node ?? {};
-  try {
-    return readOptions({ client, url, options, commandTimeout });
-  } catch (cause) {
-    if (!(cause instanceof LockConfigError)) throw cause;
-    throw new LockConfigError(`RedlockProvider, node ${index + 1}: ${cause.message}`, { cause });
-  }
+  const owner = `RedlockProvider, node ${index + 1}`;
+  return { ...readOptions(node as RedlockNodeOptions, owner), commandTimeout };
 }

@@ -6,7 +6,7 @@ import type { SqlSource } from './sources/source.js';
 /** What all locks in a database have in common. */
 export interface SqlLockOptions {
   /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
-  readonly table?: string | undefined;
+  readonly table?: string;
   /** Whether to create the table when it does not exist; otherwise a migration must. Default false. */
   readonly synchronize?: boolean | undefined;
   /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms and at most 24.8 days. */

@@ -1,5 +1,6 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
+import { checkGiven } from '../../core/toolkit/given-options.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
@@ -28,6 +29,7 @@ interface TypeOrmMysqlDriver {
  * @throws LockConfigError for anything but a DataSource, and for a database without locks
  */
 export function sourceOf(provider: string, given: { readonly dataSource: DataSource }): SqlSource {
+  checkGiven(provider, given, `new ${provider}({ dataSource })`);
   const type = propertyOf(propertyOf(propertyOf(given, 'dataSource'), 'options'), 'type');
   // By its options: there may be two copies of TypeORM.
   if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);

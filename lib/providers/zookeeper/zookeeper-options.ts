@@ -1,6 +1,7 @@
 import type { ConnectionOptions } from 'node:tls';
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { checkGiven, unknownIn } from '../../core/toolkit/given-options.js';
 
 /** Our identity for ZooKeeper's ACLs. */
 export interface ZooKeeperAuth {
@@ -30,7 +31,7 @@ export interface ZooKeeperLockProviderOptions {
   /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
   readonly tls?: ConnectionOptions | boolean | undefined;
   /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
-  readonly chroot?: string | undefined;
+  readonly chroot?: string;
   /**
    * After how much silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
    * 20 of its ticks), which then counts. Default 20 s, at least 200 ms and at most 24.8 days.
@@ -74,6 +75,8 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
+const OPTIONS: readonly string[] = ['connectString', 'tls', 'chroot', 'sessionTimeout', 'recipe', 'auth', 'acl'];
+
 /** How long the start waits for its session, in ms. For a shorter session its timeout is enough. */
 const START_TIMEOUT = 5_000;
 
@@ -87,7 +90,8 @@ const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
-  const { servers, path } = readConnectString(options.connectString);
+  checkGiven('ZooKeeperLockProvider', options, "new ZooKeeperLockProvider({ connectString: 'localhost:2181' })");
+  const { servers, path } = readConnectString(options);
   const { recipe = 'read-write' } = options;
   const auth = readAuth(options.auth);
   if (!['read-write', 'mutex'].includes(recipe)) {
@@ -111,8 +115,14 @@ export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sess
 }
 
 // An invalid value is never shown: it may contain a password.
-function readConnectString(text: unknown): { servers: readonly Server[]; path: string } {
-  if (typeof text !== 'string') return refuse('"connectString" is missing: write it as zk1:2181,zk2:2181.');
+function readConnectString(options: { readonly connectString?: unknown }): {
+  servers: readonly Server[];
+  path: string;
+} {
+  const { connectString: text } = options;
+  if (typeof text !== 'string') {
+    return refuse(`"connectString" is missing.${unknownIn(options, OPTIONS)} Write it as zk1:2181,zk2:2181.`);
+  }
   const slash = text.indexOf('/');
   const servers = (slash < 0 ? text : text.slice(0, slash)).split(',').map(readServer);
   return { servers, path: slash < 0 ? '' : readChroot(text.slice(slash)) };

@@ -1,6 +1,7 @@
 import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
+import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
 import {
   type Ioredis,
   type IoredisClient,
@@ -24,27 +25,51 @@ import type { Connect, FindCluster } from './redis-connection.js';
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
+/** One server, or the master that Sentinel names: exactly one of `client`, `url` and `options`. */
+export type RedisServerOptions =
+  | {
+      /**
+       * A client of ioredis 5 or 6, or of `redis` 5 or 6 (node-redis): of a single server, of Sentinel, or of a Cluster. Connections are made
+       * with its options; the client itself is never used or closed. node-redis 5 does not show those of a Sentinel client: pass them as `options`.
+       */
+      readonly client: RedisClient;
+      readonly url?: undefined;
+      readonly options?: undefined;
+    }
+  | {
+      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
+      readonly url: string;
+      readonly client?: undefined;
+      readonly options?: undefined;
+    }
+  | {
+      /**
+       * The options of a client, for Sentinel and TLS. Those of node-redis are known by `socket`, `sentinelRootNodes` or `defaults`; all others
+       * are those of the library that is installed, of `ioredis` with both.
+       */
+      readonly options: object;
+      readonly client?: undefined;
+      readonly url?: undefined;
+    };
+
 /**
  * Where Redis is: exactly one of `client`, `url`, `cluster` and `options` (which may also go with `cluster`).
  *
  * In each case the backend makes connections of its own to each server, one for commands and one for messages (and one more with
  * `waitReplicas`), and closes only those.
  */
-export interface RedisLockProviderOptions {
-  /**
-   * A client of ioredis 5 or 6, or of `redis` 5 or 6 (node-redis): of a single server, of Sentinel, or of a Cluster. Connections are made
-   * with its options; the client itself is never used or closed. node-redis 5 does not show those of a Sentinel client: pass them as `options`.
-   */
-  readonly client?: RedisClient | undefined;
-  /** Such as `redis://user:password@host:6379/0`; `rediss:` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
-  readonly url?: string | undefined;
-  /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`; `options` are those of its Cluster client. */
-  readonly cluster?: readonly (string | { readonly host?: string; readonly port?: number })[] | undefined;
-  /**
-   * The options of a client, for Sentinel and TLS. Those of node-redis are known by `socket`, `sentinelRootNodes` or `defaults`; all others
-   * are those of the library that is installed, of `ioredis` with both.
-   */
-  readonly options?: object | undefined;
+export type RedisConnectionOptions =
+  | (RedisServerOptions & { readonly cluster?: undefined })
+  | {
+      /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`; `options` are those of its Cluster client. */
+      readonly cluster: readonly (string | { readonly host?: string; readonly port?: number })[];
+      readonly options?: object | undefined;
+      readonly client?: undefined;
+      readonly url?: undefined;
+    };
+
+/** How locks on Redis work. */
+export interface RedisLockOptions {
   /**
    * How many replicas must have a lock before it counts as held, and each renewal of it before it counts as renewed: `WAIT`. Default 0.
    *
@@ -59,44 +84,70 @@ export interface RedisLockProviderOptions {
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }
 
+export type RedisLockProviderOptions = RedisLockOptions & RedisConnectionOptions;
+
 /** The validated options. */
 export interface RedisSettings {
-  readonly source: RedisLockProviderOptions;
+  readonly source: RedisConnectionOptions;
   /** How long a server may be silent while commands are in flight, in ms. */
   readonly commandTimeout: number;
   readonly waitReplicas: number;
 }
 
-/** @throws LockConfigError for options that cannot work. */
-export function readOptions(options: RedisLockProviderOptions): RedisSettings {
+const SOURCES = ['client', 'url', 'cluster', 'options'] as const;
+const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
+
+/** @throws LockConfigError for options that cannot work. @param owner who has them, in messages */
+export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLockProvider'): RedisSettings {
+  checkGiven(owner, options, "{ url: 'redis://localhost:6379' }", SOURCES);
   const { client, url, cluster, options: clientOptions, waitReplicas = 0 } = options;
   const given = [client, url, cluster ?? clientOptions].filter((source) => source !== undefined).length;
   if (given !== 1) {
+    const unknown = unknownIn(options, [...SOURCES, 'waitReplicas', 'commandTimeout']);
     throw new LockConfigError(
-      'RedisLockProvider needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").',
+      `${owner} needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").` +
+        (given === 0
+          ? `${unknown} Write { url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }.`
+          : ''),
     );
   }
-  if (url !== undefined && !(typeof url === 'string' && URL.canParse(url))) {
-    throw new LockConfigError('RedisLockProvider: "url" is not a URL: write it as redis://host:6379.');
-  }
+  if (url !== undefined) assertUrl(owner, 'url', url);
   if (client !== undefined) {
     const reason = whyUnreadable(client) ?? whyUnusable(client);
-    if (reason !== undefined) throw new LockConfigError(`RedisLockProvider: "client" ${reason}`);
+    if (reason !== undefined) throw new LockConfigError(`${owner}: "client" ${reason}`);
   }
-  if (cluster !== undefined && !(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
-    throw new LockConfigError('RedisLockProvider: "cluster" must list at least one node, such as { host, port }.');
+  if (cluster !== undefined) {
+    if (!(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
+      throw new LockConfigError(`${owner}: "cluster" must list at least one node, such as { host, port }.`);
+    }
+    cluster.forEach((node: unknown, index) => {
+      if (typeof node === 'string' && node.includes('://')) assertUrl(owner, `cluster[${index}]`, node);
+    });
   }
   // Anything but an object has no options, and would mean the server at localhost.
   if (clientOptions !== undefined && !isObject(clientOptions)) {
     throw new LockConfigError(
-      'RedisLockProvider: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }.',
+      `${owner}: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }.`,
     );
   }
   if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
-    throw new LockConfigError('RedisLockProvider: "waitReplicas" must be a whole number of replicas, 0 for none.');
+    throw new LockConfigError(`${owner}: "waitReplicas" must be a whole number of replicas, 0 for none.`);
   }
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 });
   return { source: options, commandTimeout, waitReplicas };
+}
+
+/** ioredis would connect to the host of any address, and wait for an answer that is none of Redis. */
+function assertUrl(owner: string, option: string, url: unknown): void {
+  if (typeof url !== 'string' || !URL.canParse(url)) {
+    throw new LockConfigError(`${owner}: "${option}" is not a URL: write it as redis://host:6379.`);
+  }
+  if (url.includes('://') && SCHEMES.includes(new URL(url).protocol)) return;
+  // No more of it, because it may have a password.
+  const [scheme] = /^[a-z]+:\/\//i.exec(url) ?? [];
+  throw new LockConfigError(
+    `${owner}: "${option}" ${scheme === undefined ? 'has no scheme' : `begins with ${scheme}`}, and must begin with redis://, or with rediss:// for TLS: write it as redis://host:6379.`,
+  );
 }
 
 function isNode(node: unknown): boolean {

@@ -1,13 +1,14 @@
 import { LockConfigError } from '../../../api/errors.js';
+import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
 import { propertyOf } from '../connection/answer.js';
 import type { ServerSource } from './source.js';
 
 /** What the drivers have in common; each knows more, and all of it may be given. */
 export interface SqlServerSettings {
-  readonly host?: string | undefined;
-  readonly port?: number | undefined;
-  readonly user?: string | undefined;
-  readonly database?: string | undefined;
+  readonly host?: string;
+  readonly port?: number;
+  readonly user?: string;
+  readonly database?: string;
 }
 
 /**
@@ -32,13 +33,24 @@ const PROTOCOLS = new Map([
   ['mariadb:', 'mysql'],
 ] as const);
 
+const SOURCES = ['url', 'postgres', 'mysql'] as const;
+/** Those of all locks in a database. */
+const OPTIONS: readonly string[] = [
+  ...SOURCES,
+  ...['table', 'synchronize', 'statementTimeout', 'allowUnsafeTopology', 'sessionGuard', 'maxConnections', 'fencing'],
+  ...['nestedConnections', 'commitTimeout', 'connectionInitSql', 'purgeAfter'],
+];
+
 /** @throws LockConfigError for options that name no server, or several */
 export function sourceOf(provider: string, options: SqlConnectionOptions): ServerSource {
-  const [name, other] = (['url', 'postgres', 'mysql'] as const).filter(
-    (option) => propertyOf(options, option) !== undefined,
-  );
+  const example = `new ${provider}({ url: 'postgres://user:password@localhost:5432/shop' }), with exactly one of "url", "postgres" and "mysql"`;
+  checkGiven(provider, options, example, SOURCES);
+  const [name, other] = SOURCES.filter((option) => propertyOf(options, option) !== undefined);
   if (name === undefined || other !== undefined) {
-    throw new LockConfigError(`${provider} needs exactly one of "url", "postgres" and "mysql".`);
+    const remedy = `${unknownIn(options, OPTIONS)} Write { url: 'postgres://user:password@localhost:5432/shop' } or { postgres: { host: 'localhost', user: 'shop' } }.`;
+    throw new LockConfigError(
+      `${provider} needs exactly one of "url", "postgres" and "mysql".${name === undefined ? remedy : ''}`,
+    );
   }
   const given: unknown = options[name];
   if (name === 'url') return ofUrl(provider, options);

@@ -1,9 +1,10 @@
 import { LockConfigError } from '../../../api/errors.js';
+import { checkGiven } from '../../../core/toolkit/given-options.js';
 import { assertTableName, createRecordTableSql, createTableSql, DEFAULT_TABLE } from './lock-schema.js';
 
 export interface LockTablesOptions {
   /** `name` or `schema.name`. Default `distributed_lock`. */
-  readonly table?: string | undefined;
+  readonly table?: string;
   /** Also the table of the records, `<table>_record`, which a provider needs as the `casStore` of a failover. Default false; not for SQLite. */
   readonly records?: boolean | undefined;
 }
@@ -13,10 +14,9 @@ export interface LockTablesOptions {
  *
  * @throws LockConfigError for another database, an invalid name, and records in SQLite
  */
-export function lockTablesSql(
-  database: 'mysql' | 'postgres' | 'sqlite',
-  { table = DEFAULT_TABLE, records = false }: LockTablesOptions = {},
-): string[] {
+export function lockTablesSql(database: 'mysql' | 'postgres' | 'sqlite', options: LockTablesOptions = {}): string[] {
+  checkGiven('lockTablesSql()', options, "lockTablesSql('postgres', { table: 'distributed_lock' })");
+  const { table = DEFAULT_TABLE, records = false } = options;
   if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
     throw new LockConfigError('The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite.');
   }

@@ -1,0 +1,91 @@
+import { LockConfigError } from '../../api/errors.js';
+
+/**
+ * Options that come from the environment as a rule, and whose absence has a meaning: they say which server is asked, as whom, and which locks
+ * are meant there. With another one, a process would lock elsewhere than the others and exclude none of them.
+ */
+const FROM_ENVIRONMENT: ReadonlySet<string> = new Set([
+  ...['url', 'uri', 'connectionString', 'connectString', 'server', 'host', 'port', 'path', 'socketPath'],
+  ...['client', 'cluster', 'options', 'postgres', 'mysql', 'dataSource', 'sentinels', 'sentinelRootNodes', 'name'],
+  ...['user', 'username', 'password', 'credentials', 'sentinelUsername', 'sentinelPassword'],
+  ...['db', 'database', 'table', 'chroot', 'namespace', 'provider', 'providers', 'default', 'casStore', 'store'],
+]);
+
+/** Options that have such options in them. */
+const CONTAINERS: ReadonlySet<string> = new Set([
+  ...[
+    'options',
+    'socket',
+    'defaults',
+    'redisOptions',
+    'nodeClientOptions',
+    'sentinelClientOptions',
+    'postgres',
+    'mysql',
+    'auth',
+  ],
+  ...['cluster', 'rootNodes', 'sentinels', 'sentinelRootNodes'],
+]);
+
+/** What a template or `String()` makes of a variable that is not set, as a part of an address. */
+const UNSET_PART = /(?:^|[/:@,])(undefined|null|NaN)(?:$|[/:@,?])/;
+
+/**
+ * Refuses options that are no object, and each option that was written and has no value, as `url: process.env.REDIS_URL` has where the variable is
+ * not set: it is not an option that was left out, and a default would hide the mistake.
+ *
+ * @param example a call that is right
+ * @param oneOf options of which one is enough, so that the others may be undefined
+ * @throws LockConfigError
+ */
+export function checkGiven(owner: string, options: unknown, example: string, oneOf: readonly string[] = []): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new LockConfigError(
+      `${owner} takes its options as an object, and was given ${kindOf(options)}: write ${example}.`,
+    );
+  }
+  const isGiven = oneOf.some((name) => (options as Readonly<Record<string, unknown>>)[name] !== undefined);
+  refuseUnset(owner, options, '', isGiven ? oneOf : []);
+}
+
+/** Names the options that do not exist: somebody has written them instead of those that do. Empty if there are none. */
+export function unknownIn(options: object, known: readonly string[]): string {
+  const unknown = Object.keys(options).filter((name) => !known.includes(name));
+  if (unknown.length === 0) return '';
+  return ` There is no option ${unknown.map((name) => `"${name}"`).join(' or ')}.`;
+}
+
+function refuseUnset(owner: string, options: object, path: string, optional: readonly string[]): void {
+  for (const [name, descriptor] of Object.entries(Object.getOwnPropertyDescriptors(options))) {
+    // A getter gives what is right at each connection, and may be expensive.
+    if (!('value' in descriptor)) continue;
+    const value: unknown = descriptor.value;
+    const place = Array.isArray(options) ? `${path}[${name}]` : `${path}${path && '.'}${name}`;
+    if (FROM_ENVIRONMENT.has(name) || Array.isArray(options)) {
+      const part = partUnset(value);
+      if (part !== undefined && !(value === undefined && optional.includes(name))) {
+        throw new LockConfigError(
+          `${owner}: "${place}" ${part}: is the variable set? Set it, or leave the option out if you want its default.`,
+        );
+      }
+    }
+    if (isContainer(value) && (CONTAINERS.has(name) || Array.isArray(options))) refuseUnset(owner, value, place, []);
+  }
+}
+
+/** What is wrong with a value that comes from a variable; never the value itself, which may have a password. */
+function partUnset(value: unknown): string | undefined {
+  if (value === undefined || Number.isNaN(value)) return `is ${String(value)}`;
+  const [, part] = (typeof value === 'string' && UNSET_PART.exec(value)) || [];
+  if (part === undefined) return undefined;
+  return part === value ? `is the text '${part}'` : `has the text '${part}' in it`;
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}
+
+function kindOf(options: unknown): string {
+  if (options === undefined || options === null) return String(options);
+  return Array.isArray(options) ? 'a list' : typeof options === 'string' ? 'a text' : `a ${typeof options}`;
+}

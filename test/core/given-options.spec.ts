@@ -1,0 +1,201 @@
+import { describe, expect, it } from '@jest/globals';
+import { Test } from '@nestjs/testing';
+import { DataSource } from 'typeorm';
+import { LockConfigError } from '../../lib/api/errors.js';
+import { DistributedLockModule } from '../../lib/index.js';
+import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import {
+  lockTablesSql,
+  SqlAdvisoryLockProvider,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+
+// As `process.env.LOCKS_URL` is where the variable is not set, and as a JavaScript program gives it.
+const UNSET = process.env['A_VARIABLE_THAT_IS_NOT_SET'] as never;
+const AS_TEXT = String(UNSET);
+const redis = (options: object) => () => new RedisLockProvider(options as never);
+const postgres = { host: 'localhost', user: 'app', password: 'secret', database: 'shop' };
+const dataSource = new DataSource({ type: 'postgres' });
+
+function messageOf(make: () => unknown): string {
+  try {
+    make();
+  } catch (error) {
+    expect(error).toBeInstanceOf(LockConfigError);
+    return (error as Error).message;
+  }
+  return 'nothing was thrown';
+}
+
+describe('an option that was written and has no value is named, and not taken for one that was left out', () => {
+  it.each<[string, string, () => unknown]>([
+    ['url', 'undefined', redis({ url: UNSET })],
+    ['client', 'undefined', redis({ client: UNSET })],
+    ['cluster', 'undefined', redis({ cluster: UNSET })],
+    ['options', 'undefined', redis({ options: UNSET })],
+    ['options.host', 'undefined', redis({ options: { host: UNSET, port: 6379 } })],
+    ['options.port', 'NaN', redis({ options: { host: 'redis', port: Number(UNSET) } })],
+    ['options.username', 'undefined', redis({ options: { host: 'redis', username: UNSET } })],
+    ['options.password', 'undefined', redis({ options: { host: 'redis', password: UNSET } })],
+    ['options.db', 'undefined', redis({ options: { host: 'redis', db: UNSET } })],
+    ['options.name', 'undefined', redis({ options: { sentinels: [{ host: 's1', port: 1 }], name: UNSET } })],
+    ['options.sentinels', 'undefined', redis({ options: { sentinels: UNSET, name: 'locks' } })],
+    ['options.sentinels[1].host', 'undefined', redis({ options: { sentinels: [{ host: 's' }, { host: UNSET }] } })],
+    ['options.sentinelPassword', 'undefined', redis({ options: { sentinelPassword: UNSET } })],
+    ['options.socket.host', 'undefined', redis({ options: { socket: { host: UNSET } } })],
+    [
+      'options.redisOptions.password',
+      'undefined',
+      redis({ cluster: ['c1'], options: { redisOptions: { password: UNSET } } }),
+    ],
+    ['cluster[1]', 'undefined', redis({ cluster: [{ host: 'c1' }, UNSET] })],
+    ['cluster[0].host', 'undefined', redis({ cluster: [{ host: UNSET, port: 6379 }] })],
+    ['nodes', 'undefined', () => new RedlockProvider({ nodes: UNSET, maxLease: '1m' })],
+    [
+      'url',
+      'undefined',
+      () =>
+        new RedlockProvider({ nodes: [{ url: 'redis://a' }, { url: UNSET }, { url: 'redis://c' }], maxLease: '1m' }),
+    ],
+    ['url', 'undefined', () => new SqlRowLockProvider({ url: UNSET })],
+    ['mysql', 'undefined', () => new SqlVersionLockProvider({ mysql: UNSET })],
+    ['postgres.host', 'undefined', () => new SqlVersionLockProvider({ postgres: { ...postgres, host: UNSET } })],
+    ['postgres.user', 'undefined', () => new SqlRowLockProvider({ postgres: { ...postgres, user: UNSET } })],
+    [
+      'postgres.password',
+      'undefined',
+      () => new SqlAdvisoryLockProvider({ postgres: { ...postgres, password: UNSET } }),
+    ],
+    ['mysql.database', 'undefined', () => new SqlAdvisoryLockProvider({ mysql: { ...postgres, database: UNSET } })],
+    ['table', 'undefined', () => new SqlVersionLockProvider({ postgres, table: UNSET })],
+    ['table', 'undefined', () => lockTablesSql('postgres', { table: UNSET })],
+    ['dataSource', 'undefined', () => new TypeOrmVersionLockProvider({ dataSource: UNSET })],
+    ['table', 'undefined', () => new TypeOrmVersionLockProvider({ dataSource, table: UNSET })],
+    ['connectString', 'undefined', () => new ZooKeeperLockProvider({ connectString: UNSET })],
+    ['chroot', 'undefined', () => new ZooKeeperLockProvider({ connectString: 'zk1', chroot: UNSET })],
+    [
+      'auth.credentials',
+      'undefined',
+      () => new ZooKeeperLockProvider({ connectString: 'zk1', auth: { credentials: UNSET } }),
+    ],
+    ['server', 'undefined', () => new MemcachedLockProvider({ server: UNSET })],
+    ['store', 'undefined', () => new MemoryLockProvider({ store: UNSET })],
+    ['providers', 'undefined', () => new CombinedProvider({ providers: UNSET })],
+    ['casStore', 'undefined', () => new FailoverProvider({ providers: ['a', 'b'], casStore: UNSET })],
+  ])('"%s" is %s', (place, value, make) => {
+    expect(messageOf(make)).toMatch(
+      new RegExp(`"${place.replace(/[[\].]/g, '\\$&')}".* is ${value}: is the variable set\\?`),
+    );
+  });
+
+  it.each<[string, () => unknown]>([
+    ['the host of a URL', redis({ url: `redis://${AS_TEXT}:6379` })],
+    ['the password of a URL', redis({ url: `redis://app:${AS_TEXT}@redis:6379` })],
+    ['the host of a node', redis({ cluster: [`redis://${AS_TEXT}:6379`] })],
+    ['a host', redis({ options: { host: String(UNSET) } })],
+    ['the database of a URL', () => new SqlRowLockProvider({ url: `postgres://app:secret@db/${AS_TEXT}` })],
+    ['the host of a server', () => new MemcachedLockProvider({ server: `${AS_TEXT}:11211` })],
+    ['one of several servers', () => new ZooKeeperLockProvider({ connectString: `zk1:2181,${AS_TEXT}:2181` })],
+    ['credentials', () => new ZooKeeperLockProvider({ connectString: 'zk', auth: { credentials: `app:${AS_TEXT}` } })],
+  ])('nor is the text that a template makes of it: %s', (_, make) => {
+    const message = messageOf(make);
+    expect(message).toMatch(/'undefined'.*: is the variable set\?/);
+    expect(message).not.toContain('secret');
+  });
+
+  it.each(['provider', 'providers', 'default', 'namespace'])('nor "%s" of the module', async (option) => {
+    const options = { provider: new MemoryLockProvider(), [option]: UNSET };
+    const booting = Test.createTestingModule({ imports: [DistributedLockModule.forRoot(options)] }).compile();
+    await expect(booting).rejects.toThrow(`DistributedLockModule: "${option}" is undefined: is the variable set?`);
+  });
+});
+
+it.each<[string, () => unknown]>([
+  ['the other ways to name a server', redis({ url: 'redis://redis', client: undefined, options: undefined })],
+  ['a password that there is not', redis({ options: { host: 'redis', username: null, password: '' } })],
+  ['TLS only in production', redis({ options: { host: 'redis', tls: undefined } })],
+  ['times with a default', redis({ url: 'redis://redis', commandTimeout: undefined, waitReplicas: undefined })],
+  [
+    'a getter, which is asked at each connection',
+    redis({
+      options: {
+        host: 'redis',
+        get password() {
+          return UNSET;
+        },
+      },
+    }),
+  ],
+  ['words that only begin so', redis({ url: 'redis://undefined-values:nullable@null-island/0' })],
+])('an option may be undefined where that has one meaning: %s', (_, make) => {
+  expect(make).not.toThrow();
+});
+
+describe('options in the wrong shape are named with the right spelling', () => {
+  const TEXT = 'redis://app:secret@localhost' as never;
+  it.each<[string, () => unknown, RegExp]>([
+    [
+      'a text for Redis',
+      () => new RedisLockProvider(TEXT),
+      /given a text: write \{ url: 'redis:\/\/localhost:6379' \}/,
+    ],
+    ['nothing for Redis', () => new RedisLockProvider(UNSET), /given undefined: write \{ url/],
+    [
+      'an address for Redis',
+      redis({ host: 'redis', port: 6379 }),
+      /no option "host" or "port"\. Write .*options: \{ host/,
+    ],
+    ['a text for SQL', () => new SqlRowLockProvider(TEXT), /write new SqlRowLockProvider\(\{ url: 'postgres:/],
+    [
+      'an address for SQL',
+      () => new SqlRowLockProvider({ host: 'db' } as never),
+      /no option "host"\. Write .*postgres: \{ host/,
+    ],
+    [
+      'a text for ZooKeeper',
+      () => new ZooKeeperLockProvider(TEXT),
+      /write new ZooKeeperLockProvider\(\{ connectString/,
+    ],
+    [
+      'an address for ZooKeeper',
+      () => new ZooKeeperLockProvider({ servers: 'zk' } as never),
+      /no option "servers"\. Write it as zk1/,
+    ],
+    ['a text for memcached', () => new MemcachedLockProvider(TEXT), /write new MemcachedLockProvider\(\{ server/],
+    [
+      'an address for memcached',
+      () => new MemcachedLockProvider({ host: 'm' } as never),
+      /"server" must be.*no option "host"/,
+    ],
+    ['a list for Redlock', () => new RedlockProvider([] as never), /given a list: write new RedlockProvider\(\{ nodes/],
+    [
+      'texts as nodes of Redlock',
+      () => new RedlockProvider({ nodes: [TEXT, TEXT, TEXT], maxLease: '1m' }),
+      /node 1 .*given a text: write \{ url/,
+    ],
+    [
+      'a text for TypeORM',
+      () => new TypeOrmVersionLockProvider(TEXT),
+      /write new TypeOrmVersionLockProvider\(\{ dataSource \}\)/,
+    ],
+    [
+      'a URL of HTTP',
+      redis({ url: 'http://redis:6379' }),
+      /"url" begins with http:\/\/, and must begin with redis:\/\//,
+    ],
+    ['a URL of Postgres', redis({ url: 'postgres://app:secret@db' }), /begins with postgres:\/\/, and must/],
+    ['a URL without a scheme', redis({ url: 'localhost:6379' }), /"url" has no scheme, and must begin with redis:\/\//],
+    ['a node by HTTP', redis({ cluster: ['http://c1:6379'] }), /"cluster\[0\]" begins with http:\/\//],
+  ])('%s', (_, make, message) => {
+    expect(messageOf(make)).toMatch(message);
+    expect(messageOf(make)).not.toContain('secret');
+  });
+});

@@ -135,9 +135,23 @@ export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
 
-/** Misuse: an option, a provider name or a decorated method cannot work as written. */
+/** Misuse: an option, a provider name or a decorated method cannot work as written, or the server refuses what locks need. */
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
+  /**
+   * `true` if a server has refused it: a permission, a login, a write on a read-only server. Then it works again as soon as the server
+   * allows it, and a failover may use another server meanwhile. Default false: a mistake in the options.
+   */
+  readonly refused: boolean;
+
+  constructor(message: string | readonly string[], details: LockErrorDetails & { refused?: boolean | undefined } = {}) {
+    super(message, details);
+    this.refused = details.refused ?? false;
+  }
+
+  override toJSON(): object {
+    return { ...super.toJSON(), refused: this.refused };
+  }
 }
 
 /** Misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), or a database has found a deadlock. */

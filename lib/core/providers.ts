@@ -2,7 +2,7 @@ import { safeText } from '../api/cause.js';
 import { LockConfigError, LockError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
-import { isRetryable } from './toolkit/retryable.js';
+import { isRefusal, isRetryable } from './toolkit/retryable.js';
 import { KeyQueues } from './acquire/key-queues.js';
 import { memberOf } from './acquire/member.js';
 import type { CoreParts } from './core-parts.js';
@@ -83,7 +83,7 @@ export class Providers implements Iterable<Entry> {
     const members = new Set(Array.from(this, (entry) => entry.members).flat());
     const results = await this.#eachAfter(
       (name) => this.get(name).members,
-      ({ core }) => this.#connectOne(core, failFast && !members.has(core.name)),
+      ({ core }) => this.#connectOne(core, failFast, members.has(core.name)),
     );
     const failure = results.find((result) => result.status === 'rejected');
     if (failure) throw failure.reason;
@@ -117,20 +117,22 @@ export class Providers implements Iterable<Entry> {
     return Promise.allSettled(this.names.map(begin));
   }
 
-  async #connectOne(core: ProviderCore, failFast: boolean): Promise<void> {
+  async #connectOne(core: ProviderCore, failFast: boolean, isMember: boolean): Promise<void> {
     // The application may stop while a member of this one is still connecting.
     if (this.#closed) return;
     try {
       await core.backend.connect();
-      core.registration.renew();
+      // Before the first write: a server that refuses it may end the connection, and the questions with it.
       for (const { severity, message } of (await core.backend.diagnose?.()) ?? []) {
         this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${core.name}": ${message}`);
       }
     } catch (error) {
-      if (failFast || !LockError.is(error) || !isRetryable(error)) throw error;
+      // A member that is down, or was demoted, is what its composite is for.
+      const isOutage = LockError.is(error) && (isRetryable(error) || (isMember && isRefusal(error)));
+      if (!isOutage || (failFast && !isMember)) throw error;
       core.reachability.failed(error);
-      core.registration.renew();
     }
+    core.registration.renew();
   }
 }
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { isDemotion } from '../../lib/providers/redis/client/command-connection.js';
+import { isDemotion } from '../../lib/providers/redis/client/refusals.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';

@@ -16,7 +16,9 @@ export interface Usage {
  * message from several servers is reported once.
  */
 export async function examine(asks: readonly Ask[], usage: Usage): Promise<Diagnostic[]> {
-  const diagnostics = await Promise.all(asks.flatMap((ask) => [examineServer(ask, usage), examineAcl(ask, usage)]));
+  const diagnostics = await Promise.all(
+    asks.flatMap((ask) => [examineServer(ask, usage.waitReplicas), examineAcl(ask, usage)]),
+  );
   return [...new Map(diagnostics.flat().map((diagnostic) => [diagnostic.message, diagnostic])).values()];
 }
 

@@ -12,7 +12,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import { clusterOf, connectionsOf, isCluster, type RedisSettings } from './client/redis-options.js';
+import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
@@ -27,6 +27,10 @@ import { notConnected, notListed, unavailable } from './unavailable.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
+
+/** It refuses the keys of other nodes, and fails over to a server that a provider of one server does not know. */
+const CLUSTERED =
+  'this server is a node of a Cluster, and was given as a single server. Give the provider "cluster" with its nodes, such as { cluster: [{ host, port }] }, or a Cluster client.';
 
 /** The locks of one application on its Redis. */
 export class RedisBackend implements LockBackend, ServersListener {
@@ -69,7 +73,7 @@ export class RedisBackend implements LockBackend, ServersListener {
     const { name } = this.context;
     try {
       await this.#servers.connect();
-      await this.#refuseOld();
+      await this.#refuseUnfit();
     } catch (cause) {
       if (cause instanceof LockConfigError) throw cause;
       throw notConnected(name, cause);
@@ -132,10 +136,12 @@ export class RedisBackend implements LockBackend, ServersListener {
     return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
   }
 
-  /** @throws LockConfigError for a server that cannot run the lock script. Where INFO is refused, the first lock finds out. */
-  async #refuseOld(): Promise<void> {
-    const infos = await Promise.all(this.#servers.asks.map((ask) => ask('info', 'server').catch(() => '')));
-    const reason = infos.map((info) => whyTooOldRedis(String(info))).find((why) => why !== undefined);
+  /** @throws LockConfigError for a server that cannot keep these locks. Where INFO is refused, the first lock finds out. */
+  async #refuseUnfit(): Promise<void> {
+    const infos = await Promise.all(this.#servers.asks.map(async (ask) => String(await ask('info').catch(() => ''))));
+    const reason =
+      infos.map(whyTooOldRedis).find((why) => why !== undefined) ??
+      (!this.#servers.isCluster && infos.some((info) => /^cluster_enabled:1/m.test(info)) ? CLUSTERED : undefined);
     if (reason === undefined) return;
     const { name } = this.context;
     throw new LockConfigError(`Lock provider "${name}": ${reason}`, { provider: name });
@@ -179,8 +185,9 @@ export class RedisBackend implements LockBackend, ServersListener {
     const { commandTimeout, waitReplicas } = settings;
     const { clock, logger, random } = this.context;
     const process = random.id().slice(-PROCESS_ID_DIGITS);
-    const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas };
-    return isCluster(settings)
+    const topology = topologyOf(settings);
+    const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas, topology };
+    return topology === 'cluster'
       ? new ClusterServers(() => clusterOf(settings), shared, this)
       : new SingleServer(() => connectionsOf(settings), shared, this);
   }

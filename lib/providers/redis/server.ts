@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
-import { CommandConnection, type ConnectionListener } from './client/command-connection.js';
+import { CommandConnection, type ConnectionListener, type Topology } from './client/command-connection.js';
 import type { Connect } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
 import { ServerClock } from './server-clock.js';
@@ -17,6 +17,7 @@ export interface ServerSettings {
   /** How long a server may be silent, in ms. */
   readonly commandTimeout: number;
   readonly waitReplicas: number;
+  readonly topology: Topology;
 }
 
 /** Reacts to what servers report without a call. */
@@ -40,21 +41,27 @@ export class Server implements ConnectionListener {
   #wasLost = false;
 
   constructor(
-    { clock, logger, commandTimeout, waitReplicas }: ServerSettings,
+    { clock, logger, commandTimeout, waitReplicas, topology }: ServerSettings,
     connect: Connect,
-    isSharded: boolean,
     private readonly listener: ServersListener,
   ) {
-    this.commands = new CommandConnection(connect(), clock, logger, commandTimeout, this);
-    this.subscription = new Subscription(connect(), isSharded, clock, logger, commandTimeout, listener);
+    this.commands = new CommandConnection(connect(), clock, logger, commandTimeout, this, topology);
+    this.subscription = new Subscription(connect(), topology === 'cluster', clock, logger, commandTimeout, listener);
     if (waitReplicas > 0) {
-      this.#confirming = new CommandConnection(connect(), clock, logger, commandTimeout, {
-        onUp: () => {
-          listener.onUp();
+      this.#confirming = new CommandConnection(
+        connect(),
+        clock,
+        logger,
+        commandTimeout,
+        {
+          onUp: () => {
+            listener.onUp();
+          },
+          // The connection for commands reports it.
+          onDown: () => undefined,
         },
-        // The connection for commands reports it.
-        onDown: () => undefined,
-      });
+        topology,
+      );
       this.confirmations = new WaitConnection(this.#confirming, waitReplicas, commandTimeout);
     }
   }

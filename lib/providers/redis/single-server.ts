@@ -38,7 +38,7 @@ export class SingleServer implements Servers {
   async connect(): Promise<void> {
     const connect = await this.connections();
     if (this.#isClosed) throw new Error('It was closed before it had connected.');
-    const server = new Server(this.settings, connect, false, this.listener);
+    const server = new Server(this.settings, connect, this.listener);
     this.#server = server;
     this.#batcher.connection = server.commands;
     if (server.confirmations) this.#confirmer.connection = server.confirmations;

@@ -1,38 +1,46 @@
-import { LockUnavailableError } from '../../api/errors.js';
-import { isReplyError, LOGIN_REMEDY, refusedLogin } from './client/redis-connection.js';
+import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
+import { isReplyError } from './client/redis-connection.js';
+import { refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
 
 /** The error for an operation on `key` that was not answered, or refused; with `sent` false no command has left this process. */
-export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockUnavailableError {
-  const login = refusedLogin(cause);
-  const message =
-    login === undefined
-      ? `Lock "${key}" of provider "${provider}": ${reasonOf(cause)}; check the server and its log.`
-      : `Lock "${key}" of provider "${provider}": Redis refuses the login (${login}). ${LOGIN_REMEDY}`;
-  return new LockUnavailableError(message, { key, provider, cause, sent });
+export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockError {
+  const what = `Lock "${key}" of provider "${provider}"`;
+  return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { key, provider, cause, sent });
 }
 
 /** The error for a list of all locks. */
-export function notListed(provider: string, cause: unknown): LockUnavailableError {
-  const login = refusedLogin(cause);
-  const reason =
-    login === undefined
-      ? `${reasonOf(cause)}; list them again, or check the server and its log.`
-      : `Redis refuses the login (${login}). ${LOGIN_REMEDY}`;
-  return new LockUnavailableError(`The locks of provider "${provider}" were not all listed: ${reason}`, {
-    provider,
-    cause,
-  });
+export function notListed(provider: string, cause: unknown): LockError {
+  const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
+  return errorOf(`The locks of provider "${provider}" were not all listed`, otherwise, { provider, cause });
 }
 
 /** The error for a start without a connection. */
-export function notConnected(provider: string, cause: unknown): LockUnavailableError {
-  const login = refusedLogin(cause);
-  const message =
-    login === undefined
-      ? `Lock provider "${provider}" cannot reach Redis: check its address and credentials, and that it is up.`
-      : `Lock provider "${provider}" cannot use Redis, which refuses the login (${login}). ${LOGIN_REMEDY}`;
-  return new LockUnavailableError(message, { provider, cause });
+export function notConnected(provider: string, cause: unknown): LockError {
+  const otherwise = 'it does not answer. Check its address and credentials, and that it is up.';
+  return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
+}
+
+/**
+ * A refusal names itself. It is an outage as long as it may pass by itself, and a {@link LockConfigError} from then on.
+ *
+ * @param otherwise the reason where Redis refuses nothing
+ */
+function errorOf(
+  what: string,
+  otherwise: string,
+  details: {
+    readonly key?: string;
+    readonly provider: string;
+    readonly cause: unknown;
+    readonly sent?: boolean;
+  },
+): LockError {
+  const refusal = refusalIn(details.cause);
+  const message = `${what}: ${refusal?.words ?? otherwise}`;
+  return refusal?.isDefinite
+    ? new LockConfigError(message, { ...details, refused: true })
+    : new LockUnavailableError(message, details);
 }
 
 function reasonOf(cause: unknown): string {

@@ -31,8 +31,7 @@ async function diagnoseNode(
   { counter, run }: RedlockKeyLayout,
   delayedRestart: boolean,
 ): Promise<Diagnostic[]> {
-  // A Cluster has its own message for a majority, below.
-  const diagnostics = await examineServer(ask, { isCluster: true, waitReplicas: 0 });
+  const diagnostics = await examineServer(ask, 0);
   diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `keys such as ${counter}`)));
   if (delayedRestart && (await isRefused(ask('get', run)))) {
     diagnostics.push({

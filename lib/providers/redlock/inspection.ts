@@ -40,7 +40,7 @@ class Inspection extends Poll<Shown> {
 export async function inspect(nodes: Nodes, key: string, lock: string): Promise<LockInfo | null> {
   const inspection = new Inspection(nodes, lock);
   const votes = await inspection.ask();
-  if (votes === 'unknown') throw nodes.unavailable(key, inspection.cause);
+  if (votes === 'unknown') throw nodes.unavailable(key, inspection);
   return votes === 'none' ? null : describe(key, votes, nodes.majority);
 }
 

@@ -1,9 +1,9 @@
 import type { Clock } from '../../api/clock.js';
-import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { LOGIN_REMEDY, refusedLogin } from '../redis/client/redis-connection.js';
+import { isDefiniteRefusal, refusalIn } from '../redis/client/refusals.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
 import { callOf, type Command, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
@@ -16,6 +16,12 @@ import { Tokens } from './tokens.js';
 const COMMANDS_A_CALL = 16;
 /** The share of a lease that a node may take to answer: a round must leave most of it. */
 const SHARE_OF_LEASE = 0.1;
+
+/** Why a question has no answer, and how many nodes have refused it for good. */
+interface Faults {
+  readonly cause: unknown;
+  readonly refusals: number;
+}
 
 /** The nodes together. All commands of one tick travel in one call to each node. */
 export class Nodes {
@@ -81,10 +87,11 @@ export class Nodes {
     this.#refuseUnfit();
     this.#hadMajority = this.#hasMajority();
     if (!this.#hadMajority) {
-      throw new LockUnavailableError(
-        `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority. ${this.#remedy('Check their addresses and credentials, and that they are up.')}`,
-        { provider: context.name, cause: this.#cause() },
-      );
+      const reached = `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority.`;
+      throw this.#errorOf(reached, 'Check their addresses and credentials, and that they are up.', 0, {
+        provider: context.name,
+        cause: this.#cause(),
+      });
     }
   }
 
@@ -100,13 +107,15 @@ export class Nodes {
     if (this.#batch.length === 1) nextTick(this.#flush);
   }
 
-  /** The error for a question that no majority has answered. */
-  unavailable(key: string, cause: unknown, sent = true): LockUnavailableError {
+  /**
+   * The error for a question that no majority has answered.
+   *
+   * @param refusals how many nodes have refused it for good
+   */
+  unavailable(key: string, { cause, refusals }: Faults, sent = true): LockError {
     const { name } = this.context;
-    return new LockUnavailableError(
-      `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time. ${this.#remedy('Check the nodes and their logs.')}`,
-      { key, provider: name, cause, sent },
-    );
+    const what = `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time.`;
+    return this.#errorOf(what, 'Check the nodes and their logs.', refusals, { key, provider: name, cause, sent });
   }
 
   async close(): Promise<void> {
@@ -176,11 +185,23 @@ export class Nodes {
     return this.#ready() >= this.majority;
   }
 
-  /** The remedy for nodes that do not answer: where one refuses the login, that comes first. */
-  #remedy(otherwise: string): string {
-    const logins = this.all.map(({ isReady, cause }) => (isReady ? undefined : refusedLogin(cause)));
-    const words = logins.find((login) => login !== undefined);
-    return words === undefined ? otherwise : `A node refuses the login (${words}). ${LOGIN_REMEDY}`;
+  /**
+   * The remedy for nodes that do not answer: where one refuses, that comes first. It is a refusal if so many refuse that the others are no
+   * majority; otherwise the nodes that are down may come back.
+   */
+  #errorOf(
+    what: string,
+    otherwise: string,
+    refusals: number,
+    details: { readonly key?: string; readonly provider: string; readonly cause: unknown; readonly sent?: boolean },
+  ): LockError {
+    const causes = this.all.filter(({ isReady }) => !isReady).map(({ cause }) => cause);
+    const words = [...causes, details.cause].map((cause) => refusalIn(cause)?.words).find((each) => each !== undefined);
+    const message = `${what} ${words === undefined ? otherwise : `A node refuses: ${words}`}`;
+    const isRefused = Math.max(refusals, causes.filter(isDefiniteRefusal).length) > this.count - this.majority;
+    return isRefused
+      ? new LockConfigError(message, { ...details, refused: true })
+      : new LockUnavailableError(message, details);
   }
 
   #cause(): unknown {

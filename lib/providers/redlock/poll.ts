@@ -1,4 +1,5 @@
 import type { Timer } from '../../api/clock.js';
+import { isDefiniteRefusal } from '../redis/client/refusals.js';
 import type { Command } from './command.js';
 import type { OperationArguments } from './lock-script.js';
 import type { Nodes } from './nodes.js';
@@ -23,6 +24,8 @@ export abstract class Poll<T> implements Command {
   yes = 0;
   no = 0;
   faults = 0;
+  /** How many of the faults are refusals for good. */
+  refusals = 0;
   isTimedOut = false;
   /** When it was sent, on the monotonic clock: before the first node got it. */
   sentAt = 0;
@@ -112,6 +115,7 @@ export abstract class Poll<T> implements Command {
     if (!this.#isOpen) return;
     this.faults += 1;
     this.cause = cause;
+    if (isDefiniteRefusal(cause)) this.refusals += 1;
     this.#settleIfDecided();
   }
 

@@ -91,7 +91,7 @@ export class RedlockBackend implements LockBackend {
     const lock = this.#layout.lockOf(key);
     const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '']);
     const outcome = await poll.ask();
-    if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll.cause);
+    if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll);
     return outcome !== 'refused';
   }
 

@@ -1,4 +1,4 @@
-import type { LockUnavailableError } from '../../api/errors.js';
+import type { LockError } from '../../api/errors.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { Command } from './command.js';
@@ -203,11 +203,11 @@ export class Round extends Poll<Outcome> {
     return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number] };
   }
 
-  #failed(cause: unknown): LockUnavailableError {
+  #failed(cause: unknown): LockError {
     this.#cleanUp();
     const { request, votes } = this;
     // Where no vote may exist, nothing is left of the attempt.
-    return this.nodes.unavailable(request.key, cause, votes.mayExist);
+    return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.mayExist);
   }
 
   #read(reply: unknown, node: number): Vote | undefined {

@@ -6,12 +6,20 @@ import {
   type CommandSender,
   isReplyError,
   keepConnecting,
-  LOGIN_REMEDY,
   notAClient,
   NotSent,
   type RedisConnection,
-  refusedLogin,
 } from './redis-connection.js';
+import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin, RETRIED_FOR } from './refusals.js';
+
+/** How long to wait before a server that is a replica is left, to see where its address leads then, in ms. */
+const REPLICA_PAUSE = 500;
+
+/**
+ * What is behind the address of a connection: one server, the master that Sentinel names, or a master of a Cluster. The last two have a
+ * failover, which finds the new master.
+ */
+export type Topology = 'server' | 'sentinel' | 'cluster';
 
 /** How long a connection that has fallen silent is still listened to, in ms. */
 const SECOND_LOOK = 50;
@@ -32,6 +40,8 @@ export interface ConnectionListener {
  *
  * It is up only when the server has reported under which id it knows the connection. Commands that were sent can then be kept from
  * being executed late, by ending the connection at the server. That is one round trip per connection, and nothing per command.
+ *
+ * Nor is it up at a replica, which refuses all that locks need. Otherwise an outage would end with each connection and begin with each command.
  */
 export class CommandConnection implements CommandSender {
   #up = false;
@@ -50,6 +60,11 @@ export class CommandConnection implements CommandSender {
   /** The refusal of its login is in the log. */
   #isRefusalLogged = false;
   #wasReady = false;
+  #wasUp = false;
+  /** Since when the server refuses the login, or writes, on the monotonic clock. */
+  #refusedSince: number | undefined;
+  /** Ends the connection to a replica. */
+  #leaving: Timer | undefined;
   #isClosed = false;
 
   constructor(
@@ -58,6 +73,7 @@ export class CommandConnection implements CommandSender {
     private readonly logger: LockLogger,
     private readonly timeout: number,
     private readonly listener: ConnectionListener,
+    private readonly topology: Topology = 'server',
   ) {
     this.#stopConnecting = keepConnecting(connection, clock, timeout);
     connection.on('ready', () => {
@@ -70,7 +86,12 @@ export class CommandConnection implements CommandSender {
     // The cause goes where the failure is reported.
     connection.on('error', (error) => {
       this.#cause = withoutCommand(error);
-      this.#warnOfRefusal();
+      const words = refusedLogin(error);
+      if (words === undefined) this.#refusedSince = undefined;
+      else
+        this.#refused(
+          `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
+        );
     });
   }
 
@@ -83,7 +104,9 @@ export class CommandConnection implements CommandSender {
   }
 
   get cause(): unknown {
-    return this.#cause;
+    const since = this.#refusedSince;
+    if (since === undefined || (this.#wasUp && this.clock.now() - since < RETRIED_FOR)) return this.#cause;
+    return new DefiniteRefusal(this.#cause);
   }
 
   /** Rejects when the first try has failed; then it continues by itself. */
@@ -91,7 +114,7 @@ export class CommandConnection implements CommandSender {
     return new Promise((resolve, reject) => {
       this.#onFirstOutcome = () => {
         if (this.#up) resolve();
-        else reject(this.#cause);
+        else reject(this.cause);
       };
       // The promise resolves too early, and that of ioredis has fewer details.
       new Promise((connected) => {
@@ -114,7 +137,7 @@ export class CommandConnection implements CommandSender {
     isIntroduction = false,
   ): void {
     if (!this.#up && !isIntroduction) {
-      onFailure(new NotSent('There is no connection to the server.', { cause: this.#cause }));
+      onFailure(new NotSent('There is no connection to the server.', { cause: this.cause }));
       return;
     }
     const flight = this.#flight;
@@ -159,6 +182,7 @@ export class CommandConnection implements CommandSender {
     this.#isClosed = true;
     this.#up = false;
     this.#unlisten();
+    this.#stay();
     this.#stopConnecting();
     this.connection.disconnect();
   }
@@ -194,12 +218,51 @@ export class CommandConnection implements CommandSender {
       (info) => {
         const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
         if (id !== undefined && address !== undefined) this.#identity = { id, address };
-        this.#open();
+        this.#examine();
       },
       (error) => {
         // Refused, and not lost: then the connection works without an id.
+        if (isReplyError(error)) this.#examine();
+      },
+      true,
+    );
+  }
+
+  /** Whether it is a master. Where that is not known, the first command finds out. */
+  #examine(): void {
+    if (this.topology === 'cluster') {
+      // A replica of a Cluster redirects.
+      this.#open();
+      return;
+    }
+    this.send(
+      'info',
+      ['replication'],
+      (text) => {
+        if (/^role:slave/m.test(String(text))) this.#leaveReplica();
+        else this.#open();
+      },
+      (error) => {
         if (isReplyError(error)) this.#open();
       },
+      true,
+    );
+  }
+
+  #leaveReplica(): void {
+    if (this.#isClosed) return;
+    if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO answers role:slave');
+    if (this.topology === 'server') {
+      this.#refused(
+        'The Redis of the locks is a replica, so they are unavailable until it is a master, or its address leads to one.',
+      );
+    }
+    this.#onFirstOutcome?.();
+    this.#leaving = this.clock.setTimer(
+      () => {
+        this.connection.disconnect(true);
+      },
+      REPLICA_PAUSE,
       true,
     );
   }
@@ -207,6 +270,8 @@ export class CommandConnection implements CommandSender {
   #open(): void {
     if (this.#isClosed) return;
     this.#up = true;
+    this.#wasUp = true;
+    this.#refusedSince = undefined;
     this.#isRefusalLogged = false;
     // The default cause, because a connection may end without an error.
     this.#cause = new Error('The connection was closed.');
@@ -214,18 +279,17 @@ export class CommandConnection implements CommandSender {
     this.listener.onUp();
   }
 
-  /** Once for each outage, because it lasts, and the log says of its beginning only that the connection was closed. */
-  #warnOfRefusal(): void {
-    const words = refusedLogin(this.#cause);
-    if (words === undefined || this.#isRefusalLogged || this.#isClosed) return;
+  #refused(warning: string): void {
+    this.#refusedSince ??= this.clock.now();
+    // Once for each outage, because it lasts, and the log says of its beginning only that the connection was closed.
+    if (this.#isRefusalLogged || this.#isClosed) return;
     this.#isRefusalLogged = true;
-    this.logger.warn(
-      `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
-    );
+    this.logger.warn(warning);
   }
 
   #lose(): void {
     this.#unlisten();
+    this.#stay();
     this.#flight.isOver = true;
     this.#flight = { commands: 0, isOver: false };
     this.#idle?.();
@@ -255,7 +319,7 @@ export class CommandConnection implements CommandSender {
         // Without an answer it is killed again by the next connection.
         if (!isReplyError(error)) return;
         this.#lost.delete(identity);
-        if (isRefusal(error)) {
+        if (isForbidden(error)) {
           this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
         }
       },
@@ -278,6 +342,12 @@ export class CommandConnection implements CommandSender {
         this.#listen(SECOND_LOOK);
       }
     }, delay);
+  }
+
+  /** The connection has ended, or is ended by somebody else. */
+  #stay(): void {
+    if (this.#leaving !== undefined) this.clock.clearTimer(this.#leaving);
+    this.#leaving = undefined;
   }
 
   #unlisten(): void {
@@ -305,16 +375,4 @@ interface Flight {
 interface ConnectionIdentity {
   readonly id: string;
   readonly address: string;
-}
-
-/**
- * The answer of a master that has become a replica. Its name or address may lead to the new master by now. Redis before 7 puts the
- * position in the script before the error: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
- */
-export function isDemotion(error: unknown): error is Error {
-  return error instanceof Error && /(^|-)(READONLY|MASTERDOWN) /.test(error.message);
-}
-
-function isRefusal(error: unknown): boolean {
-  return error instanceof Error && error.message.startsWith('NOPERM');
 }

@@ -1,27 +1,28 @@
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { readRefused } from './permissions.js';
+import { isForbidden, refusalIn } from './refusals.js';
 
 /** Sends one command to a server. */
 export type Ask = (command: string, ...args: string[]) => Promise<unknown>;
 
 /** Checks what a server reports in `INFO`. */
-export async function examineServer(
-  ask: Ask,
-  { isCluster, waitReplicas }: { readonly isCluster: boolean; readonly waitReplicas: number },
-): Promise<Diagnostic[]> {
+export async function examineServer(ask: Ask, waitReplicas: number): Promise<Diagnostic[]> {
   let text: unknown;
   try {
     text = await ask('info');
   } catch (error) {
-    const reason = error instanceof Error && error.message.startsWith('NOPERM') ? 'refuses' : 'does not answer';
-    return [
-      {
-        severity: 'warning',
-        message: `Redis ${reason} INFO: its version, role, eviction, persistence and replicas were not checked. Allow +info, or check them yourself.`,
-      },
-    ];
+    const unchecked = 'its version, role, eviction, persistence and replicas were not checked';
+    if (isForbidden(error)) {
+      const message = `Redis refuses INFO: ${unchecked}. Allow +info, or check them yourself.`;
+      return [{ severity: 'warning', message }];
+    }
+    const words = refusalIn(error)?.words;
+    if (words !== undefined) return [{ severity: 'error', message: words }];
+    const reason = error instanceof Error ? ` (${error.message})` : '';
+    const message = `Redis does not answer INFO${reason}: ${unchecked}. Start the application again, or check them yourself.`;
+    return [{ severity: 'warning', message }];
   }
-  return examineInfo(readInfo(text), isCluster, waitReplicas);
+  return examineInfo(readInfo(text), waitReplicas);
 }
 
 function readInfo(text: unknown): ReadonlyMap<string, string> {
@@ -35,18 +36,12 @@ function readInfo(text: unknown): ReadonlyMap<string, string> {
   );
 }
 
-function examineInfo(info: ReadonlyMap<string, string>, isCluster: boolean, waitReplicas: number): Diagnostic[] {
+function examineInfo(info: ReadonlyMap<string, string>, waitReplicas: number): Diagnostic[] {
   const diagnostics: Diagnostic[] = [];
   const product = info.has('valkey_version') ? 'Valkey' : 'Redis';
   const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
   if (info.get('role') === 'slave') {
     report('error', 'This server is a replica: give the provider the address of the master.');
-  }
-  if (!isCluster && info.get('cluster_enabled') === '1') {
-    report(
-      'error',
-      `This server is a node of a ${product} Cluster, and was given as a single server: give the provider "cluster" with its nodes, or a Cluster client.`,
-    );
   }
   const policy = info.get('maxmemory_policy') ?? 'noeviction';
   if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {

@@ -102,22 +102,6 @@ export function isReplyError(error: unknown): error is Error {
   return error instanceof Error && error.name === REPLY_ERROR;
 }
 
-/** The words with which a server refuses a login, also where a library has put its own before them. */
-const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
-
-/** The server's words, if this is a login that it has refused, or was caused by one. */
-export function refusedLogin(error: unknown): string | undefined {
-  for (let each = error; each instanceof Error; each = each.cause) {
-    const [words] = REFUSED_LOGIN.exec(each.message) ?? [];
-    if (words !== undefined) return words;
-  }
-  return undefined;
-}
-
-/** The remedy for a {@link refusedLogin}. */
-export const LOGIN_REMEDY =
-  'Check the user and the password. Where the password is rotated, set it in the options of the client (ioredis) or give a credentialsProvider (redis): both are read at each connection.';
-
 /**
  * After how many ms of silence the system asks whether the other side is still there. A NAT or a load balancer forgets a connection that is
  * idle for 4 to 15 minutes. ioredis 5 leaves it to the system by default, which begins after 2 hours.

@@ -20,6 +20,7 @@ import {
   type NodeRedisSentinel,
 } from './node-redis.js';
 import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
+import type { Topology } from './command-connection.js';
 import type { Connect, FindCluster } from './redis-connection.js';
 
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
@@ -187,6 +188,21 @@ function whyUnusable(client: unknown): string | undefined {
 /** Whether these are the servers of a Cluster. */
 export function isCluster({ source: { client, cluster } }: Pick<RedisSettings, 'source'>): boolean {
   return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
+}
+
+/** What is behind the addresses. */
+export function topologyOf(settings: Pick<RedisSettings, 'source'>): Topology {
+  if (isCluster(settings)) return 'cluster';
+  const { client, options = client && 'options' in client ? client.options : undefined } = settings.source;
+  const isSentinel = client !== undefined && isNodeRedisSentinel(client);
+  return isSentinel || ['sentinels', 'sentinelRootNodes'].some((each) => isGiven(options, each))
+    ? 'sentinel'
+    : 'server';
+}
+
+function isGiven(options: unknown, name: string): boolean {
+  const value = isObject(options) ? (options as Readonly<Record<string, unknown>>)[name] : undefined;
+  return value !== undefined && value !== null;
 }
 
 /** Connections to one server. @throws LockConfigError for a Cluster, and when a library is needed and not installed. */

@@ -246,7 +246,7 @@ export class ClusterServers implements Servers, ServersListener {
     if (known) return known;
     const cluster = this.#cluster;
     if (cluster === undefined) throw new Error('A node of the Cluster is named before one was found.');
-    const server = new Server(this.settings, () => cluster.connectTo(address), true, this);
+    const server = new Server(this.settings, () => cluster.connectTo(address), this);
     const connected = server.connect();
     connected.catch(() => {
       this.#watch();

@@ -1,0 +1,193 @@
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { Redis } from 'ioredis';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { IOREDIS, NODE_REDIS } from './client-libraries.js';
+import { redisForTests, until } from './seam.js';
+
+const RETRIED_FOR = 10_000;
+const failureOf = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'done',
+    (error: unknown) => error,
+  );
+
+let running: LockManager[];
+let log: string[];
+beforeEach(() => {
+  [running, log] = [[], []];
+});
+afterEach(async () => {
+  await Promise.all(running.map((locks) => locks.stop()));
+});
+
+function managerOf(providers: Record<string, LockProvider>, failFast = true): LockManager {
+  const say = (message: string) => void log.push(message);
+  const [first] = Object.keys(providers);
+  const locks = new LockManager({
+    ...{ providers, default: first, failFast, shutdownGrace: 0 },
+    logger: { debug: () => undefined, warn: say, error: say },
+  });
+  running.push(locks);
+  return locks;
+}
+
+describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', (library) => {
+  let master: RedisServer;
+  let replica: RedisServer;
+  let address: TcpProxy;
+
+  beforeEach(async () => {
+    master = await startRedisServer();
+    replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(master.port)] });
+    address = await startTcpProxy(replica.port);
+    const admin = new Redis(master.url);
+    await until(async () => (await admin.info('replication')).includes('state=online'), 'it follows', 20_000);
+    admin.disconnect();
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(running.splice(0).map((locks) => locks.stop()));
+    await address.close();
+    await Promise.all([master.stop(), replica.stop()]);
+  });
+  const provider = () =>
+    new RedisLockProvider({ ...library.server(`redis://127.0.0.1:${address.port}`), commandTimeout: '10s' });
+
+  it.each([true, false])('fails the boot, and is named (failFast: %s)', async (failFast) => {
+    const error = await failureOf(managerOf({ redis: provider() }, failFast).start());
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error).toMatchObject({ refused: true, provider: 'redis' });
+    expect(String(error)).toMatch(/this server is a replica.*Give the provider the address of the master/);
+    expect(log.join('\n')).not.toMatch(/INFO: its version|answers again/);
+  });
+
+  it('is an outage for a provider that is built on it, and found when it is the master', async () => {
+    const locks = managerOf(
+      {
+        both: new CombinedProvider({ providers: ['memory', 'redis'] }),
+        memory: new MemoryLockProvider(),
+        redis: provider(),
+      },
+      false,
+    );
+    await locks.start();
+    expect(log).toContainEqual(expect.stringMatching(/"redis" does not answer: .*is a replica/));
+    expect(await failureOf(locks.acquire('k', { wait: 0 }))).toBeInstanceOf(Error);
+    address.leadTo(master.port);
+    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is found', 20_000);
+  }, 60_000);
+
+  it('that was the master is an outage for 10 s, then a refusal, and one line in the log', async () => {
+    address.leadTo(master.port);
+    const locks = managerOf({ redis: provider() });
+    await locks.start();
+    await locks.withLock('k', () => undefined);
+    address.leadTo(replica.port);
+    address.cut();
+    address.heal();
+    const began = performance.now();
+    await until(() => log.some((line) => line.includes('is a replica')), 'it is noticed', 20_000);
+    const first = await failureOf(locks.acquire('k', { wait: 0 }));
+    if (performance.now() - began < RETRIED_FOR / 2) expect(first).toBeInstanceOf(LockUnavailableError);
+    expect(String(first)).toMatch(/is a replica/);
+    // A waiter is refused when it is certain, and not at the end of its wait.
+    const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(performance.now() - began).toBeGreaterThan(RETRIED_FOR * 0.8);
+    expect(log.filter((line) => line.includes('answers again'))).toEqual([]);
+    address.leadTo(master.port);
+    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is the master', 20_000);
+  }, 120_000);
+});
+
+describe('a user without permission', () => {
+  const redis = redisForTests();
+  const USER = 'app';
+  beforeAll(() => undefined);
+  const allow = (...rules: string[]) => redis.admin.call('ACL', 'SETUSER', USER, 'reset', 'on', '>secret', ...rules);
+  const url = () => `redis://${USER}:secret@127.0.0.1:${redis.server.port}`;
+
+  it.each<[string, string[]]>([
+    ['a command', ['~*', '&*', '+@all', '-zadd', '-set']],
+    ['EVALSHA and EVAL', ['~*', '&*', '+@all', '-evalsha', '-eval']],
+    ['the keys', ['~other:*', '&*', '+@all']],
+  ])('is refused immediately: %s', async (_, rules) => {
+    await allow(...rules);
+    const locks = managerOf({ redis: new RedisLockProvider({ url: url() }) });
+    await locks.start();
+    const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error).toMatchObject({ key: 'k', provider: 'redis', refused: true });
+    expect(String(error)).toMatch(/Redis refuses it \(.*docs\/providers\/redis\.md/);
+    await allow('~*', '&*', '+@all');
+    expect(await locks.withLock('k', () => 'done')).toBe('done');
+  });
+
+  it('of a majority of nodes is refused, and of one node is not noticed', async () => {
+    await allow('~*', '&*', '+@all', '-set', '-evalsha', '-eval');
+    const others = await Promise.all([startRedisServer(), startRedisServer()]);
+    const [two, three] = others.map((server) => server.url) as [string, string];
+    try {
+      const one = managerOf({
+        redlock: new RedlockProvider({
+          nodes: [url(), two, three].map((each) => ({ url: each })),
+          maxLease: '1m',
+          commandTimeout: '20s',
+        }),
+      });
+      await one.start();
+      expect(await one.withLock('k', () => 'done')).toBe('done');
+      const admins = others.map((server) => new Redis(server.url));
+      for (const admin of admins) await admin.call('ACL', 'SETUSER', 'default', '-set', '-eval', '-evalsha');
+      const error = await failureOf(one.acquire('other', { wait: 120_000 }));
+      expect(error).toBeInstanceOf(LockConfigError);
+      expect(String(error)).toMatch(/no majority.*refuses/);
+      for (const admin of admins) admin.disconnect();
+    } finally {
+      await Promise.all(running.splice(0).map((locks) => locks.stop()));
+      await Promise.all(others.map((server) => server.stop()));
+    }
+  }, 60_000);
+});
+
+describe('a password that was rotated, and that this process does not get', () => {
+  const redis = redisForTests();
+
+  it('is an outage for 10 s, then a refusal, and accepted at any time', async () => {
+    const setPassword = (password: string) =>
+      redis.admin.call('ACL', 'SETUSER', 'app', 'on', 'resetpass', `>${password}`, '~*', '&*', '+@all');
+    await setPassword('old');
+    const options = { host: '127.0.0.1', port: redis.server.port, username: 'app', password: 'old' };
+    const locks = managerOf({ redis: new RedisLockProvider({ options }) });
+    await locks.start();
+    await setPassword('new');
+    await redis.admin.call('CLIENT', 'KILL', 'USER', 'app');
+    const began = performance.now();
+    await until(() => log.some((line) => line.includes('refuses the login')), 'it is refused', 20_000);
+    const first = await failureOf(locks.acquire('k', { wait: 0 }));
+    if (performance.now() - began < RETRIED_FOR / 2) expect(first).toBeInstanceOf(LockUnavailableError);
+    const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(String(error)).toMatch(/WRONGPASS/);
+    expect(performance.now() - began).toBeGreaterThan(RETRIED_FOR * 0.8);
+    options.password = 'new';
+    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is accepted', 20_000);
+  }, 120_000);
+
+  it('that was never accepted is a refusal at the start', async () => {
+    const url = `redis://app:wrong@127.0.0.1:${redis.server.port}`;
+    const error = await failureOf(managerOf({ redis: new RedisLockProvider({ url }) }, false).start());
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(String(error)).toMatch(/refuses the login \(WRONGPASS.*Check the user and the password/);
+    const nodes = [1, 2, 3].map(() => ({ url }));
+    const other = await failureOf(managerOf({ redlock: new RedlockProvider({ nodes, maxLease: '1m' }) }).start());
+    expect(other).toBeInstanceOf(LockConfigError);
+  });
+});

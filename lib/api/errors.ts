@@ -120,7 +120,7 @@ export class LockUnavailableError extends LockError {
    */
   readonly sent: boolean;
 
-  constructor(message: string, details: LockErrorDetails & { sent?: boolean | undefined } = {}) {
+  constructor(message: string | readonly string[], details: LockErrorDetails & { sent?: boolean | undefined } = {}) {
     super(message, details);
     this.sent = details.sent ?? true;
   }

@@ -1,5 +1,5 @@
 import { safeText } from '../api/cause.js';
-import { LockConfigError, LockError } from '../api/errors.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import { isRefusal, isRetryable } from './toolkit/retryable.js';
@@ -77,7 +77,7 @@ export class Providers implements Iterable<Entry> {
    * Connects all, and logs what in the configuration of each server weakens the guarantee.
    *
    * @param failFast whether a backend that cannot be reached is a failure; for a member its composite decides that
-   * @throws the first failure, when each is connected or has failed
+   * @throws the failure, or a list of all of them, when each is connected or has failed
    */
   async connect(failFast: boolean): Promise<void> {
     const members = new Set(Array.from(this, (entry) => entry.members).flat());
@@ -85,8 +85,9 @@ export class Providers implements Iterable<Entry> {
       (name) => this.get(name).members,
       ({ core }) => this.#connectOne(core, failFast, members.has(core.name)),
     );
-    const failure = results.find((result) => result.status === 'rejected');
-    if (failure) throw failure.reason;
+    const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
+    if (failures.length > 0)
+      throw failures.every((failure) => LockError.is(failure)) ? inOneList(failures) : failures[0];
   }
 
   /** Closes all. Once, whether the start has failed, the application stops, or both. Never rejects. */
@@ -134,6 +135,17 @@ export class Providers implements Iterable<Entry> {
     }
     core.registration.renew();
   }
+}
+
+/** Somebody who has two mistakes in the configuration learns of both. */
+function inOneList(failures: readonly LockError[]): LockError {
+  const [first, second] = failures;
+  if (first && !second) return first;
+  const message = ['These lock providers cannot be used:', ...failures.map((failure) => `  - ${failure.message}`)];
+  const isOutage = failures.every((failure) => isRetryable(failure));
+  return isOutage
+    ? new LockUnavailableError(message, { cause: first })
+    : new LockConfigError(message, { cause: first, refused: failures.every((failure) => isRefusal(failure)) });
 }
 
 function quoted(names: readonly string[]): string {

@@ -33,6 +33,9 @@ export const silence: Need = ({ faults }) =>
     ? undefined
     : { reason: 'the harness cannot silence a provider (faults.silence, faults.restore)', byDesign: false };
 
+export const refusal: Need = ({ faults }) =>
+  faults?.refuse && faults.restore ? undefined : unclaimed('nothing makes its server refuse it (faults.refuse)');
+
 export const revocation: Need = ({ faults, capabilities }) =>
   faults?.revoke || capabilities.forceRelease
     ? undefined

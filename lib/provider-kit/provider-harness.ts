@@ -57,7 +57,13 @@ export interface ProviderFaults {
    */
   silence?(provider: LockProvider): Promise<unknown>;
 
-  /** Ends {@link cutOff} and {@link silence}. */
+  /**
+   * From now on the server refuses what this one provider asks in this namespace, as without a permission, until {@link restore}. Left out where the
+   * server refuses nobody.
+   */
+  refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
+
+  /** Ends {@link cutOff}, {@link silence} and {@link refuse}. */
   restore?(provider: LockProvider): Promise<unknown>;
 }
 

@@ -217,6 +217,11 @@ export class Stage {
     await this.harness.faults?.silence?.(provider);
   }
 
+  async refuse({ provider }: { readonly provider: LockProvider }): Promise<void> {
+    this.#cutOff.add(provider);
+    await this.harness.faults?.refuse?.(provider, this.namespace);
+  }
+
   async restore({ provider }: { readonly provider: LockProvider }): Promise<void> {
     if (this.#cutOff.delete(provider)) await this.harness.faults?.restore?.(provider);
   }

@@ -57,6 +57,7 @@ const MUTANTS: readonly Mutant[] = [
     backend: leases.OneLeaseForAll,
     caughtBy: ['#21', '#57c'],
   },
+  { fault: 'a refusal is an outage', backend: surroundings.RefusalIsOutage, caughtBy: ['#53e'] },
   { fault: 'a backend that is down is busy', backend: surroundings.UnavailableIsBusy, caughtBy: ['#53'] },
   {
     fault: 'a renewal that is not answered is lost',

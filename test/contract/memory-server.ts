@@ -8,7 +8,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../lib/api/lock-provider.js';
-import { LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError, type LockError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
 import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
@@ -33,6 +33,7 @@ export class MemoryServer {
         revoke: (namespace, key) => Promise.resolve(void this.store.free(`${namespace}:${key}`)),
         cutOff: (provider) => Promise.resolve(cableOf(provider).cutOff()),
         silence: (provider) => Promise.resolve(cableOf(provider).silence()),
+        refuse: (provider) => Promise.resolve(void (cableOf(provider).refuses = true)),
         restore: (provider) => Promise.resolve(cableOf(provider).restore()),
       },
       remainingLocks: () => Promise.resolve(this.store.size),
@@ -43,6 +44,8 @@ export class MemoryServer {
 /** The way to the store. */
 export class Cable {
   readonly backends = new Set<DistantBackend>();
+  /** The other end answers, and allows nothing. */
+  refuses = false;
   #signal: AbortController | undefined = new AbortController();
 
   /** Aborts when the cable is pulled; undefined while it is. */
@@ -62,6 +65,7 @@ export class Cable {
   }
 
   restore(): void {
+    this.refuses = false;
     for (const backend of this.backends) backend.silentSince = undefined;
     this.#signal = new AbortController();
     for (const backend of this.backends) backend.onRestored();
@@ -112,6 +116,10 @@ export class DistantBackend extends MemoryBackend {
     return this.cable.signal !== undefined;
   }
 
+  refusal({ key }: AcquireRequest): LockError {
+    return new LockConfigError('No permission.', { key, provider: this.surrounding.name, refused: true });
+  }
+
   onCut(): void {
     this.surrounding.emit({ type: 'unavailable', cause: unreachable() });
   }
@@ -128,6 +136,7 @@ export class DistantBackend extends MemoryBackend {
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
     const cable = this.cable.signal;
     if (!cable) throw unreachable();
+    if (this.cable.refuses) throw this.refusal(request);
     if (request.wait <= 0) return super.acquire(request);
     const signal = AbortSignal.any([cable, request.signal]);
     const answer = await super.acquire({ ...copyOf(request), signal });

@@ -14,6 +14,8 @@ let server: RedisServer;
 let admin: Redis;
 // The backend of each provider has a wire of its own, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
+// And a user, who can lose permissions.
+const users = new Map<LockProvider, string>();
 
 beforeAll(async () => {
   const external = externalServer('LOCK_TEST_REDIS_URL');
@@ -32,8 +34,13 @@ for (const library of [IOREDIS, NODE_REDIS])
     capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
     create: async () => {
       const { wire, url } = await wireTo(server.url);
-      const provider = new RedisLockProvider({ ...library.server(url), commandTimeout: '10s' });
+      const account = new URL(url);
+      account.username = `kit-${wire.port}`;
+      account.password = 'secret';
+      await admin.call('ACL', 'SETUSER', account.username, 'on', '>secret', '~*', '&*', '+@all');
+      const provider = new RedisLockProvider({ ...library.server(account.toString()), commandTimeout: '10s' });
       wires.set(provider, wire);
+      users.set(provider, account.username);
       return provider;
     },
     faults: {
@@ -42,7 +49,11 @@ for (const library of [IOREDIS, NODE_REDIS])
       },
       cutOff: async (provider) => wires.get(provider)?.refuse(),
       silence: async (provider) => wires.get(provider)?.freeze(),
-      restore: async (provider) => wires.get(provider)?.heal(),
+      refuse: (provider) => admin.call('ACL', 'SETUSER', users.get(provider) ?? '', '-eval', '-evalsha'),
+      restore: async (provider) => {
+        await admin.call('ACL', 'SETUSER', users.get(provider) ?? '', '+@all');
+        wires.get(provider)?.heal();
+      },
     },
     remainingLocks: async (namespace) => {
       const keys = await admin.keys(`${namespace}:*`);

@@ -19,6 +19,11 @@ afterAll(async () => {
   await quorum.stop();
 });
 
+// And a user on each node, who can lose permissions.
+const users = new Map<LockProvider, string>();
+const allow = (provider: LockProvider, ...rules: string[]) =>
+  Promise.all(quorum.admins.map((admin) => admin.call('ACL', 'SETUSER', users.get(provider) ?? '', ...rules)));
+
 const capabilities = new RedlockProvider({
   nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }],
   maxLease: '1m',
@@ -27,9 +32,15 @@ const capabilities = new RedlockProvider({
 describeLockProvider('redlock, five nodes', {
   capabilities,
   create: async () => {
-    const { wires: own, nodes } = await wiresTo(quorum);
+    const { wires: own } = await wiresTo(quorum);
+    const user = `kit-${own[0]?.port ?? 0}`;
+    for (const admin of quorum.admins) {
+      await admin.call('ACL', 'SETUSER', user, 'on', '>secret', '~*', '&*', '+@all');
+    }
+    const nodes = own.map(({ port }) => ({ url: `redis://${user}:secret@127.0.0.1:${port}` }));
     const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: '10s' });
     wires.set(provider, own);
+    users.set(provider, user);
     return provider;
   },
   // A node may take a tenth of the lease: with a shorter one the busy machine would be under test.
@@ -44,7 +55,9 @@ describeLockProvider('redlock, five nodes', {
     silence: async (provider) => {
       for (const wire of wires.get(provider) ?? []) wire.freeze();
     },
+    refuse: (provider) => allow(provider, '-eval', '-evalsha'),
     restore: async (provider) => {
+      await allow(provider, '+@all');
       for (const wire of wires.get(provider) ?? []) wire.heal();
     },
   },

@@ -15,6 +15,7 @@ let server: ZooKeeperServer;
 let admin: ZooKeeperAdmin;
 // Each provider has a wire of its own, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
+const closed = new Map<LockProvider, string>();
 
 beforeAll(async () => {
   server = await startZooKeeper();
@@ -50,7 +51,16 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     },
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     silence: async (provider) => wires.get(provider)?.freeze(),
-    restore: async (provider) => wires.get(provider)?.heal(),
+    refuse: async (provider, namespace) => {
+      closed.set(provider, `/${namespace}`);
+      // Nobody may create a lock; an admin may undo it.
+      await admin.allow(`/${namespace}`, 'ra');
+    },
+    restore: async (provider) => {
+      const path = closed.get(provider);
+      if (path !== undefined) await admin.allow(path, 'cdrwa');
+      wires.get(provider)?.heal();
+    },
   },
   remainingLocks: async (namespace) => {
     const paths = await admin.tree(`/${namespace}`);

@@ -233,6 +233,7 @@ describe('failover', () => {
     const refusals: [string, () => Error][] = [
       ['as Redis does that is out of memory', () => new LockUnavailableError('OOM command not allowed')],
       ['as a database does that is read-only', () => new LockConfigError('cannot execute UPDATE')],
+      ['as Redis does for lack of a permission', () => new LockConfigError('NOPERM', { refused: true })],
     ];
     // With a longer one all locks are renewed at the same moment, and several refusals between two of these count as silence.
     const window = 2_000;
@@ -274,6 +275,14 @@ describe('failover', () => {
       refusing.mockRestore();
       await advance(window * 4);
       expect([active(one), held.every((lock) => lock.isHeld())]).toEqual(['a', true]);
+    });
+
+    it('and says that the server refuses it: callers wait for the switch, as in an outage', async () => {
+      const [one] = (await start(1, { window })) as [FleetProcess];
+      refuse(one, () => new LockConfigError('NOPERM', { refused: true }));
+      await expect(fleet.drive(one.locks.tryAcquire('k'))).rejects.toThrow(LockUnavailableError);
+      const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
+      expect([active(one), lock.isHeld()]).toEqual(['b', true]);
     });
 
     it('to this process, whose own locks use up its connections: stays', async () => {

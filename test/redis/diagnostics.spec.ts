@@ -6,7 +6,7 @@ import { freePort } from '../servers/server-process.mjs';
 import { backendOf, startBackend, until } from './seam.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 
-const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}' };
+const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}', pattern: 'lock:*' };
 const about = (info: string, changed: Partial<Usage> = {}) =>
   examine([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
 
@@ -107,8 +107,10 @@ describe('the diagnostics of Redis', () => {
 
     it.each([
       ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
-      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', '+set'],
-      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', '+publish'],
+      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'allow ~lock:*.'],
+      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'allow &lock:*.'],
+      ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'allow ~lock:* &lock:*.'],
+      ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'allow ~lock:* +zadd.'],
       ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
       ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
       ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],

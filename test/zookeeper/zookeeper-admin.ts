@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type Client, CreateMode, createClient, type Stat } from 'node-zookeeper-client';
+import { ACL, type Client, CreateMode, createClient, Id, type Stat } from 'node-zookeeper-client';
 
 /** Somebody who looks at ZooKeeper, and changes it, behind the back of all providers. */
 export class ZooKeeperAdmin {
@@ -62,6 +62,18 @@ export class ZooKeeperAdmin {
   write(path: string, text: string): Promise<void> {
     return new Promise((resolve, reject) => {
       this.client.setData(path, Buffer.from(text), (error) => {
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+  }
+
+  /** From now on everybody has these permissions of `cdrwa` on the node, and no others. */
+  allow(path: string, permissions: string): Promise<void> {
+    const bits = { r: 1, w: 2, c: 4, d: 8, a: 16 };
+    const all = Array.from(permissions, (letter) => bits[letter as keyof typeof bits]).reduce((sum, bit) => sum | bit);
+    return new Promise((resolve, reject) => {
+      this.client.setACL(path, [new ACL(all, new Id('world', 'anyone'))], (error) => {
         if (error) reject(error);
         else resolve();
       });

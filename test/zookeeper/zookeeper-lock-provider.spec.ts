@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { inspect } from 'node:util';
 import zookeeper, { CreateMode } from 'node-zookeeper-client';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
@@ -414,8 +414,13 @@ describe('ZooKeeperLockProvider on a real server', () => {
       await first.backend.release(held);
 
       const refused: unknown = await connectAs('other:hidden').catch((error: unknown) => error);
-      expect(refused).toBeInstanceOf(LockUnavailableError);
+      expect(refused).toBeInstanceOf(LockConfigError);
+      expect(refused).toMatchObject({ refused: true });
       expect(String((refused as Error).cause)).toContain('NO_AUTH');
+      // Which node, which permission, and for whom.
+      expect(String(refused)).toMatch(
+        /the ACL of the node "\/.+" does not give the permission \w \(\w+\) to the user "other"\./,
+      );
       expect(String(refused) + String((refused as Error).cause)).not.toMatch(/hidden|secret/);
     });
 

@@ -68,20 +68,23 @@ export function resolveSettings(
     );
   }
   const perLock = capabilities.lease === 'per-lock';
+  // A mistake is named where it was made.
+  const place = (option: keyof LockDefaults) =>
+    options[option] === undefined && defaults[option] !== undefined ? `defaults.${option}` : option;
   if (!perLock && (options.lease !== undefined || options.renew === false)) {
     throw new LockConfigError(
       `Locks of provider "${name}" live as long as its session, so "lease" and "renew" cannot be set for one lock: set the session's time on the provider.`,
       { provider: name },
     );
   }
-  const release = oneOf(options.release ?? defaults.release ?? 'confirmed', RELEASE_POLICIES, 'release');
+  const release = oneOf(options.release ?? defaults.release ?? 'confirmed', RELEASE_POLICIES, place('release'));
   if (release === 'sent' && !capabilities.ordered) {
     throw new LockConfigError(
       `Lock provider "${name}" does not execute commands in the order in which they were sent, so the next call of this process could find its own lock: remove release: 'sent', or choose another provider.`,
       { provider: name },
     );
   }
-  const maxHold = toMilliseconds(options.maxHold ?? defaults.maxHold ?? Infinity, 'maxHold', {
+  const maxHold = toMilliseconds(options.maxHold ?? defaults.maxHold ?? Infinity, place('maxHold'), {
     min: 1,
     infinite: true,
   });
@@ -98,7 +101,7 @@ export function resolveSettings(
     });
   }
   const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
-  const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, 'lease', {
+  const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, place('lease'), {
     min: MIN_LEASE,
   });
   assertKeepable(lease, 'lease', provider);
@@ -106,13 +109,13 @@ export function resolveSettings(
   return {
     mode,
     limited,
-    wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, 'wait', { infinite: true }),
+    wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, place('wait'), { infinite: true }),
     lease,
     renew: options.renew ?? true,
     maxHold,
     minHold,
     reentrant: reEntryOf(options, defaults, name),
-    onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, 'onLost'),
+    onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, place('onLost')),
     release,
   };
 }
@@ -132,7 +135,11 @@ function reEntryOf({ reentrant, within }: LockOptions, defaults: LockDefaults, p
       { provider },
     );
   }
-  return oneOf(reentrant ?? defaults.reentrant ?? 'explicit', RE_ENTRIES, 'reentrant');
+  return oneOf(
+    reentrant ?? defaults.reentrant ?? 'explicit',
+    RE_ENTRIES,
+    reentrant === undefined && defaults.reentrant !== undefined ? 'defaults.reentrant' : 'reentrant',
+  );
 }
 
 /** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */

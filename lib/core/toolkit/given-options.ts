@@ -81,8 +81,11 @@ function partUnset(value: unknown): string | undefined {
   return part === value ? `is the text '${part}'` : `has the text '${part}' in it`;
 }
 
+/** Not an object of a class, such as a complete configuration that a driver has made: that has all options, most of them undefined. */
 function isContainer(value: unknown): value is object {
-  return typeof value === 'object' && value !== null;
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return Array.isArray(value) || prototype === Object.prototype || prototype === null;
 }
 
 function kindOf(options: unknown): string {

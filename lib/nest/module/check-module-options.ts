@@ -41,8 +41,13 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   const { provider, providers, defaults, logger } = options as DistributedLockModuleOptions;
   if (defaults) assertKnown(defaults, DEFAULTS, 'Option "defaults" of DistributedLockModule has no');
   if (logger !== undefined) assertLogger(logger);
-  if (provider) assertProvider('provider', provider);
-  for (const [name, each] of Object.entries(providers ?? {})) assertProvider(`providers.${name}`, each);
+  const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
+    `providers.${name}`,
+    each,
+  ]);
+  if (provider) given.push(['provider', provider]);
+  const wrong = given.flatMap(([option, each]) => whyNoProvider(option, each) ?? []);
+  if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 
 function assertLogger(logger: unknown): void {
@@ -60,11 +65,10 @@ function assertKnown(options: object, known: object, complaint: string): void {
   throw new LockConfigError(`${complaint} "${unknown}", but only: ${Object.keys(known).join(', ')}.`);
 }
 
-function assertProvider(option: string, provider: unknown): void {
-  if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return;
-  throw new LockConfigError(
-    typeof provider === 'function'
-      ? `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`
-      : `Option "${option}" is no lock provider: pass an instance such as new RedisLockProvider({ url }).`,
-  );
+/** What is wrong with it, if it is no lock provider. */
+function whyNoProvider(option: string, provider: unknown): string | undefined {
+  if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
+  return typeof provider === 'function'
+    ? `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`
+    : `Option "${option}" is no lock provider: pass an instance such as new RedisLockProvider({ url }).`;
 }

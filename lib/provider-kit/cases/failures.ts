@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { LockUnavailableError } from '../../api/errors.js';
-import { cutOff, silence, type CaseDefinition } from '../case-definition.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
+import { cutOff, refusal, silence, type CaseDefinition } from '../case-definition.js';
 import { rejection, rejectsWith } from '../expectations.js';
 
 /** A backend that is gone is not a busy lock, and one that is back is used again. */
@@ -75,6 +75,27 @@ export const failureCases: readonly CaseDefinition[] = [
     },
   },
   {
+    id: '#53e',
+    title: 'what the server refuses is LockConfigError, soon, and works when the server allows it',
+    needs: [refusal],
+    async run(stage) {
+      const ann = await stage.process();
+      await (await ann.locks.acquire('first')).release();
+      await stage.refuse(ann);
+      const attempt = ann.locks.acquire('order', { wait: 10 * stage.bounds.noAnswer });
+      const error = await stage.within(
+        stage.bounds.noAnswer,
+        rejectsWith(LockConfigError, attempt, 'a request that the server refuses'),
+        'a refusal',
+      );
+      assert.equal(error.refused, true, 'it says that the server refuses it, and not the options');
+      assert.deepEqual([error.key, error.provider], ['order', 'kit']);
+      stage.secrets.overheard(error);
+      await stage.restore(ann);
+      await stage.eventually(stage.bounds.recovery, () => isGranted(ann.locks.tryAcquire('order')), 'recovery');
+    },
+  },
+  {
     id: '#54',
     title: 'when the backend is back, the same process works again',
     needs: [cutOff],
@@ -139,6 +160,15 @@ export const failureCases: readonly CaseDefinition[] = [
     },
   },
 ];
+
+async function isGranted(attempt: Promise<unknown>): Promise<boolean> {
+  try {
+    return (await attempt) !== null;
+  } catch (error) {
+    if (LockError.is(error)) return false;
+    throw error;
+  }
+}
 
 async function isReachable(attempt: Promise<unknown>): Promise<boolean> {
   try {

@@ -69,6 +69,11 @@ export class Epochs {
     }
   }
 
+  /** Whether another member may be used instead. */
+  hasOther(member: FailoverMember): boolean {
+    return [...this.#members.values()].some((each) => each !== member && each.health.state !== 'down');
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.record.close(), ...Array.from(this.#members.values(), (member) => member.close())]);
   }

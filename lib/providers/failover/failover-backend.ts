@@ -15,6 +15,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
+import { isRefusal } from '../../core/toolkit/retryable.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
@@ -87,7 +88,9 @@ export class FailoverBackend implements LockBackend {
       answer = await member.locking.acquire(attempt);
     } catch (error) {
       member.notGranted(error);
-      throw error;
+      // Callers wait for the switch. Without another member there is none to come.
+      if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
+      throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
     }
     // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
     if (answer !== 'busy') member.health.succeeded();

@@ -9,6 +9,8 @@ export interface Usage {
   /** A key and a channel of ours. */
   readonly key: string;
   readonly channel: string;
+  /** The pattern of all of them. */
+  readonly pattern: string;
 }
 
 /**
@@ -40,7 +42,7 @@ if isCluster then checkPart('!', 'cluster', 'slots') end
 if waitReplicas then check('!', 'wait', '1', '0') end
 `);
 
-function examineAcl(ask: Ask, { isCluster, waitReplicas, key, channel }: Usage): Promise<Diagnostic[]> {
+function examineAcl(ask: Ask, { isCluster, waitReplicas, key, channel, pattern }: Usage): Promise<Diagnostic[]> {
   const args = [key, channel, isCluster ? '1' : '0', String(waitReplicas)];
-  return examinePermissions(ask, PERMISSION_SCRIPT, args, `keys and channels such as ${channel}`);
+  return examinePermissions(ask, PERMISSION_SCRIPT, args, pattern);
 }

@@ -49,6 +49,11 @@ export class KeyLayout {
     return encoded === undefined ? undefined : decodeKey(encoded);
   }
 
+  /** The pattern of all keys and channels, for an ACL. */
+  get pattern(): string {
+    return `${this.#namespace}:*`;
+  }
+
   /** What `SCAN` matches the names of the locks with whose key begins with `prefix`; it also finds their queues and readers. */
   patternOf(prefix: string): string {
     return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;

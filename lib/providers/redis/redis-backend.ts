@@ -133,7 +133,8 @@ export class RedisBackend implements LockBackend, ServersListener {
   diagnose(): Promise<Diagnostic[]> {
     const { isCluster, asks } = this.#servers;
     const { waitReplicas } = this.#settings;
-    return examine(asks, { isCluster, waitReplicas, key: this.#layout.counter, channel: this.#layout.channelOf('') });
+    const { counter: key, pattern } = this.#layout;
+    return examine(asks, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
   /** @throws LockConfigError for a server that cannot keep these locks. Where INFO is refused, the first lock finds out. */

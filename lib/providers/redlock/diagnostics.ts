@@ -32,7 +32,7 @@ async function diagnoseNode(
   delayedRestart: boolean,
 ): Promise<Diagnostic[]> {
   const diagnostics = await examineServer(ask, 0);
-  diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `keys such as ${counter}`)));
+  diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `${counter}*`)));
   if (delayedRestart && (await isRefused(ask('get', run)))) {
     diagnostics.push({
       severity: 'warning',

@@ -3,6 +3,9 @@ import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
 export const NO_NODE = -101;
 /** AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, and would close each further one of this client. */
 const CLOSING: readonly number[] = [-115, -124];
+/** Refusals that every server would repeat: unknown requests, ACLs, the tree and local sessions. A quorum may come back, and a quota be raised. */
+const DEFINITE: readonly number[] = [-6, -8, -102, -108, -114, -120];
+const NO_AUTH = -102;
 /** SESSION_EXPIRED and SESSION_MOVED. The next greeting shows which. */
 const GONE: readonly number[] = [-112, -118];
 
@@ -22,7 +25,7 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
     'BAD_ARGUMENTS',
     'the server does not accept the request. Check "chroot", and the log of the server',
   ],
-  [-102]: [
+  [NO_AUTH]: [
     'refused',
     'NO_AUTH',
     'an ACL does not allow it. Check "auth", and the ACLs of "chroot" and of the nodes below it',
@@ -60,9 +63,12 @@ export function kindOf(code: number): FailureKind {
   return MEANINGS[code]?.[0] ?? 'refused';
 }
 
-export function failureOf(code: number): ZooKeeperFailure {
-  const [kind, name, advice] = MEANINGS[code] ?? ['refused', 'an error', 'see the log of the server'];
-  return new ZooKeeperFailure(kind, `ZooKeeper answers ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`);
+/** @param denied what an ACL lacks, if it is an ACL that refuses */
+export function failureOf(code: number, denied?: string): ZooKeeperFailure {
+  const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'see the log of the server'];
+  const advice = code === NO_AUTH ? (denied ?? known) : known;
+  const message = `ZooKeeper answers ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
+  return new ZooKeeperFailure(kind, message, { isDefinite: DEFINITE.includes(code) });
 }
 
 /** Whether the server closes the session with this answer, because it does not accept this client. */

@@ -1,5 +1,6 @@
-import { LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
+import { REFUSAL_RETRIED_FOR } from '../../core/toolkit/retryable.js';
 import { Folders } from './folders.js';
 import { Guards } from './guards.js';
 import { PendingRemovals } from './pending-removals.js';
@@ -16,6 +17,8 @@ export class AttemptContext {
   session!: Session;
   /** Why there is no session that is up, as far as is known. The backend notes it. */
   trouble: unknown;
+  /** Since when the servers close each session because of our credentials, on the monotonic clock. The backend notes it. */
+  refusedSince: number | undefined;
 
   constructor(
     readonly backend: BackendContext,
@@ -29,13 +32,24 @@ export class AttemptContext {
    *
    * @param key undefined if it concerned all locks
    */
-  unavailable(key: string | undefined, cause: unknown): LockUnavailableError {
+  unavailable(key: string | undefined, cause: unknown): LockError {
     const { name: provider } = this.backend;
     const subject = key === undefined ? 'The list of locks' : `Lock "${key}"`;
-    return new LockUnavailableError(
-      `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their log.`,
-      { key, provider, cause: this.#whyOf(cause) },
-    );
+    const message = `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their log.`;
+    return this.errorOf(message, key, this.#whyOf(cause));
+  }
+
+  /** The error for a failure: a refusal, or an outage. */
+  errorOf(message: string, key: string | undefined, cause: unknown): LockError {
+    const details = { key, provider: this.backend.name, cause };
+    // One of several servers may be misconfigured for a while, as during a restart of all of them.
+    const isLasting =
+      isFailure(cause, 'refused') &&
+      this.refusedSince !== undefined &&
+      this.backend.clock.now() - this.refusedSince >= REFUSAL_RETRIED_FOR;
+    return isLasting || (cause instanceof ZooKeeperFailure && cause.isDefinite)
+      ? new LockConfigError(message, { ...details, refused: true })
+      : new LockUnavailableError(message, details);
   }
 
   /** Why a request has failed, as a part of a sentence. */

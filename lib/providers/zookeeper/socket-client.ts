@@ -32,6 +32,15 @@ const GET_CHILDREN = 8;
 const AUTH = 100;
 const CLOSE_SESSION = -11;
 
+/** The permission that a request needs: of its node, or of the node above it. */
+const RIGHTS: Readonly<Record<number, { readonly permission: string; readonly isOfParent: boolean }>> = {
+  [CREATE]: { permission: 'c (create)', isOfParent: true },
+  [DELETE]: { permission: 'd (delete)', isOfParent: true },
+  [GET_DATA]: { permission: 'r (read)', isOfParent: false },
+  [GET_CHILDREN]: { permission: 'r (read)', isOfParent: false },
+  [SET_DATA]: { permission: 'w (write)', isOfParent: false },
+};
+
 const PROTOCOL = 0;
 /** A server without a quorum is of no use. */
 const READ_ONLY = false;
@@ -64,6 +73,7 @@ const LOOKUPS = 1 / 5;
 /** A request that was sent and is not answered. */
 interface OpenRequest {
   readonly xid: number;
+  readonly asked: readonly Field[];
   readonly sentAt: number;
   readonly onAnswer: (code: number, answer: JuteReader, zxid: bigint) => void;
   readonly fail: (failure: ZooKeeperFailure) => void;
@@ -288,7 +298,7 @@ export class SocketClient implements ZooKeeperClient {
       if (zxid > 0n) this.#zxid = zxid;
       request.onAnswer(code, answer, zxid);
       this.#open.shift();
-      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? failureOf(code) : undefined;
+      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? this.#failureOf(code, request.asked) : undefined;
       this.#isServed ||= this.#refusal === undefined;
       if (this.#refusal && closesSession(code)) this.#giveUp(this.#refusal);
     }
@@ -402,12 +412,28 @@ export class SocketClient implements ZooKeeperClient {
           if (isWrite) this.listener.onWritten(sentAt);
           resolve(value);
         } else if (code === NO_NODE && missing !== undefined) resolve(missing);
-        else reject(failureOf(code));
+        else reject(this.#failureOf(code, request));
       };
-      this.#open.push({ xid, sentAt, onAnswer, fail: reject });
+      this.#open.push({ xid, asked: request, sentAt, onAnswer, fail: reject });
       if (this.#unsent.push(encode([xid, ...request])) === 1) nextTick(this.#flush);
       this.listener.onSent(sentAt, isWrite);
     });
+  }
+
+  /** The failure of a request, for which an operator learns what the ACL lacks: of which node, which right, and for whom. */
+  #failureOf(code: number, [operation, path]: readonly Field[]): ZooKeeperFailure {
+    const right = RIGHTS[operation as number];
+    if (right === undefined) return failureOf(code);
+    const { auth } = this.settings;
+    // Only before the first colon, because the rest is the password.
+    const [, user] = (auth?.scheme === 'digest' && /^([^:]+):/.exec(auth.credentials)) || [];
+    const whom = user === undefined ? `the identity of the scheme "${auth?.scheme ?? ''}"` : `the user "${user}"`;
+    const node = right.isOfParent ? String(path).slice(0, String(path).lastIndexOf('/')) || '/' : String(path);
+    return failureOf(
+      code,
+      `the ACL of the node "${node}" does not give the permission ${right.permission} to ${auth ? whom : 'a client without "auth"'}. ` +
+        'Give it all of cdrw there, or check "auth" and "chroot"',
+    );
   }
 
   readonly #flush = (): void => {

@@ -12,7 +12,7 @@ import type {
 import type { Timer } from '../../api/clock.js';
 import { type BackOff, backOff, withTimeout } from '../../core/toolkit/timing.js';
 import { safeText } from '../../api/cause.js';
-import { LockCapacityError, LockConfigError, LockUnavailableError } from '../../api/errors.js';
+import { LockCapacityError, LockConfigError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperAttempt } from './attempt.js';
 import { AttemptContext } from './attempt-context.js';
@@ -22,7 +22,7 @@ import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
 import { Session, type SessionListener } from './session.js';
-import { type ClientFactory, isFailure } from './zookeeper-client.js';
+import { type ClientFactory, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
 // How long `close` waits for the last answers, in ms: once for the releases, once for the end of the session.
@@ -93,7 +93,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   /**
    * @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on.
-   * @throws LockConfigError when the options of TLS cannot be used
+   * @throws LockConfigError when the options of TLS cannot be used, or an ACL refuses what locks need
    */
   async connect(): Promise<void> {
     const isUp = await this.#openFirst();
@@ -109,12 +109,10 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
         cause,
       });
     }
-    throw new LockUnavailableError(
-      isFailure(cause, 'refused')
-        ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
-        : `Lock provider "${provider}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd(),
-      { provider, cause },
-    );
+    const message = isFailure(cause, 'refused')
+      ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
+      : `Lock provider "${provider}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd();
+    throw this.#shared.errorOf(message, undefined, cause);
   }
 
   acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
@@ -179,6 +177,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   onUp(session: Session): void {
     this.#shared.trouble = undefined;
+    this.#shared.refusedSince = undefined;
     this.#endConnect?.(true);
     // In this order: holds are renewed before any waiter asks.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
@@ -189,7 +188,9 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   onDown(_session: Session, cause: unknown): void {
     const isFirst = this.#shared.trouble === undefined;
     this.#shared.trouble = cause;
-    if (isFailure(cause, 'misconfigured')) this.#endConnect?.(false);
+    if (isFailure(cause, 'misconfigured') || (cause instanceof ZooKeeperFailure && cause.isDefinite)) {
+      this.#endConnect?.(false);
+    }
     if (this.#isClosing || !this.#hasConnected) return;
     if (isFirst) this.context.emit({ type: 'unavailable', cause });
     if (!isFailure(cause, 'refused', 'misconfigured') || this.#reported === cause.message) return;
@@ -214,6 +215,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   onRefused(session: Session, cause: Error): void {
     if (this.#isClosing) return;
     const round = this.#endSession(session);
+    this.#shared.refusedSince ??= this.context.clock.now();
     this.onDown(session, cause);
     this.#lose(session, cause);
     this.#openLater(session, backOff(this.context.random, round, REFUSED));

@@ -107,13 +107,17 @@ export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refu
 
 /** An operation that did not succeed. */
 export class ZooKeeperFailure extends Error {
+  /** It is refused, and would be refused again by any server. */
+  readonly isDefinite: boolean;
+
   constructor(
     readonly kind: FailureKind,
     message: string,
-    options?: ErrorOptions,
+    { isDefinite = false, ...options }: ErrorOptions & { readonly isDefinite?: boolean } = {},
   ) {
     super(message, options);
     this.name = new.target.name;
+    this.isDefinite = isDefinite;
   }
 }
 

@@ -1,3 +1,4 @@
+import { type LockError, LockUnavailableError } from '../../../lib/api/errors.js';
 import type {
   AcquireRequest,
   LockCapabilities,
@@ -13,6 +14,12 @@ import { type Acquired } from './changed.js';
 export class UnavailableIsBusy extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     return super.acquire(request).catch(() => 'busy' as const);
+  }
+}
+
+export class RefusalIsOutage extends DistantBackend {
+  override refusal({ key }: AcquireRequest): LockError {
+    return new LockUnavailableError('No permission.', { key });
   }
 }
 

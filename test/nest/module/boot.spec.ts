@@ -4,6 +4,7 @@ import { Test } from '@nestjs/testing';
 import {
   DistributedLock,
   DistributedLockModule,
+  InjectLockService,
   LockConfigError,
   LockService,
   LockUnavailableError,
@@ -220,6 +221,15 @@ describe('mistakes in the module', () => {
       /"providers\.a" is the class MemoryLockProvider/,
     ],
     ['no provider at all', { providers: { a: undefined } }, /"providers\.a" is no lock provider: pass an instance/],
+    [
+      'two wrong providers, both of them',
+      { providers: { a: MemoryLockProvider, b: 'redis' } },
+      /"providers\.a" is the class MemoryLockProvider.*\n.*"providers\.b" is no lock provider/,
+    ],
+    ['a wrong default', { defaults: { lease: '5' } }, /Option "defaults\.lease" is '5', but must be a duration/],
+    ['another one', { defaults: { wait: -1 } }, /Option "defaults\.wait" is -1/],
+    ['a third one', { defaults: { onLost: 'trow' } }, /Option "defaults\.onLost" is 'trow'/],
+    ['a fourth one', { defaults: { reentrant: 'yes' } }, /Option "defaults\.reentrant" is 'yes'/],
     ['a text as provider', { provider: 'redis' }, /"provider" is no lock provider: pass an instance/],
   ])('%s: fails the boot', async (_, options, message) => {
     const error = await failureOf({}, options);
@@ -358,4 +368,36 @@ it('usable wherever something is injected: in constructors, factories and onModu
   };
   await start({ providers: [Early, ready] });
   expect(seen).toEqual(['boot']);
+});
+
+it('a lock service of a provider that the module does not name is named with what to do', async () => {
+  @Injectable()
+  class Reports {
+    constructor(@InjectLockService('database') readonly locks: LockService) {}
+  }
+  const { message } = await failureOf({ providers: [Reports] }, { providers: { sql: new CountingProvider() } });
+  expect(message).toMatch(
+    /LockService of "database": name it in "providers" of .*forRoot\(\), or in .*"names" of forRootAsync/,
+  );
+});
+
+it('two providers that cannot be reached, or are refused, are both in the error', async () => {
+  class Failing extends CountingProvider {
+    constructor(private readonly error: () => Error) {
+      super();
+    }
+    override createBackend(context: BackendContext) {
+      const backend = super.createBackend(context);
+      backend.connect = () => Promise.reject(this.error());
+      return backend;
+    }
+  }
+  const down = new Failing(() => new LockUnavailableError('The first is down.'));
+  const refused = new Failing(() => new LockConfigError('The second refuses the login.', { refused: true }));
+  const both = await failureOf({}, { providers: { down, refused }, default: 'down' });
+  expect(both).toBeInstanceOf(LockConfigError);
+  expect(both).toMatchObject({ refused: false });
+  expect(both.message).toMatch(/The first is down\..*\n.*The second refuses the login\./);
+  const outage = await failureOf({}, { providers: { down, other: down }, default: 'down' });
+  expect(outage).toBeInstanceOf(LockUnavailableError);
 });

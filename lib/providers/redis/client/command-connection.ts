@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
 import type { LockLogger } from '../../../api/logger.js';
+import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { withoutCommand } from './ioredis.js';
 import {
   type CommandSender,
@@ -10,7 +11,7 @@ import {
   NotSent,
   type RedisConnection,
 } from './redis-connection.js';
-import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin, RETRIED_FOR } from './refusals.js';
+import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } from './refusals.js';
 
 /** How long to wait before a server that is a replica is left, to see where its address leads then, in ms. */
 const REPLICA_PAUSE = 500;
@@ -104,8 +105,9 @@ export class CommandConnection implements CommandSender {
   }
 
   get cause(): unknown {
+    // Where nothing was accepted before, as at the start, nothing can have changed.
     const since = this.#refusedSince;
-    if (since === undefined || (this.#wasUp && this.clock.now() - since < RETRIED_FOR)) return this.#cause;
+    if (since === undefined || (this.#wasUp && this.clock.now() - since < REFUSAL_RETRIED_FOR)) return this.#cause;
     return new DefiniteRefusal(this.#cause);
   }
 

@@ -71,12 +71,16 @@ function examineInfo(info: ReadonlyMap<string, string>, waitReplicas: number): D
   return diagnostics;
 }
 
-/** Checks which of the commands that the script asks about are refused by the ACL. */
+/**
+ * Checks which of the commands that the script asks about are refused by the ACL.
+ *
+ * @param pattern that of all keys and channels of ours, as an ACL has it
+ */
 export async function examinePermissions(
   ask: Ask,
   script: string,
   args: readonly string[],
-  where: string,
+  pattern: string,
 ): Promise<Diagnostic[]> {
   let reply: unknown;
   try {
@@ -87,12 +91,13 @@ export async function examinePermissions(
     if (!message.startsWith('NOPERM')) return [];
     return [{ severity: 'error', message: `Redis refuses EVAL to this user: allow it (${message}).` }];
   }
-  const { needed, useful } = readRefused(reply);
+  const { needed, useful, keys, channels } = readRefused(reply);
   const diagnostics: Diagnostic[] = [];
-  if (needed.length > 0) {
+  const missing = [...(keys ? [`~${pattern}`] : []), ...(channels ? [`&${pattern}`] : []), ...needed];
+  if (missing.length > 0) {
     diagnostics.push({
       severity: 'error',
-      message: `The ACL of this user refuses what locks need, on ${where}: allow ${needed.join(' ')}.`,
+      message: `The ACL of this user refuses what locks need, on the keys and channels ${pattern}: allow ${missing.join(' ')}.`,
     });
   }
   if (useful.length > 0) {

@@ -1,13 +1,5 @@
 import { isReplyError } from './redis-connection.js';
 
-/**
- * For how long a login that is refused, or a server that has become a replica, counts as an outage, in ms. A password that is rotated is right
- * at a later connection, and the address of a master that was demoted leads to the new master. So callers wait meanwhile. What is refused for
- * longer is refused for good, as far as a caller can know, although the connection is still tried. Where nothing was accepted before, as at the
- * start, nothing can have changed.
- */
-export const RETRIED_FOR = 10_000;
-
 /** A connection that the server refuses for good, as far as is known: its login, or writes. */
 export class DefiniteRefusal extends Error {
   override readonly name = 'DefiniteRefusal';

@@ -31,6 +31,12 @@ const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
   ['refused', ['42501', '25006', '3D000', '42703', '42P10', '42601', '22023']],
 ];
 
+const LOGIN: readonly unknown[] = [1045, 1698];
+/** A class of Postgres: no such account, or a wrong password. */
+const LOGIN_CLASS = /^28...$/;
+const NO_DATABASE: readonly unknown[] = [1044, 1049, '3D000'];
+const READ_ONLY: readonly unknown[] = [1290, 1792, 1836, '25006'];
+
 /** The reason why a statement failed, by the error of its driver. */
 export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
@@ -39,8 +45,7 @@ export function failureOf(error: unknown): Failure {
   // SQLite has no code for them.
   if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
   if (error instanceof Error && error.message.includes('no such column')) return 'refused';
-  // A class of Postgres: no such account, or a wrong password.
-  return typeof code === 'string' && /^28...$/.test(code) ? 'refused' : 'other';
+  return typeof code === 'string' && LOGIN_CLASS.test(code) ? 'refused' : 'other';
 }
 
 /** The error for a caller. @param what is not available, such as `Lock "order:42"` */
@@ -52,14 +57,26 @@ export function lockErrorOf(
   if (LockError.is(error)) return error;
   // Node gives only a code where all addresses of a name refuse.
   const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
-  return ['refused', 'no-table'].includes(failureOf(error))
+  const failure = failureOf(error);
+  return failure === 'refused' || failure === 'no-table'
     ? new LockConfigError(
-        `${what} of provider "${details.provider}" is not available. The database refused: ${reason}. ` +
-          'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.',
-        { ...details, cause: error },
+        `${what} of provider "${details.provider}" is not available. The database refused: ${reason}. ${remedyOf(error)}`,
+        { ...details, refused: failure === 'refused', cause: error },
       )
     : new LockUnavailableError(
         `${what} of provider "${details.provider}" is not available: ${reason}. Check the address and the credentials, and that the server is up; its log says more.`,
         { ...details, cause: error },
       );
+}
+
+/** What to do about a refusal: each kind has a remedy of its own. */
+function remedyOf(error: unknown): string {
+  const codes = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
+  const isOneOf = (known: readonly unknown[]) => codes.some((code) => known.includes(code));
+  if (isOneOf(LOGIN) || codes.some((code) => typeof code === 'string' && LOGIN_CLASS.test(code))) {
+    return 'Check the user and the password, and from which hosts the account may log in.';
+  }
+  if (isOneOf(NO_DATABASE)) return 'Check the name of the database, and that the account may use it.';
+  if (isOneOf(READ_ONLY)) return 'Give the provider the address of the server that takes writes.';
+  return 'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.';
 }

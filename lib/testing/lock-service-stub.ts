@@ -148,26 +148,32 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     return Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, standIn(can)]));
   }
 
-  /** From now on the key is busy, however long a caller would wait. */
+  /**
+   * From now on the key is busy, however long a caller would wait.
+   *
+   * @throws LockKeyError for a key that nothing can ask for, such as a template: write `order:42` instead of `order:#{order.id}`
+   */
   busy(key: string): void {
-    this.#busy.add(key);
+    this.#busy.add(asKey(key));
   }
 
-  /** The key can be had again. */
+  /** The key can be had again. @throws LockKeyError as {@link busy} */
   free(key: string): void {
-    this.#busy.delete(key);
+    this.#busy.delete(asKey(key));
   }
 
   /**
    * Takes the key away from all that hold it, also from calls that were made just before: their signals abort, and they end with
    * `LockLostError`. Resolves when they have been notified.
+   *
+   * @throws LockKeyError as {@link busy}
    */
   async lose(key: string): Promise<void> {
     // A grant takes some turns of the microtask queue from the backend to the task.
     await new Promise((resolve) => {
       setImmediate(resolve);
     });
-    for (const backend of this.#backends) backend.lose(key);
+    for (const backend of this.#backends) backend.lose(asKey(key));
   }
 }
 
@@ -239,6 +245,11 @@ class StubLeadership extends Leadership {
   ): Promise<T> | undefined {
     return this.isLeader(key) ? this.locks.withLock(key, work, { provider }) : undefined;
   }
+}
+
+/** The one key that it names, as a caller would ask for it. */
+function asKey(key: string): string {
+  return normalizeKeys(key)[0] ?? key;
 }
 
 function isList(value: object): value is readonly unknown[] {

@@ -13,6 +13,7 @@ import {
   type LockOptions,
   LockService,
   LockBusyError,
+  LockKeyError,
   RunOnce,
 } from '../../lib/index.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
@@ -92,6 +93,17 @@ describe('provideLockServiceStub', () => {
     stub.locks.free('order:42');
     await stub.orders.pay({ id: 42 });
     expect(stub.locks.acquired).toEqual(['order:43', 'order:42']);
+  });
+
+  it.each([
+    ['a template', 'order:#{order.id}'],
+    ['nothing', ''],
+    ['no text', undefined as never],
+  ])('refuses a key that nothing can ask for: %s', async (_, key) => {
+    const { locks } = await orders();
+    expect(() => locks.busy(key)).toThrow(LockKeyError);
+    expect(() => locks.free(key)).toThrow(LockKeyError);
+    await expect(locks.lose(key)).rejects.toThrow(LockKeyError);
   });
 
   it('knows what is held, and takes limits', async () => {

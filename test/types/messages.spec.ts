@@ -54,6 +54,28 @@ it('and a handler that the class lacks, in the last line', () => {
   expect(message.split('\n').at(-1)).toMatch(/^ *Property 'absent' is missing in type 'A' but required in type/);
 });
 
+it('and a method that cannot be locked, in a sentence in the last line', () => {
+  const found = messagesOf([
+    "class A { @DistributedLock('a') run() { return 1; } }",
+    'class A { @DistributedLock((id: string) => id) run(id: string) { return id; } }',
+    "class A { @DistributedLock('a', { onBusy: 'skip' }) run() { return 1; } }",
+    "class A { @RunOnce('a', { atLeast: '1m' }) run(): void {} }",
+    "class A { @DistributedLock('a') static async run() {} }",
+    "class A { @RunOnce('a', { atLeast: '1m' }) static async run() {} }",
+  ]);
+  for (const [index, messages] of found.entries()) {
+    expect(messages).toHaveLength(1);
+    const lines = messages[0]?.split('\n') ?? [];
+    expect(lines.length).toBeLessThanOrEqual(7);
+    expect(lines.at(-1)).toMatch(
+      index < 4
+        ? /is not assignable to type '"A locked method must return a Promise, an Observable or an async generator: make it async"'/
+        : /is not assignable to type '"A static method cannot be locked: make it a method of a provider"'/,
+    );
+    expect(lines.join()).not.toContain("'never'");
+  }
+});
+
 /** What the compiler says of each. */
 function messagesOf(codes: readonly string[]): string[][] {
   const texts = new Map(codes.map((code, index) => [join(root, `mistake-${index}.ts`), HEAD + code]));

@@ -18,9 +18,11 @@ export function lostError(
 
 const EXPLANATIONS: Record<LossReason, string> = {
   expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
-  revoked: 'the backend reports that it is not ours any more (force-released, flushed, or its session ended)',
+  revoked:
+    'the backend reports that it is not ours any more (force-released, flushed, its session ended, or a statement of yours, such as COMMIT, ended its transaction)',
   'max-hold': 'its maxHold has passed',
-  shutdown: 'the application stopped before the task ended; raise shutdownGrace if it needs longer',
+  shutdown:
+    'the application stopped, and it was still held when shutdownGrace had passed; release it (await using, or finally) if its task had ended, or raise shutdownGrace if the task needs longer',
   released: 'it was released already',
   'rolled-back':
     'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',

@@ -21,7 +21,13 @@ import { reserveServiceSlot } from '../module/service-slot.js';
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
 
 /** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
-export type Prototype = object & { prototype?: never };
+export type Prototype = object & { prototype?: 'A static method cannot be locked: make it a method of a provider' };
+
+/** Nothing more, if a method `M` has a result `R` that a lock can wait for, and otherwise a sentence, which the compiler shows. */
+type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
+  ReturnType<M> extends R
+    ? unknown
+    : 'A locked method must return a Promise, an Observable or an async generator: make it async';
 
 /** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
 type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
@@ -90,16 +96,20 @@ export interface LockDecorator<
   T = unknown,
 > {
   // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
-  // which wants decorators for methods of any type, takes this one.
+  // which wants decorators for methods of any type, takes this one. Of more than three that do not fit, the compiler names the last alone.
+  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
   <
-    M extends (...args: never[]) => LockableResult,
+    M extends (...args: never[]) => unknown,
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
     target: Prototype & T,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
+    descriptor: TypedPropertyDescriptor<M> & Waits<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
 }
 
@@ -110,20 +120,6 @@ export interface SkippableLockDecorator<
   T = unknown,
 > {
   <
-    M extends (...args: never[]) => PromiseLike<unknown>,
-    P extends readonly [...A, ...unknown[]],
-    Q extends readonly [...S, ...unknown[]],
-  >(
-    target: Prototype & T,
-    method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> &
-      Accepts<M, A, P> &
-      Accepts<M, S, Q> & {
-        // Written as a setter, since only there must `undefined` be assignable to the method's result.
-        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-      },
-  ): void;
-  <
     M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
@@ -131,6 +127,26 @@ export interface SkippableLockDecorator<
     target: Prototype & T,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
+  ): void;
+  // Of more than three signatures that do not fit, the compiler names the last alone.
+  /* eslint-disable @typescript-eslint/unified-signatures -- as above */
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
+  <
+    M extends (...args: never[]) => unknown,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
+    target: Prototype & T,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> &
+      Waits<M, PromiseLike<unknown>> &
+      Accepts<M, A, P> &
+      Accepts<M, S, Q> & {
+        // Written as a setter, since only there must `undefined` be assignable to the method's result.
+        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+      },
   ): void;
 }
 

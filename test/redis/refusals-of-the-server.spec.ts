@@ -1,4 +1,4 @@
-import { afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -110,7 +110,6 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
 describe('a user without permission', () => {
   const redis = redisForTests();
   const USER = 'app';
-  beforeAll(() => undefined);
   const allow = (...rules: string[]) => redis.admin.call('ACL', 'SETUSER', USER, 'reset', 'on', '>secret', ...rules);
   const url = () => `redis://${USER}:secret@127.0.0.1:${redis.server.port}`;
 

@@ -7,7 +7,7 @@ import { contextFor } from '../redis/seam.js';
 
 const MAX_LEASE = 10_000;
 
-/** A server that answers INFO when the test says so, has one key, and answers everything else immediately. */
+/** A server that answers which run it is when the test says so, has one key, and answers everything else immediately. */
 class SlowServer extends EventEmitter implements RedisConnection {
   answerInfo!: (info: string) => void;
   noted: string | null = null;
@@ -22,7 +22,7 @@ class SlowServer extends EventEmitter implements RedisConnection {
   }
 
   call(command: string, ...args: string[]): Promise<unknown> {
-    if (command === 'info') return new Promise((resolve) => (this.answerInfo = resolve));
+    if (command === 'info' && args[0] === 'server') return new Promise((resolve) => (this.answerInfo = resolve));
     if (command === 'get') return Promise.resolve(this.noted);
     if (command === 'set') this.noted = args[1]!;
     return Promise.resolve([]);

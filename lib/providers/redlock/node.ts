@@ -48,14 +48,21 @@ export class RedlockNode {
   ) {
     const { clock, logger } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    this.#connection = new CommandConnection(connection, clock, logger, commandTimeout, {
-      onUp: () => {
-        this.#identified = this.#identify();
+    this.#connection = new CommandConnection(
+      connection,
+      clock,
+      logger,
+      commandTimeout,
+      {
+        onUp: () => {
+          this.#identified = this.#identify();
+        },
+        onDown: () => {
+          this.#lost();
+        },
       },
-      onDown: () => {
-        this.#lost();
-      },
-    });
+      'voter',
+    );
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
     this.#mayExistHere.asked(index);
     this.#downSince = clock.now();

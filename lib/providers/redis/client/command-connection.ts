@@ -17,10 +17,10 @@ import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } 
 const REPLICA_PAUSE = 500;
 
 /**
- * What is behind the address of a connection: one server, the master that Sentinel names, or a master of a Cluster. The last two have a
- * failover, which finds the new master.
+ * What is behind the address of a connection: one server, the master that Sentinel names, a master of a Cluster, or one of several servers
+ * that vote. Sentinel and Cluster have a failover, which finds the new master; of those that vote, the others decide.
  */
-export type Topology = 'server' | 'sentinel' | 'cluster';
+export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
 
 /** How long a connection that has fallen silent is still listened to, in ms. */
 const SECOND_LOOK = 50;
@@ -232,8 +232,8 @@ export class CommandConnection implements CommandSender {
 
   /** Whether it is a master. Where that is not known, the first command finds out. */
   #examine(): void {
-    if (this.topology === 'cluster') {
-      // A replica of a Cluster redirects.
+    if (this.topology === 'cluster' || this.topology === 'voter') {
+      // A replica of a Cluster redirects, and a node that does not take votes is one of the minority.
       this.#open();
       return;
     }

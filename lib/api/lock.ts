@@ -1,6 +1,15 @@
 import type { Duration } from './duration.js';
 import type { LockMode } from './lock-mode.js';
 
+/** How a lock is released by {@link Lock.release}. */
+export interface ReleaseSettings {
+  /**
+   * Whether what was written in the transaction of a row lock is rolled back; the locks of other providers have none. Default: whether a task of
+   * {@link Lock.run} has failed. A nested entry leaves the decision to the outermost one.
+   */
+  readonly rollback?: boolean;
+}
+
 /**
  * How a release ended.
  *
@@ -75,10 +84,13 @@ export interface Lock extends AsyncDisposable {
   /**
    * Runs `task` with this lock in hand: calls in it that take the same key re-enter this lock. So does all that `task` starts, also what a
    * queue of the process starts in its async context, so put nothing in a queue here: `{ within: lock }` is one call's alone.
+   *
+   * If `task` throws, or the promise that it returns rejects, the release of a row lock rolls back what was written in its transaction, unless
+   * {@link ReleaseSettings.rollback} says otherwise.
    */
   run<T>(task: () => T): T;
-  /** Gives the lock back. Idempotent; never rejects. */
-  release(): Promise<ReleaseResult>;
+  /** Gives the lock back. Idempotent; never rejects. `await using` calls it without settings. */
+  release(settings?: ReleaseSettings): Promise<ReleaseResult>;
   /** For logs: without {@link holder}. */
   toJSON(): LockJson;
 }

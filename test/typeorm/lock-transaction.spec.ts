@@ -1,5 +1,6 @@
 import { type DataSource, type EntityManager, type EntitySubscriberInterface, Repository } from 'typeorm';
 import { LockBusyError, LockLostError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { Account, AccountsRig, errorOf } from './accounts.js';
 
@@ -47,6 +48,58 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await expect(task).rejects.toBe(error);
     expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
     expect(await transactions()).toEqual([]);
+  });
+
+  it('a task of lock.run that fails is rolled back by whatever releases the lock, unless that says otherwise', async () => {
+    const locks = await process();
+    const error = new Error('of the task');
+    const failing = async (release: (lock: Lock) => Promise<unknown>, isAsync = true) => {
+      const lock = await locks.acquire('a');
+      const change = () => entityManagerOf(lock).query(write);
+      if (isAsync) {
+        const changed = lock.run(async () => {
+          await change();
+          throw error;
+        });
+        await expect(changed).rejects.toBe(error);
+      } else {
+        await change();
+        const task = () => {
+          throw error;
+        };
+        expect(() => lock.run(task)).toThrow(error);
+      }
+      expect(await release(lock)).toBe('released');
+      return (await transactions()).length;
+    };
+    expect(await failing((lock) => lock.release())).toBe(0);
+    expect(await failing((lock) => lock.release(), false)).toBe(0);
+    const disposed = async () => {
+      await using lock = await locks.tryAcquire('a');
+      await lock?.run(async () => {
+        await entityManagerOf(lock).query(write);
+        throw error;
+      });
+    };
+    await expect(disposed()).rejects.toBe(error);
+    expect(await transactions()).toEqual([]);
+    expect(await failing((lock) => lock.release({ rollback: false }))).toBe(1);
+    await rig.source.query('DELETE FROM written');
+    const given = await locks.acquire('a');
+    await given.run(() => entityManagerOf(given).query(write));
+    expect(await given.release({ rollback: true })).toBe('released');
+    expect(await transactions()).toEqual([]);
+  });
+
+  it('a nested task of lock.run that fails leaves the end of the transaction to the outermost one', async () => {
+    const locks = await process();
+    await locks.withLock('a', async (lock) => {
+      await entityManagerOf(lock).query(write);
+      const nested = await locks.acquire('a', { within: lock });
+      await expect(nested.run(() => Promise.reject(new Error('of a part')))).rejects.toThrow('of a part');
+      expect(await nested.release()).toBe('nested');
+    });
+    expect(await transactions()).toHaveLength(1);
   });
 
   it('a task that chooses another schema with such a table leaves the locks of others in theirs', async () => {

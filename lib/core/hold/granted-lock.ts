@@ -1,8 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { inspect, type InspectOptions } from 'node:util';
+import { inspect, type InspectOptions, types } from 'node:util';
 import { LockConfigError, type LockLostError, LockUnavailableError } from '../../api/errors.js';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
-import type { Lock, LockJson, ReleaseResult } from '../../api/lock.js';
+import type { Lock, LockJson, ReleaseResult, ReleaseSettings } from '../../api/lock.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
@@ -57,6 +57,8 @@ export class GrantedLock implements Lock {
   #controller: AbortController | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
+  /** A task of {@link run} has. */
+  #hasTaskFailed = false;
   /** While the release is in flight. A promise that was kept would keep the async context that it was made in, and with it the lock before. */
   #ending: Promise<ReleaseResult> | undefined;
   #result: ReleaseResult | undefined;
@@ -198,7 +200,15 @@ export class GrantedLock implements Lock {
   }
 
   run<T>(task: () => T): T {
-    return contexts.run({ locks: this.#before(surroundingLocks()), inHand: this.#before(locksInHand()) }, task);
+    const context = { locks: this.#before(surroundingLocks()), inHand: this.#before(locksInHand()) };
+    try {
+      const result = contexts.run(context, task);
+      // Not any thenable: that of a query builder begins its query with `then`.
+      if (!types.isPromise(result)) return result;
+      return result.then(undefined, (error: unknown) => this.#onTaskFailed(error)) as T;
+    } catch (error) {
+      return this.#onTaskFailed(error);
+    }
   }
 
   /** Runs `task` with this lock around it, which `task` does not have in hand by that. */
@@ -214,8 +224,8 @@ export class GrantedLock implements Lock {
     return open.length === 0 ? [this] : [this, ...open.filter((outer) => outer !== this)];
   }
 
-  release(): Promise<ReleaseResult> {
-    return this.end(false);
+  release({ rollback = this.#hasTaskFailed }: ReleaseSettings = {}): Promise<ReleaseResult> {
+    return this.end(rollback);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -257,6 +267,11 @@ export class GrantedLock implements Lock {
     // All are sent before the first answer is awaited, so several keys take the time of one round trip.
     const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this, asItIs)));
     return all.then((results) => ended(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
+  }
+
+  #onTaskFailed(error: unknown): never {
+    this.#hasTaskFailed = true;
+    throw error;
   }
 
   #status(): 'held' | 'unverified' | 'over' {

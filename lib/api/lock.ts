@@ -56,7 +56,7 @@ export interface Lock extends AsyncDisposable {
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
   /**
-   * Aborts with `LockLostError` when the lock is lost. Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run.
+   * Aborts with `LockLostError` when the lock is lost. A look at it is a look at the clock: after a blocked event loop, that may abort it and call its listeners.
    *
    * In a decorated async generator it also aborts, with an `AbortError`, when the consumer calls `return()` while the generator works on its next value.
    */

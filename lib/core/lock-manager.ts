@@ -209,17 +209,14 @@ export class LockManager {
   }
 }
 
-/** Messages name keys, which may have line breaks. */
+/** Messages name keys, which may have line breaks. A logger that throws would otherwise stop what it is told of, such as a renewal. */
 function onOneLine(logger: LockLogger): LockLogger {
-  return {
-    debug: (message) => {
-      logger.debug(printable(message));
-    },
-    warn: (message) => {
-      logger.warn(printable(message));
-    },
-    error: (message) => {
-      logger.error(printable(message));
-    },
+  const on = (level: keyof LockLogger) => (message: string) => {
+    try {
+      logger[level](printable(message));
+    } catch {
+      // There is nowhere to report it.
+    }
   };
+  return { debug: on('debug'), warn: on('warn'), error: on('error') };
 }

@@ -49,6 +49,15 @@ describe('a lease that is renewed', () => {
     expect(lease.renewAt).toBe(1_050);
   });
 
+  it('is not set back by the answer to a renewal that comes behind that to a later one', () => {
+    const lease = new HeldLease({ lease: 30_000, validUntil: 29_698 }, 0, true);
+    const [first, second] = [lease.beginRenewal(10_000), lease.beginRenewal(11_000)];
+    lease.acknowledged(second, 40_698, 1);
+    lease.acknowledged(first, 39_698, 0);
+    expect(lease.validUntil).toBe(40_698);
+    expect(lease.isVerified(1)).toBe(true);
+  });
+
   it('that nobody renews is never due', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 29_698 }, 0, false);
     lease.hurry();

@@ -54,10 +54,10 @@ export class CallerList {
     if (caller.isLate) this.late -= 1;
   }
 
-  /** From now on it waits only for the answer that is in flight. */
-  setLate(caller: RequestCaller): void {
-    if (caller.isLate) return;
-    caller.isLate = true;
-    this.late += 1;
+  /** Whether it waits only for the answer that is in flight. */
+  setLate(caller: RequestCaller, isLate: boolean): void {
+    if (caller.isLate === isLate) return;
+    caller.isLate = isLate;
+    this.late += isLate ? 1 : -1;
   }
 }

@@ -77,15 +77,13 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** A caller comes. */
   add(caller: RequestCaller): void {
-    // Before it is among the callers: what is over is released before the backend is asked again.
-    this.#expireHeld();
     if (caller.isLate && this.#refusesLate(caller)) return;
     const isFirst = this.#callers.head === undefined;
     this.#callers.insert(caller, this.#request?.oldest);
     this.#advance();
-    if (!caller.isQueued) return;
-    if (!isFirst || this.#request === undefined) caller.waits();
-    caller.wakeAt(caller.isLate ? this.#answerDueAt(caller) : caller.deadline);
+    if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
+    // A listener of that may have sent it away.
+    if (caller.isQueued) caller.wakeAt(caller.isLate ? this.#answerDueAt(caller) : caller.deadline);
   }
 
   leave(caller: RequestCaller, error: unknown): void {
@@ -107,13 +105,13 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** The deadline of the caller has passed, or the answer is overdue that it waits for. */
   onTime(caller: RequestCaller): void {
-    this.#expireHeld();
+    this.expireHeld();
     if (!caller.isQueued) return;
     const now = this.provider.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
     else if (now < this.#answerDueAt(caller)) {
-      this.#callers.setLate(caller);
+      this.#callers.setLate(caller, true);
       caller.wakeAt(this.#answerDueAt(caller));
     } else {
       if (request?.isAsking) this.provider.reachability.failed(request.failure);
@@ -126,6 +124,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** A caller that repeats its own request asks again. Answers false if there is none to repeat. */
   again(caller: RequestCaller): boolean {
     const request = this.#request;
+    this.#callers.setLate(caller, caller.deadline <= this.provider.clock.now());
     if (!request?.isPausing || !request.fits(caller)) return false;
     request.ask();
     return true;
@@ -157,7 +156,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   /** Asks the backend whether this process still holds what it held. */
-  check(): void {
+  renewHeld(): void {
     for (const request of this.#held.values()) if (!request.isAlone) void this.provider.watchdog.renew(request);
   }
 
@@ -233,7 +232,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** Ends what is over by the clock, and sees to it that the head is asked for. */
   #advance(): void {
-    this.#expireHeld();
+    this.expireHeld();
     this.#askForHead();
   }
 
@@ -268,7 +267,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   /** Ends what this process holds that is over by the clock. Callers and listeners learn it, so all may be different afterwards. */
-  #expireHeld(): void {
+  expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.provider.clock.now();
     for (const request of this.#held.values()) request.expire(now);
@@ -288,10 +287,14 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Asks for the head behind the release, unless it is the turn of other processes. */
   #advanceAfterRelease(now: number): void {
     const head = this.#callers.head;
-    this.#turnSince ??= now;
-    if (head !== undefined && this.#request === undefined && now - this.#turnSince >= TURN) {
-      this.#turnSince = undefined;
-      this.#newRequest(head).pause(1);
+    // Without callers left, this process keeps nobody out.
+    if (head === undefined) this.#turnSince = undefined;
+    else {
+      this.#turnSince ??= now;
+      if (this.#request === undefined && now - this.#turnSince >= TURN) {
+        this.#turnSince = undefined;
+        this.#newRequest(head).pause(1);
+      }
     }
     this.#advance();
   }

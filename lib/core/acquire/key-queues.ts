@@ -25,9 +25,10 @@ export class KeyQueues {
     });
   }
 
-  /** The queue of a key for callers that hold so many others. */
+  /** The queue of a key for one more caller that holds so many others. What this process holds of the key and is over by the clock is given back before. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
+    queues.get(key)?.expireHeld();
     let queue = queues.get(key);
     if (queue === undefined) {
       queue = new KeyQueue(key, otherKeysHeld, this.provider, this.limit, this.#onEmpty);
@@ -53,7 +54,7 @@ export class KeyQueues {
     const queues = this.#tables.flatMap((table) => table.get(key) ?? []);
     for (const queue of queues) queue.endCohorts();
     const wasLocked = await this.provider.backend.forceRelease?.(key);
-    for (const queue of queues) queue.check();
+    for (const queue of queues) queue.renewHeld();
     return wasLocked ?? false;
   }
 
@@ -76,6 +77,8 @@ export class KeyQueues {
   readonly #onEmpty = (queue: KeyQueue): void => {
     const idle = this.#idle;
     this.#idle = queue;
-    if (idle?.isEmpty && idle !== queue) this.#tables[idle.otherKeysHeld]?.delete(idle.key);
+    if (idle === undefined || idle === queue || !idle.isEmpty) return;
+    const table = this.#tables[idle.otherKeysHeld];
+    if (table?.get(idle.key) === idle) table.delete(idle.key);
   };
 }

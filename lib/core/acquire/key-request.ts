@@ -70,7 +70,7 @@ export interface RequestHome {
  * - `granted`: this process holds by it.
  * - `over`: it was refused, given up, given back or lost. Its id is dead, and it keeps no caller.
  *
- * Questions look at the clock and change nothing. {@link expire} ends a grant that is over by the clock.
+ * Its questions look at the clock and change nothing. {@link expire} ends a grant that is over by the clock; each question of a user is preceded by it.
  */
 export class KeyRequest implements AcquireRequest, Placed {
   readonly id: string;
@@ -253,7 +253,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#suspensions = suspension.recent(now);
     this.#rounds += 1;
     releases.inFlight.add();
-    detached(send, this);
+    detached(KeyRequest.#send, this);
   }
 
   /**
@@ -284,19 +284,19 @@ export class KeyRequest implements AcquireRequest, Placed {
     return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.#releaseUnused(isSent);
   }
 
-  /** @internal For {@link ask}, in no caller's async context. */
-  send(): void {
-    const { backend, releases } = this.home;
+  /** In no caller's async context. */
+  static readonly #send = (request: KeyRequest): void => {
+    const { backend, releases } = request.home;
     const onAnswer = (answer: Grant | 'busy'): void => {
-      this.#onAnswer(answer);
+      request.#onAnswer(answer);
       releases.inFlight.done();
     };
     const onFailure = (error: unknown): void => {
-      this.#onFailure(error);
+      request.#onFailure(error);
       releases.inFlight.done();
     };
-    void promised(() => backend.acquire(this)).then(onAnswer, onFailure);
-  }
+    void promised(() => backend.acquire(request)).then(onAnswer, onFailure);
+  };
 
   #onAnswer(answer: Grant | 'busy'): void {
     const { clock, suspension, reachability } = this.home;
@@ -334,6 +334,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     } else {
       // It has answered the caller that it was asked for, and the others may get another answer.
       const askedFor = this.#askedFor;
+      // Nothing of it is in flight any more, so what is left to release depends on what was sent.
       this.#become('pausing');
       this.queue.onFailed(this, error, askedFor);
     }
@@ -474,7 +475,10 @@ export class KeyRequest implements AcquireRequest, Placed {
   async renewNow(suspensions: number): Promise<RenewOutcome> {
     const { backend, clock, reachability } = this.home;
     const { held } = this;
-    const number = held.beginRenewal(clock.now());
+    const now = clock.now();
+    this.expire(now);
+    if (!this.isValid(now)) return 'lost';
+    const number = held.beginRenewal(now);
     let outcome: RenewOutcome;
     try {
       outcome = await backend.renew(this, held.length);
@@ -530,8 +534,4 @@ export class KeyRequest implements AcquireRequest, Placed {
     const lasting = Math.max(this.held.longest, intent.keepUntil - now);
     return this.home.releases.send(this, intent, lasting, answer, now);
   }
-}
-
-function send(request: KeyRequest): void {
-  request.send();
 }

@@ -88,8 +88,9 @@ export class LocalCaller extends Caller<KeyRequest> {
       this.#resolve = resolve;
       this.#reject = reject;
     });
-    if (signal) leaveOnAbort(signal, this);
     queue.add(this);
+    // Behind that, so that a signal which has aborted meanwhile takes it out.
+    if (signal && this.isQueued) leaveOnAbort(signal, this);
     return outcome;
   }
 
@@ -185,6 +186,11 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   get endsAt(): number {
     return this.#endsAt;
+  }
+
+  /** No lock was made of it yet. */
+  get isNew(): boolean {
+    return this.#acquiredBy === undefined;
   }
 
   /** How many locks of its owner are open on it: the first and those that re-entered. */

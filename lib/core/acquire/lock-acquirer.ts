@@ -53,7 +53,7 @@ export class LockAcquirer {
     return acquired.then((hold) => {
       const holds: Holds = [hold];
       try {
-        if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
+        if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
         return this.#granted(holds, plan, signal, inHand);
       } catch (error) {
         return giveBack(holds, error);
@@ -73,7 +73,7 @@ export class LockAcquirer {
       for (const key of keys) {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds);
         holds.push(hold);
-        if (hold.entries === 1 && holdChannel.hasSubscribers) hold.trace();
+        if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;
@@ -101,7 +101,7 @@ export class LockAcquirer {
     let around: LocalCaller | undefined;
     let otherKeysHeld = 0;
     // Keys that the caller has re-entered are among those that it held before.
-    for (const { entries } of acquired) if (entries === 1) otherKeysHeld += 1;
+    for (const { isNew } of acquired) if (isNew) otherKeysHeld += 1;
     if (outer.length > 0) {
       const subject = subjectOf(key, plan);
       const { reentrant } = settings;
@@ -159,7 +159,7 @@ export class LockAcquirer {
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.
-      for (const hold of holds) if (hold.entries === 1) hold.endAt(now + settings.maxHold);
+      for (const hold of holds) if (hold.isNew) hold.endAt(now + settings.maxHold);
     }
     return new GrantedLock(holds, core, settings, this.owner);
   }

@@ -148,6 +148,7 @@ export class GrantedLock implements Lock {
   whenLost(listener: LossListener): void {
     const error = this.lostError;
     if (error) listener(error);
+    else if (!this.isOpen) return;
     else if (this.#listeners) this.#listeners.push(listener);
     else {
       this.#listeners = [listener];

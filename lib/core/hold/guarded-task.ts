@@ -27,7 +27,8 @@ export async function runGuarded<T>(
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
   // It may have been lost between the grant and this tick.
-  if (lock.knownLoss) return endUnstarted(lock, lock.knownLoss, onLost);
+  const lost = lock.lostError;
+  if (lost) return endUnstarted(lock, lost, onLost);
   if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
@@ -37,8 +38,8 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  const { lost, released } = end(lock, outcome);
-  return answerOf(lock, outcome, onLost, lost, released && (await released));
+  const ended = end(lock, outcome);
+  return answerOf(lock, outcome, onLost, ended.lost, ended.released && (await ended.released));
 }
 
 async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {

@@ -13,8 +13,8 @@ const BATCH_WINDOW = 0.5;
  * The lease of what the backend has granted: until when the lock is surely ours, how long the next renewals are, and when the next one is due.
  * All moments are on the monotonic clock.
  *
- * Renewals may overlap, and their answers may be lost or late. A shorter lease may be in force from the moment it is sent, so it counts from
- * then on, and acknowledgements of earlier renewals are ignored.
+ * Renewals may overlap, and their answers may be lost, late or in another order. A shorter lease may be in force from the moment it is sent, so
+ * it counts from then on, and acknowledgements of renewals before it are ignored, as are those of renewals before one that was acknowledged.
  */
 export class HeldLease {
   #validUntil: number;
@@ -23,8 +23,8 @@ export class HeldLease {
   #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
-  /** The number of the last renewal that has shortened it. */
-  #lastShortened = 0;
+  /** The acknowledgements of renewals before this one are ignored. */
+  #firstThatCounts = 0;
   #suspensions: number;
 
   /**
@@ -88,7 +88,7 @@ export class HeldLease {
     this.#renewals += 1;
     if (this.#length < this.#lengthSent) {
       this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));
-      this.#lastShortened = this.#renewals;
+      this.#firstThatCounts = this.#renewals;
     }
     this.#lengthSent = this.#length;
     this.#longest = Math.max(this.#longest, this.#length);
@@ -98,7 +98,8 @@ export class HeldLease {
 
   /** The renewal of this number, sent after `suspensions` suspensions of the machine, was acknowledged. */
   acknowledged(renewal: number, until: number, suspensions: number): void {
-    if (renewal < this.#lastShortened) return;
+    if (renewal < this.#firstThatCounts) return;
+    this.#firstThatCounts = renewal;
     this.#validUntil = until;
     this.#suspensions = suspensions;
     // Not before the renewal would be sent again: a provider that has gained next to nothing would be asked again and again.

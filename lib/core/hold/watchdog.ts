@@ -56,7 +56,7 @@ export class Watchdog {
     return outcome;
   }
 
-  /** Renews all now: after a reconnect, before callers that wait ask; and after a suspension. */
+  /** Renews now all that are renewed at all: after a reconnect, before callers that wait ask; and after a suspension. */
   renewAll(): void {
     for (const request of this.requests) request.held.hurry();
     this.#renewDue();

@@ -1,3 +1,4 @@
+import { serversFrozenAtDeadline } from '../faults/servers.mjs';
 import { claimOf, load } from './lock-manager.mjs';
 
 /** For how many ms more a campaign may pause after its backend was not available. */
@@ -14,6 +15,8 @@ export function leadershipOf(subject) {
     recovery: subject.recovery + LONGEST_PAUSE,
     // A campaign asks again after a pause.
     fair: false,
+    // A campaign has no deadline of its own: the section is given up here, and not because it was found busy.
+    faults: subject.faults.filter((name) => name !== serversFrozenAtDeadline.name),
     connect: async (settings) => campaigning(settings.library, await subject.connect(settings)),
   };
 }

@@ -1,3 +1,4 @@
+import { LockConfigError } from '../../lib/api/errors.js';
 import type { BackendContext, Member, ReleaseOptions } from '../../lib/api/lock-provider.js';
 import { requestFor } from '../direct-backend.js';
 import { startManager, watch } from './manager-rig.js';
@@ -169,4 +170,12 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     expect(waiting.error).toBe('enough');
     expect(kept).toEqual([{ keepFor: 0, failed: true }]);
   });
+});
+
+it('a member whose server refuses a renewal says so to the composite, and is not silent by that', async () => {
+  const { member, request, inner, names } = await granted();
+  const refusal = new LockConfigError('not allowed');
+  inner.onRenew = () => Promise.reject(refusal);
+  await expect(member.renew(request, LEASE)).rejects.toBe(refusal);
+  expect(names()).not.toContain('unavailable');
 });

@@ -35,6 +35,13 @@ describe('a release', () => {
     expect(provider.releases).toHaveLength(1);
   });
 
+  it('takes what an emitter of events passes to it', async () => {
+    const { lock, provider } = await held();
+    const releasing = (lock.release as (...args: unknown[]) => Promise<unknown>).call(lock, null);
+    provider.releases[0]?.answer('released');
+    expect(await releasing).toBe('released');
+  });
+
   it('may be asked for again by a listener of that very release', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks } = await startManager({ provider });

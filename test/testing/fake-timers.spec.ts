@@ -21,6 +21,18 @@ describe('fake timers of Jest', () => {
     await locks.stop();
   });
 
+  it('do not keep back several timers that are due together', async () => {
+    const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
+    await locks.start();
+    const lock = await locks.acquire('order');
+    jest.useFakeTimers();
+    const waits = Array.from({ length: 3 }, () => locks.acquire('order', { wait: 20 }));
+    const outcomes = await Promise.allSettled(waits);
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+    await lock.release();
+    await locks.stop();
+  });
+
   it('installed before this package is loaded, leave it alone as well', async () => {
     jest.useFakeTimers();
     await jest.isolateModulesAsync(async () => {

@@ -19,7 +19,7 @@ export class CallerList {
   }
 
   /**
-   * Behind those that came before it, of which a request of a provider that is built on this one may tell later.
+   * Behind those that are older. A request of a provider that is built on this one may come late for its age.
    *
    * @param asked the one that is asked for: nobody is placed before it
    */

@@ -169,7 +169,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   onGranted(request: KeyRequest, now: number): void {
     this.#request = undefined;
     this.#held.add(request);
-    // What is built on this provider renews its own.
+    // A provider that is built on this one renews its locks by itself.
     if (!request.isAlone) this.provider.watchdog.add(request, now);
     let caller = this.#callers.head;
     while (caller !== undefined) {
@@ -275,6 +275,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   #giveBack<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const { capabilities, clock, watchdog } = this.provider;
+    request.end();
     this.#held.delete(request);
     // Before its release is sent, so that no renewal follows it.
     watchdog.remove(request);

@@ -68,7 +68,7 @@ export interface RequestHome {
  * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
  * - `queued`: it waits at the backend.
  * - `granted`: this process holds by it.
- * - `over`: it was refused, given up, given back or lost. Its id is dead, and it keeps no caller.
+ * - `over`: it was refused, given up, given back or lost. Its id is dead, and it keeps no caller that waits or holds.
  *
  * Its questions look at the clock and change nothing. {@link expire} ends a grant that is over by the clock; each question of a user is preceded by it.
  */
@@ -367,7 +367,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   #begin(grant: Grant, now: number): void {
     const { random } = this.home;
     this.#become('granted');
-    // What is built on this provider renews its own.
+    // A provider that is built on this one renews its locks by itself.
     this.#held = new HeldLease(grant, this.#suspensions, this.renew && !this.isAlone);
     this.#grantedAt = now;
     this.#fencingToken = grant.fencingToken;
@@ -412,7 +412,9 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */
   get nextWake(): number {
     const { renewAt, validUntil } = this.held;
-    return Math.min(renewAt, validUntil, ...this.holders.map(({ endsAt }) => endsAt));
+    let next = Math.min(renewAt, validUntil);
+    for (const { endsAt } of this.holders) if (endsAt < next) next = endsAt;
+    return next;
   }
 
   /** Whether what it was granted is surely ours, by the clock. */
@@ -468,7 +470,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /**
-   * Renews it now. Resolves to `unknown` when the backend does not answer. A renewal that is answered after the deadline finds the loss.
+   * Renews it now. Resolves to `unknown` when the backend does not answer; one that serves a caller alone rejects as the backend does. A renewal that is answered after the deadline finds the loss.
    *
    * @param suspensions how many suspensions of the machine are known
    */
@@ -483,6 +485,8 @@ export class KeyRequest implements AcquireRequest, Placed {
     try {
       outcome = await backend.renew(this, held.length);
     } catch (error) {
+      // The provider that is built on this one tells a refusal from silence by itself.
+      if (this.isAlone) throw error;
       reachability.failed(error);
       outcome = 'unknown';
     }
@@ -508,6 +512,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     if (this.#phase !== 'granted') return;
     this.#become('over');
     const { holders } = this;
+    for (const holder of holders) this.#holders.delete(holder);
     // Each has lost it and the backend has it back before anybody is told: a listener may release another reader, or ask for the key again.
     for (const holder of holders) holder.lose(reason, cause);
     this.queue.onLost(this);
@@ -528,9 +533,13 @@ export class KeyRequest implements AcquireRequest, Placed {
     void this.release(holder, { keepUntil: this.keepUntil, failed: true }, now, asItIs);
   }
 
-  /** It is given back, or lost already: what is reported of it concerns nobody any more. */
-  giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
+  /** It is given back, or lost already: what is reported of it from now on concerns nobody any more. */
+  end(): void {
     this.#become('over');
+  }
+
+  /** Sends the release of what it was granted, after its {@link end}. */
+  giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const lasting = Math.max(this.held.longest, intent.keepUntil - now);
     return this.home.releases.send(this, intent, lasting, answer, now);
   }

@@ -252,7 +252,7 @@ export class LocalCaller extends Caller<KeyRequest> {
   /** It ends at this time (`maxHold`), on the monotonic clock. */
   endAt(time: number): void {
     this.#endsAt = time;
-    this.core.watchdog.reschedule(this.request);
+    this.core.watchdog.reschedule(this.request, time);
   }
 
   /** Renews it now, for `lease` ms from now on. @throws LockLostError; LockUnavailableError without an answer */

@@ -152,7 +152,7 @@ class MemberCaller extends Caller<KeyRequest> {
 
   waits(instead?: LockError): void {
     if (this.isLate) return;
-    // Not before: a signal is made when it is read, and who asks without a queue is answered soon.
+    // Not before: a signal is made when it is read, and an ask that does not queue is answered soon.
     const { signal } = this.request;
     signal.addEventListener('abort', this.#onAbort, { once: true });
     this.#isListening = true;

@@ -225,8 +225,8 @@ export class GrantedLock implements Lock {
     return open.length === 0 ? [this] : [this, ...open.filter((outer) => outer !== this)];
   }
 
-  release({ rollback = this.#hasTaskFailed }: ReleaseSettings = {}): Promise<ReleaseResult> {
-    return this.end(rollback);
+  release(settings?: ReleaseSettings): Promise<ReleaseResult> {
+    return this.end(settings?.rollback ?? this.#hasTaskFailed);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -46,7 +46,7 @@ interface PendingRelease {
  * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
  */
 export class Releases {
-  /** What may leave a release behind, and releases: {@link close} waits for them. */
+  /** Asks and releases that are in flight, and releases that are pending: {@link close} waits for them. */
   readonly inFlight = new WaitGroup();
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;

@@ -31,24 +31,24 @@ export class Watchdog {
     return this.#requests.values();
   }
 
-  /** This one was granted at `now`. */
+  /** The request was granted at `now`. */
   add(request: KeyRequest, now: number): void {
     this.#requests.add(request);
     this.#wakeBy(request.nextWake, now);
   }
 
-  /** This one is given back or lost. */
+  /** The request is given back or lost. */
   remove(request: KeyRequest): void {
     if (this.#requests.delete(request) && this.#requests.size === 0) this.#sleep();
   }
 
-  /** The times of this one have changed. */
-  reschedule(request: KeyRequest): void {
+  /** The times of the request have changed: something is to be done about it at `wakeAt`, on the monotonic clock. */
+  reschedule(request: KeyRequest, wakeAt = request.nextWake): void {
     // In no caller's context: this timer and those that follow it would keep that context alive.
-    if (this.#requests.has(request)) detached(this.#wakeBy, request.nextWake, this.clock.now());
+    if (this.#requests.has(request)) detached(this.#wakeBy, wakeAt, this.clock.now());
   }
 
-  /** Renews this one now. */
+  /** Renews the request now. */
   renew(request: KeyRequest): Promise<RenewOutcome> {
     const outcome = this.#send(request, this.suspension.observe());
     // Its lease may have become shorter, and its deadline with it.

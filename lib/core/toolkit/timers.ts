@@ -94,8 +94,9 @@ export class Timers {
     }
     const { callback } = entry;
     this.#end(entry);
-    // Behind its promise jobs, also if it throws. A tick alone would come before them.
-    queueMicrotask(() => {
+    // Behind its promise jobs, also if it throws. A tick alone would come before them, and queueMicrotask() is one of the functions that fake timers
+    // replace.
+    void Promise.resolve().then(() => {
       nextTick(this.#run, due);
     });
     callback?.();

@@ -1,7 +1,7 @@
 // Installs the packed package into the starters that `nest new` makes, adds the quick start of the README, and runs what
 // the starters run: build, unit tests and end-to-end tests. Nothing of their configuration is changed.
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startRedisServer } from '../test/servers/redis-server.mjs';
@@ -93,11 +93,13 @@ function addQuickStart(app, version) {
     );
 
   const readme = readFileSync(join(root, 'README.md'), 'utf8');
-  const quickStart = /```ts\n((?:(?!```).)*DistributedLockModule\.forRoot.*?)```/s.exec(readme)?.[1];
-  if (!quickStart) throw new Error('The README has no block with DistributedLockModule.forRoot().');
-  write('src/quick-start.ts', quickStart.replaceAll('redis://localhost:6379', redis.url));
+  const files = Array.from(readme.matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs), ([, name, text]) => [name, text]);
+  if (!files.some(([name]) => name === 'app.module.ts')) throw new Error('The README has no block of app.module.ts.');
+  mkdirSync(file('src/quick-start'));
+  for (const [name, text] of files)
+    write(`src/quick-start/${name}`, text.replaceAll('redis://localhost:6379', redis.url));
   const module = readFileSync(file('src/app.module.ts'), 'utf8').replace('imports: [', 'imports: [QuickStart');
-  write('src/app.module.ts', `import { AppModule as QuickStart } from './quick-start.js';\n${module}`);
+  write('src/app.module.ts', `import { AppModule as QuickStart } from './quick-start/app.module.js';\n${module}`);
   // Its second test starts the application again.
   const test = readFileSync(file('test/app.e2e-spec.ts'), 'utf8');
   write(

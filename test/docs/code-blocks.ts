@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -16,6 +16,8 @@ export interface CodeBlock {
   readonly notRun: string | undefined;
   /** What the block only declares and an earlier block of the page exports, with that block. */
   readonly borrowed: ReadonlyMap<string, CodeBlock>;
+  /** The blocks of the page that this one imports as files, by the specifiers in `text`. */
+  readonly imported: ReadonlyMap<string, CodeBlock>;
 }
 
 // Hidden comments before a block: `ts` defines what the block uses and does not show, `then` uses what the block defines, and
@@ -24,10 +26,15 @@ const BLOCK = /(?<comments>(?:<!-- (?:ts|then|not run):(?:(?!-->).)*-->\s*)*)```
 const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
 const DECLARED = /\bdeclare class (\w+)/g;
 const EXPORTED = /\bexport class (\w+)/g;
+const FILE_NAME = /^\/\/ ([\w.-]+)\.ts\n/;
+const IMPORTED_FILE = /(?<=from ')\.\/([\w.-]+)\.js(?=')/g;
 const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
-const STAGE = `import { balanceAfter, start, sqlite, stub } from './test/docs/stage.js';`;
+const STAGE = `import { balanceAfter, lateDeposit, start, sqlite, stub } from './test/docs/stage.js';`;
 
-/** All TypeScript blocks of the documentation. Imports of a page count for its later blocks, as they do for a reader. */
+/**
+ * All TypeScript blocks of the documentation. Imports of a page count for its later blocks, as they do for a reader. A block that begins
+ * with a comment such as `// order.service.ts` is that file for later blocks.
+ */
 export function codeBlocks(): CodeBlock[] {
   const docs = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' });
   const pages = ['README.md', ...docs.filter((page) => page.endsWith('.md')).map((page) => join('docs', page))].sort();
@@ -35,6 +42,7 @@ export function codeBlocks(): CodeBlock[] {
     const text = readFileSync(join(root, page), 'utf8');
     const known = new Map<string, string>();
     const exported = new Map<string, CodeBlock>();
+    const files = new Map<string, CodeBlock>();
     return Array.from(text.matchAll(BLOCK), ({ 0: all, index, groups = {} }) => {
       const { comments = '', code = '' } = groups;
       const hidden = Array.from(comments.matchAll(COMMENT), (comment) => comment.groups ?? {});
@@ -48,14 +56,26 @@ export function codeBlocks(): CodeBlock[] {
       const borrowed = Array.from(own.matchAll(DECLARED), ([, name = '']) => [name, exported.get(name)] as const);
       for (const [statement] of own.matchAll(IMPORT)) for (const name of namesOf(statement)) known.set(name, statement);
       const imports = inherited.map(([name, statement]) => single(name, statement));
+      const stage = then === undefined ? [] : [STAGE];
+      const imported = new Map<string, CodeBlock>();
+      const body = [...imports, own, 'export {};'].join('\n').replaceAll(IMPORTED_FILE, (specifier, name: string) => {
+        const from = files.get(name);
+        if (!from) return specifier;
+        const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
+        imported.set(module, from);
+        return module;
+      });
       const block: CodeBlock = {
         place: `${page}:${line}`,
         file: join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${line}.ts`),
-        text: [...(then === undefined ? [] : [STAGE]), ...imports, own, 'export {};'].join('\n'),
+        text: [...stage, body].join('\n'),
         isUsed: then !== undefined,
         notRun: contentOf('not run')?.trim(),
         borrowed: new Map(borrowed.flatMap(([name, from]) => (from ? [[name, from]] : []))),
+        imported,
       };
+      const [, fileName] = FILE_NAME.exec(code) ?? [];
+      if (fileName !== undefined) files.set(fileName, block);
       for (const [, name = ''] of code.matchAll(EXPORTED)) exported.set(name, block);
       return block;
     });
@@ -80,6 +100,6 @@ function namesOf(statement: string): string[] {
 function single(name: string, statement: string): string {
   const [, from = ''] = /from\s+('[^']+')/.exec(statement) ?? [];
   if (!new RegExp(`[{,]\\s*(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}\\s*[,}]`).test(statement)) return statement;
-  const [found = name] = new RegExp(`(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}(?=\\s*[,}])`).exec(statement) ?? [];
+  const [found = name] = new RegExp(`\\b(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}(?=\\s*[,}])`).exec(statement) ?? [];
   return `${/^import\s+type\s/.test(statement) ? 'import type' : 'import'} { ${found} } from ${from};`;
 }

@@ -38,13 +38,16 @@ export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, fo
   }
 }
 
-/** Writes the block as JavaScript, with the blocks that it borrows from. */
+/** Writes the block as JavaScript, with the blocks that it borrows from or imports. */
 async function writeModule(block: CodeBlock, options: ts.CompilerOptions, folder: string): Promise<string> {
   const imports = [declaredTests.header];
   for (const [name, from] of block.borrowed) {
     imports.push(`import { ${name} } from '${await writeModule(from, options, folder)}';`);
   }
-  const code = resolved(await withRunningServers(transpiled(block.text, options)), options);
+  let code = resolved(await withRunningServers(transpiled(block.text, options)), options);
+  for (const [specifier, from] of block.imported) {
+    code = code.replaceAll(`'${specifier}'`, `'${await writeModule(from, options, folder)}'`);
+  }
   const file = join(folder, basename(block.file).replace(/\.ts$/, '.mjs'));
   await writeFile(file, [...imports, code].join('\n'));
   return file;

@@ -2,9 +2,9 @@ import { type DynamicModule, type INestApplication, type ModuleMetadata, type Ty
 import { NestFactory } from '@nestjs/core';
 import { TypeOrmModule } from '@nestjs/typeorm';
 import pg from 'pg';
-import { DistributedLockModule, type Lock, LockService } from '../../lib/index.js';
+import { DistributedLockModule, type Lock, LockAdmin, LockService } from '../../lib/index.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 
 const started: INestApplication[] = [];
 
@@ -51,6 +51,33 @@ export async function balanceAfter(
   const { rows } = await admin.query<{ balance: number }>('SELECT balance FROM account');
   await admin.end();
   return rows[0]!.balance;
+}
+
+/**
+ * How a deposit of 3 ends whose holder lost its lock before it wrote, and what an account of 12 holds then, after the next holder has
+ * deposited 5.
+ */
+export async function lateDeposit(
+  url: string,
+  deposit: (lock: Lock, id: number, amount: number) => Promise<boolean>,
+): Promise<{ late: boolean; balance: number }> {
+  const admin = new pg.Client(url);
+  await admin.connect();
+  await admin.query('DROP TABLE IF EXISTS account');
+  await admin.query('CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL, fence bigint NULL)');
+  await admin.query('INSERT INTO account VALUES (1, 12)');
+  const provider = new SqlVersionLockProvider({ url, synchronize: true });
+  const app = await start({ module: class Bank {}, imports: [DistributedLockModule.forRoot({ provider })] });
+  const locks = app.get(LockService);
+  const lost = await locks.acquire('account:1');
+  await app.get(LockAdmin).forceRelease('account:1');
+  if (!(await locks.withLock('account:1', (lock) => deposit(lock, 1, 5))))
+    throw new Error('The next holder was refused.');
+  const late = await deposit(lost, 1, 3);
+  const { rows } = await admin.query<{ balance: number }>('SELECT balance FROM account');
+  await admin.query('DROP TABLE account');
+  await admin.end();
+  return { late, balance: rows[0]!.balance };
 }
 
 /** Requests to hosts of documentation, which nobody answers but this stub. */

@@ -1,6 +1,6 @@
 // Drizzle's types do not compile without skipLibCheck (0.45): used here as JavaScript. Its types stand in drizzle.d.mts.
-import { eq } from 'drizzle-orm';
-import { int, mysqlTable } from 'drizzle-orm/mysql-core';
+import { and, eq, isNull, lte, or } from 'drizzle-orm';
+import { bigint, int, mysqlTable } from 'drizzle-orm/mysql-core';
 import { drizzle as onMysql } from 'drizzle-orm/mysql2';
 import { drizzle as onPostgres } from 'drizzle-orm/node-postgres';
 import { integer, pgTable } from 'drizzle-orm/pg-core';
@@ -25,4 +25,18 @@ export async function depositByDrizzle(type, client, amount) {
     .set({ balance: balance + amount })
     .where(eq(account.id, 1));
   return balance;
+}
+
+const fenced = mysqlTable('fenced', {
+  id: int().primaryKey(),
+  balance: int().notNull(),
+  fence: bigint({ mode: 'bigint' }),
+});
+
+export async function fencedWriteByDrizzle(client, balance, fence) {
+  const [{ affectedRows }] = await onMysql({ client })
+    .update(fenced)
+    .set({ balance, fence })
+    .where(and(eq(fenced.id, 1), or(isNull(fenced.fence), lte(fenced.fence, fence))));
+  return affectedRows === 1;
 }

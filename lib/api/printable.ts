@@ -6,7 +6,37 @@ export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }
 
+const MOST_SHOWN = 40;
+
+/** A value that was given for an option, as a message shows it: short, and on one line. Never for what may be a secret, such as an address. */
+export function shown(value: unknown): string {
+  switch (typeof value) {
+    case 'string':
+      return `'${value.slice(0, MOST_SHOWN)}'`;
+    case 'function':
+      return 'a function';
+    case 'object':
+      return value === null ? 'null' : kindOf(value);
+    default:
+      return String(value);
+  }
+}
+
+function kindOf(value: object): string {
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list';
+  // An object without a prototype has no constructor.
+  const { name = 'Object' } = (value.constructor as { name?: string } | undefined) ?? {};
+  return name === 'Object' ? 'an object' : `a ${name}`;
+}
+
 function escaped(character: string): string {
   const short = JSON.stringify(character).slice(1, -1);
   return short === character ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : short;
+}
+
+/** Why something has failed, in brackets: the words of the cause, or its code where Node gives no words. Empty without either. The error that quotes them hides secrets. */
+export function inBrackets(cause: unknown): string {
+  if (!(cause instanceof Error)) return '';
+  const words = cause.message || String((cause as { readonly code?: unknown }).code ?? '');
+  return words && ` (${words.replace(/\.$/, '')})`;
 }

@@ -1,6 +1,7 @@
 import { LockConfigError } from '../api/errors.js';
 import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockBackend } from '../api/lock-provider.js';
+import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { withJson } from './toolkit/with-json.js';
@@ -44,6 +45,11 @@ export class LockAdmin {
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
     const core = this.#core(provider);
+    if (typeof prefix !== 'string') {
+      throw new LockConfigError(
+        `Option "prefix" of list() is ${shown(prefix)}, but must be a text: keys are compared with their beginning.`,
+      );
+    }
     return eachWithJson(core.backend.list?.({ prefix }) ?? notOffered(core, 'list()'));
   }
 
@@ -71,9 +77,12 @@ export class LockAdmin {
   backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
-    throw new LockConfigError(`Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}.`, {
-      provider: name,
-    });
+    throw new LockConfigError(
+      `Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}: name the provider that has one, as the second argument.`,
+      {
+        provider: name,
+      },
+    );
   }
 
   /** The locks that this process holds. */

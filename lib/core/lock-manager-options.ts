@@ -2,11 +2,13 @@ import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { LockConfigError } from '../api/errors.js';
 import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
+import { shown } from '../api/printable.js';
 import type { LockDefaults } from '../api/lock-options.js';
 import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
+import { unknownIn } from './toolkit/given-options.js';
 
 /** How to set up a {@link LockManager}. */
 export interface LockManagerOptions {
@@ -45,7 +47,13 @@ const DEFAULT_MAX_WAITERS = 10_000;
 
 /** The options of a `LockManager`, checked and complete. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  const { namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS, instance = thisProcess() } = options;
+  const { providers, namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS, instance = thisProcess() } = options;
+  const { failFast = true } = options;
+  if (typeof (providers as unknown) !== 'object' || (providers as unknown) === null) {
+    throw new LockConfigError(
+      `LockManager needs "providers", its lock providers by name.${unknownIn(options, ['providers'])} Write new LockManager({ providers: { memory: new MemoryLockProvider() } }).`,
+    );
+  }
   if (!NAMESPACE.test(namespace)) {
     throw new LockConfigError(
       `Option "namespace" is '${namespace.slice(0, 80)}', but must be 1 to 64 of the characters A-Z a-z 0-9 _ . -`,
@@ -56,14 +64,21 @@ export function resolveManagerOptions(options: LockManagerOptions) {
       `Option "instance" is '${instance.slice(0, 120)}', but must be 1 to 100 printable characters of ASCII.`,
     );
   }
-  if (!(maxWaiters >= 1)) throw new LockConfigError(`Option "maxWaiters" is ${maxWaiters}, but must be at least 1.`);
+  // Text from the environment would compare like a number.
+  if (!(typeof maxWaiters === 'number' && maxWaiters >= 1)) {
+    throw new LockConfigError(`Option "maxWaiters" is ${shown(maxWaiters)}, but must be a number of at least 1.`);
+  }
+  // The text 'false' of an environment variable would count as true.
+  if (typeof failFast !== 'boolean') {
+    throw new LockConfigError(`Option "failFast" is ${shown(failFast)}, but must be true or false.`);
+  }
   return {
-    defaultProvider: defaultProvider(Object.keys(options.providers), options.default),
+    defaultProvider: defaultProvider(Object.keys(providers), options.default),
     namespace,
     instance,
     maxWaiters,
     shutdownGrace: toMilliseconds(options.shutdownGrace ?? DEFAULT_GRACE, 'shutdownGrace'),
-    failFast: options.failFast ?? true,
+    failFast,
   };
 }
 
@@ -99,7 +114,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
     throw new LockConfigError(`Option "default" is "${chosen}", but the lock providers are ${known || 'none'}.`);
   }
   const [only, second] = names;
-  if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one.');
+  if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one in "providers".');
   if (second !== undefined)
     throw new LockConfigError(
       `There are several lock providers (${known}): set "default" to the one that calls use which name none.`,

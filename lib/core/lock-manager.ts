@@ -20,6 +20,7 @@ import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-o
 import { MissingValues } from './missing-values.js';
 import { Providers } from './providers.js';
 import { systemClock, systemTimers } from './toolkit/clock.js';
+import { assertSignal, assertTask } from './toolkit/given-options.js';
 import { instanceIdOf } from './toolkit/listing.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
@@ -129,6 +130,7 @@ export class LockManager {
     let plan: LockPlan;
     let acquired: Promise<GrantedLock>;
     try {
+      assertTask('withLock()', task);
       plan = options ? this.plan(options) : this.#withoutOptions;
       acquired = this.acquirePlanned(plan, key, options);
     } catch (error) {
@@ -144,6 +146,7 @@ export class LockManager {
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL): LockPlan {
+    if (options.signal !== undefined) assertSignal(options.signal);
     const { core, queues } = this.#providers.get(options.provider ?? this.#default);
     return { core, queues, settings: resolveSettings(options, this.#defaults, core), origin };
   }

@@ -32,7 +32,7 @@ export class Providers implements Iterable<Entry> {
       if (this.#byName.has(name)) return;
       if (path.includes(name)) {
         throw new LockConfigError(
-          `Lock providers are built on each other in a circle: ${[...path, name].join(' → ')}.`,
+          `Lock providers are built on each other in a circle: ${[...path, name].join(' → ')}. Remove one of these names from the options of the provider before it.`,
         );
       }
       const provider = providers[name];

@@ -122,6 +122,6 @@ class Parser {
 
   #expected(what: string): LockKeyError {
     const isOpen = this.source.slice(this.position).trim() === '';
-    return this.errorAt(isOpen ? "a '#{' is not closed" : `expected ${what}`, this.position);
+    return this.errorAt(isOpen ? "a '#{' is not closed: write the missing '}'" : `expected ${what}`, this.position);
   }
 }

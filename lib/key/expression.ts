@@ -32,8 +32,12 @@ export class Expression {
   values(scope: KeyScope): readonly string[] {
     try {
       const items = readItems(this.#follow(this.root.path, this.root.read(scope)), MAX_KEYS + 1);
-      if (items === undefined) throw new LockKeyError(`${this.#describe()} has no array before [*]`);
-      if (items.length === 0) throw new LockKeyError(`${this.#describe()} has an empty list, which locks nothing`);
+      if (items === undefined)
+        throw new LockKeyError(`${this.#describe()} has no array before [*]: pass a list, or remove [*]`);
+      if (items.length === 0)
+        throw new LockKeyError(
+          `${this.#describe()} has an empty list, which locks nothing: pass at least one item, or do not call it`,
+        );
       if (items.length > MAX_KEYS) throw new LockKeyError(`${this.#describe()} has more than ${MAX_KEYS} items`);
       return items.map((item) => this.#encode(this.#follow(this.syntax.itemPath ?? [], item)));
     } catch (error) {

@@ -65,7 +65,7 @@ function objectionTo(value: unknown): string {
   if (value === undefined || value === null) return `is ${value}: make sure that it is set, or give it a default`;
   if (value === '') return 'is an empty string: make sure that it is set, or give it a default';
   if (typeof value === 'number') return `is ${value}: a number in a key must be finite`;
-  if (isDate(value)) return 'is an invalid Date';
+  if (isDate(value)) return 'is an invalid Date: make sure that it was made of a valid text or time';
   if (typeof value === 'object') return 'is an object: name one of its properties, and [*] for the items of a list';
   return `is a ${typeof value}: use a string, a finite number, a bigint, a boolean or a Date`;
 }

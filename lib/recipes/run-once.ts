@@ -6,6 +6,7 @@ import { runGuarded } from '../core/hold/guarded-task.js';
 import { publishSkipped } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
+import { assertTask } from '../core/toolkit/given-options.js';
 import type { LockKey } from '../key/lock-key.js';
 
 /** How often a job may run. */
@@ -54,6 +55,7 @@ export async function runOnce<T>(
   task: (lock: Lock) => T | PromiseLike<T>,
   options: RunOnceOptions,
 ): Promise<RunOnceResult<T>> {
+  assertTask('runOnce()', task);
   const plan = manager.plan(lockOfRun(options, 'runOnce()', "locks.runOnce('report', task, { atLeast: '1m' })"));
   let lock: GrantedLock;
   try {

@@ -41,6 +41,9 @@ export class TestLocks {
   /** Somebody outside of the application takes the key, and keeps it until `free()`. @throws AssertionError when it is held */
   async busy(key: string, provider?: string): Promise<void> {
     const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
+    if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {
+      throw new AssertionError({ message: `Lock "${key}" is busy: busy() has taken it before, so call free() first.` });
+    }
     if (!lock) this.#fail(key, 'to be free, so that somebody else can take it');
     this.#others.set(`${lock.provider}:${key}`, lock);
   }

@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 
 /**
  * Options that come from the environment as a rule, and whose absence has a meaning: they say which server is asked, as whom, and which locks
@@ -46,6 +47,25 @@ export function checkGiven(owner: string, options: unknown, example: string, one
   }
   const isGiven = oneOf.some((name) => (options as Readonly<Record<string, unknown>>)[name] !== undefined);
   refuseUnset(owner, options, '', isGiven ? oneOf : []);
+}
+
+/** @throws LockConfigError for a task that is no function, such as options that were given instead of it */
+export function assertTask(caller: string, task: unknown): void {
+  if (typeof task === 'function') return;
+  throw new LockConfigError(
+    `${caller} has no task: its second argument is ${shown(task)}, and must be a function. Write ${caller.replace('()', "('order:42', task, options)")}.`,
+  );
+}
+
+/** @throws LockConfigError for what is no signal, such as its AbortController */
+export function assertSignal(signal: unknown): void {
+  if (signal === undefined) return;
+  // By its methods, because there are other implementations than that of Node.
+  if (typeof Object(signal).throwIfAborted === 'function' && typeof Object(signal).addEventListener === 'function')
+    return;
+  throw new LockConfigError(
+    `Option "signal" is ${shown(signal)}, but must be an AbortSignal${signal instanceof AbortController ? ': pass its "signal"' : ', such as AbortSignal.timeout(1_000)'}.`,
+  );
 }
 
 /** Names the options that do not exist: somebody has written them instead of those that do. Empty if there are none. */

@@ -1,4 +1,5 @@
 import { LockConfigError, LockError, LockKeyError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import { KeyTemplate } from '../../key/key-template.js';
 import type { KeyScope } from '../../key/scope.js';
@@ -165,7 +166,13 @@ export class LockedMethod {
 
   /** The key or keys of one call. @throws LockKeyError */
   keysOf(scope: KeyScope): LockKey {
-    if (this.#keyFunction) return this.#keyFunction.apply(scope.self, Array.from(scope.args) as never[]);
+    if (this.#keyFunction) {
+      const key: unknown = this.#keyFunction.apply(scope.self, Array.from(scope.args) as never[]);
+      if (typeof key === 'string' || Array.isArray(key)) return key as LockKey;
+      throw new LockKeyError(
+        `The key function of ${this.name} gave ${shown(key)}, but a lock key must be a string or a list of strings: make it with lockKey, such as (order) => lockKey\`order:\${order.id}\`.`,
+      );
+    }
     const [error] = this.#templateErrors;
     if (error) throw error;
     const [first, second] = this.#templates;

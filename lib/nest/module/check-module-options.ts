@@ -1,7 +1,9 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
+import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
+import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js';
 import type { DistributedLockModuleOptions } from './module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
@@ -38,9 +40,11 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   }
   assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
   checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
-  const { provider, providers, defaults, logger } = options as DistributedLockModuleOptions;
+  const { provider, providers, defaults, logger, context, mapErrors } = options as DistributedLockModuleOptions;
   if (defaults) assertKnown(defaults, DEFAULTS, 'Option "defaults" of DistributedLockModule has no');
   if (logger !== undefined) assertLogger(logger);
+  for (const [name, value] of Object.entries(context ?? {})) assertContextValue(name, value);
+  if (mapErrors !== undefined && mapErrors !== false) assertStatuses(mapErrors);
   const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
     `providers.${name}`,
     each,
@@ -48,6 +52,33 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   if (provider) given.push(['provider', provider]);
   const wrong = given.flatMap(([option, each]) => whyNoProvider(option, each) ?? []);
   if (wrong.length > 0) throw new LockConfigError(wrong);
+}
+
+const STATUSES: Record<keyof HttpLockStatuses, true> = { busy: true, unavailable: true, lost: true, conflict: true };
+
+function assertStatuses(mapErrors: unknown): void {
+  if (typeof mapErrors !== 'object' || mapErrors === null) {
+    throw new LockConfigError(
+      `Option "mapErrors" of DistributedLockModule is ${shown(mapErrors)}, but must be false, or { http: { busy: 409 } } for other statuses than the default ones.`,
+    );
+  }
+  assertKnown(mapErrors, { http: true }, 'Option "mapErrors" of DistributedLockModule has no');
+  const { http = {} } = mapErrors as { http?: HttpLockStatuses };
+  assertKnown(http, STATUSES, 'Option "mapErrors.http" of DistributedLockModule has no');
+  for (const [name, status] of Object.entries(http) as [string, unknown][]) {
+    const isError = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
+    if (status === undefined || isError) continue;
+    throw new LockConfigError(
+      `Option "mapErrors.http.${name}" of DistributedLockModule is ${shown(status)}, but must be a number from 400 to 599, the statuses of errors.`,
+    );
+  }
+}
+
+function assertContextValue(name: string, value: unknown): void {
+  if (typeof value === 'function') return;
+  throw new LockConfigError(
+    `Option "context.${name}" of DistributedLockModule is ${shown(value)}, but must be a function that gives the value of a call: write ${name}: () => ….`,
+  );
 }
 
 function assertLogger(logger: unknown): void {
@@ -70,5 +101,5 @@ function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
   return typeof provider === 'function'
     ? `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`
-    : `Option "${option}" is no lock provider: pass an instance such as new RedisLockProvider({ url }).`;
+    : `Option "${option}" is ${shown(provider)}, which is no lock provider: pass an instance such as new RedisLockProvider({ url }).`;
 }

@@ -3,6 +3,7 @@ import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
+import { assertSignal, assertTask } from '../../core/toolkit/given-options.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
@@ -110,6 +111,8 @@ export class LockService {
   async runAsLeader(key: string, task: LeaderTask, options: RunAsLeaderOptions = {}): Promise<void> {
     this.manager.missingValues.check(key);
     const { provider = this.provider, signal } = options;
+    assertTask('runAsLeader()', task);
+    assertSignal(signal);
     const known = ['provider', 'lease', 'signal'];
     const plan = planCampaign(this.manager, { ...options, provider }, 'runAsLeader()', known);
     await this.leadership.run(key, task, plan, { signal });

@@ -1,5 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import { checkProviders } from '../../core/toolkit/composite.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
 
@@ -62,7 +63,7 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
   checkProviders(providers, refuse);
   if (typeof casStore !== 'string') {
     refuse(
-      `"casStore" must be the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper`,
+      `"casStore" must be the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper, and is ${shown(casStore)}`,
     );
   }
   const { window = 6_000, probeInterval = 2_000, failbackDelay = 60_000 } = options;

@@ -2,6 +2,7 @@ import type { BackendContext } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
 import { backOff } from '../../core/toolkit/timing.js';
 import { LockError, LockUnavailableError } from '../../api/errors.js';
+import { inBrackets } from '../../api/printable.js';
 import { Connection } from './connection.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
@@ -89,7 +90,7 @@ export class ReconnectingConnection {
   #unavailable(cause: unknown, sent = true): LockUnavailableError {
     const { name: provider } = this.context;
     return new LockUnavailableError(
-      `The memcached server of lock provider "${provider}" does not answer: check that it is up and reachable.`,
+      `The memcached server of lock provider "${provider}" does not answer${inBrackets(cause)}: check its address, and that it is up and reachable.`,
       { provider, cause, sent },
     );
   }

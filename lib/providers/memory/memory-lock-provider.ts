@@ -1,4 +1,6 @@
+import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
 import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
@@ -18,9 +20,16 @@ export interface MemoryLockProviderOptions {
 export class MemoryLockProvider implements LockProvider {
   readonly #store: MemoryStore | undefined;
 
+  /** @throws LockConfigError for a store of another kind */
   constructor(options: MemoryLockProviderOptions = {}) {
     checkGiven('MemoryLockProvider', options, 'new MemoryLockProvider()');
-    this.#store = options.store;
+    const { store } = options;
+    if (store !== undefined && !(store instanceof MemoryStore)) {
+      throw new LockConfigError(
+        `MemoryLockProvider: "store" must be a MemoryStore, and is ${shown(store)}: pass new MemoryStore().`,
+      );
+    }
+    this.#store = store;
   }
 
   createBackend(context: BackendContext): MemoryBackend {

@@ -1,4 +1,5 @@
 import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
+import { inBrackets } from '../../api/printable.js';
 import { isReplyError } from './client/redis-connection.js';
 import { refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
@@ -17,7 +18,7 @@ export function notListed(provider: string, cause: unknown): LockError {
 
 /** The error for a start without a connection. */
 export function notConnected(provider: string, cause: unknown): LockError {
-  const otherwise = 'it does not answer. Check its address and credentials, and that it is up.';
+  const otherwise = `it does not answer${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
   return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
 }
 

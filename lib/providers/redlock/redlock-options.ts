@@ -1,7 +1,8 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
-import { readOptions, type RedisServerOptions, type RedisSettings } from '../redis/client/redis-options.js';
+import { isCluster, readOptions, type RedisServerOptions, type RedisSettings } from '../redis/client/redis-options.js';
 
 /** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
 export type RedlockNodeOptions = RedisServerOptions;
@@ -47,7 +48,12 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {
     throw new LockConfigError(
-      `RedlockProvider needs at least three independent Redis servers in "nodes"${(nodes as unknown) === undefined ? ', which is undefined: is the variable set?' : '.'} For one server use RedisLockProvider.`,
+      `RedlockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)} For one server use RedisLockProvider.`,
+    );
+  }
+  if (typeof delayedRestart !== 'boolean') {
+    throw new LockConfigError(
+      `RedlockProvider: "delayedRestart" must be true or false, and is ${shown(delayedRestart)}.`,
     );
   }
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '500ms', 'commandTimeout', { min: 50 });
@@ -59,7 +65,16 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
   };
 }
 
+function whatIsGiven(nodes: unknown): string {
+  if (nodes === undefined) return ', which is undefined: is the variable set?';
+  return Array.isArray(nodes) ? `, which lists ${nodes.length}.` : ', which is no list.';
+}
+
 function readNode(node: RedlockNodeOptions | undefined, index: number, commandTimeout: number): RedisSettings {
   const owner = `RedlockProvider, node ${index + 1}`;
-  return { ...readOptions(node as RedlockNodeOptions, owner), commandTimeout };
+  const settings = { ...readOptions(node as RedlockNodeOptions, owner), commandTimeout };
+  if (!isCluster(settings)) return settings;
+  throw new LockConfigError(
+    `${owner} is a Redis Cluster, by ${settings.source.cluster === undefined ? '"client"' : '"cluster"'}, and must be one server: give each server by its own "url", "client" or "options".`,
+  );
 }

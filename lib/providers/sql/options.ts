@@ -1,5 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import { assertTableName, DEFAULT_TABLE } from './table/lock-schema.js';
 import type { SqlSource } from './sources/source.js';
 
@@ -83,11 +84,13 @@ export function readSessionOptions(
 /** @throws LockConfigError for a number that cannot work */
 export function readCount(provider: string, option: string, count: number, least: number): number {
   if (Number.isSafeInteger(count) && count >= least) return count;
-  throw new LockConfigError(`${provider}: "${option}" must be a whole number from ${least} on.`);
+  throw new LockConfigError(
+    `${provider}: "${option}" must be a whole number from ${least} on, and is ${shown(count)}.`,
+  );
 }
 
 /** @throws LockConfigError for anything but a boolean: the text 'false' of an environment variable would count as true */
 function readSwitch(provider: string, option: string, value: unknown = false): boolean {
   if (typeof value === 'boolean') return value;
-  throw new LockConfigError(`${provider}: "${option}" must be true or false.`);
+  throw new LockConfigError(`${provider}: "${option}" must be true or false, and is ${shown(value)}.`);
 }

@@ -1,5 +1,6 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
@@ -32,7 +33,12 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   checkGiven(provider, given, `new ${provider}({ dataSource })`);
   const type = propertyOf(propertyOf(propertyOf(given, 'dataSource'), 'options'), 'type');
   // By its options: there may be two copies of TypeORM.
-  if (typeof type !== 'string') throw new LockConfigError(`${provider}: "dataSource" must be a DataSource of TypeORM.`);
+  if (typeof type !== 'string') {
+    const what = shown(propertyOf(given, 'dataSource'));
+    throw new LockConfigError(
+      `${provider}: "dataSource" must be a DataSource of TypeORM, and is ${what}: pass new DataSource(options), or the one that Nest injects.`,
+    );
+  }
   const { dataSource } = given;
   const { options } = dataSource;
   switch (FAMILY_OF.get(type)) {
@@ -47,7 +53,9 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
         open: () => (options.type === 'sqljs' ? shareSqljs(dataSource) : openFile(options)),
       };
     default:
-      throw new LockConfigError(`${provider} does not work with databases of type "${type}".`);
+      throw new LockConfigError(
+        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB, Postgres or SQLite, or a provider of another kind.`,
+      );
   }
 }
 

@@ -1,6 +1,7 @@
 import type { ConnectionOptions } from 'node:tls';
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import { checkGiven, unknownIn } from '../../core/toolkit/given-options.js';
 
 /** Our identity for ZooKeeper's ACLs. */
@@ -95,7 +96,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
   const { recipe = 'read-write' } = options;
   const auth = readAuth(options.auth);
   if (!['read-write', 'mutex'].includes(recipe)) {
-    refuse("\"recipe\" must be 'read-write' or 'mutex'.");
+    refuse(`"recipe" must be 'read-write' or 'mutex', and is ${shown(recipe)}.`);
   }
   const { acl = [auth ? OWNER : EVERYBODY] } = options;
   return {
@@ -142,7 +143,7 @@ function readTls(tls: unknown): ConnectionOptions | undefined {
   if (tls === true) return {};
   return typeof tls === 'object' && tls !== null
     ? tls
-    : refuse('"tls" must be true, false, or the options of tls.connect, such as { ca }.');
+    : refuse(`"tls" must be true, false, or the options of tls.connect, such as { ca }, and is ${shown(tls)}.`);
 }
 
 function readChroot(chroot: unknown = ''): string {
@@ -158,7 +159,9 @@ function readChroot(chroot: unknown = ''): string {
       );
   return isPath
     ? chroot
-    : refuse('"chroot" must be an absolute path without empty parts, "." and "..", such as /shop/locks.');
+    : refuse(
+        `"chroot" must be an absolute path without empty parts, "." and "..", such as /shop/locks, and is ${shown(chroot)}.`,
+      );
 }
 
 function readAuth(auth: ZooKeeperAuth | null | undefined): ZooKeeperSettings['auth'] {
@@ -176,14 +179,16 @@ function readAcl(acl: unknown): readonly ZooKeeperAcl[] {
     typeof entry.permissions === 'string' &&
     /^[cdrwa]+$/.test(entry.permissions);
   if (!Array.isArray(acl) || acl.length === 0 || !acl.every(isAcl)) {
-    return refuse('"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa.');
+    return refuse(
+      `"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa, and is ${typeof acl === 'string' ? 'a text' : shown(acl)}.`,
+    );
   }
   const entries = acl as readonly ZooKeeperAcl[];
   // Which entries are ours is not known here: the server adds up the permissions of all that match.
   const granted = entries.map(({ permissions }) => permissions).join('');
   if (NEEDED.every((permission) => granted.includes(permission))) return entries;
   return refuse(
-    '"acl" must contain the permissions c, d, r and w: locks cannot be acquired without c and r, released without d, and renewed without w.',
+    `"acl" must contain the permissions c, d, r and w, and has ${shown(granted)}: locks cannot be acquired without c and r, released without d, and renewed without w.`,
   );
 }
 

@@ -1,5 +1,6 @@
 import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
 import {
@@ -26,6 +27,7 @@ import type { Connect, FindCluster } from './redis-connection.js';
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
+// The compiler explains an address that does not fit by the last member, and most users give a URL.
 /** One server, or the master that Sentinel names: exactly one of `client`, `url` and `options`. */
 export type RedisServerOptions =
   | {
@@ -38,12 +40,6 @@ export type RedisServerOptions =
       readonly options?: undefined;
     }
   | {
-      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
-      readonly url: string;
-      readonly client?: undefined;
-      readonly options?: undefined;
-    }
-  | {
       /**
        * The options of a client, for Sentinel and TLS. Those of node-redis are known by `socket`, `sentinelRootNodes` or `defaults`; all others
        * are those of the library that is installed, of `ioredis` with both.
@@ -51,6 +47,12 @@ export type RedisServerOptions =
       readonly options: object;
       readonly client?: undefined;
       readonly url?: undefined;
+    }
+  | {
+      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
+      readonly url: string;
+      readonly client?: undefined;
+      readonly options?: undefined;
     };
 
 /**
@@ -60,14 +62,14 @@ export type RedisServerOptions =
  * `waitReplicas`), and closes only those.
  */
 export type RedisConnectionOptions =
-  | (RedisServerOptions & { readonly cluster?: undefined })
   | {
       /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`; `options` are those of its Cluster client. */
       readonly cluster: readonly (string | { readonly host?: string; readonly port?: number })[];
       readonly options?: object | undefined;
       readonly client?: undefined;
       readonly url?: undefined;
-    };
+    }
+  | (RedisServerOptions & { readonly cluster?: undefined });
 
 /** How locks on Redis work. */
 export interface RedisLockOptions {
@@ -102,14 +104,14 @@ const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
 export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLockProvider'): RedisSettings {
   checkGiven(owner, options, "{ url: 'redis://localhost:6379' }", SOURCES);
   const { client, url, cluster, options: clientOptions, waitReplicas = 0 } = options;
-  const given = [client, url, cluster ?? clientOptions].filter((source) => source !== undefined).length;
-  if (given !== 1) {
+  const given = SOURCES.filter((name) => options[name] !== undefined && !(name === 'options' && cluster !== undefined));
+  if (given.length !== 1) {
     const unknown = unknownIn(options, [...SOURCES, 'waitReplicas', 'commandTimeout']);
     throw new LockConfigError(
       `${owner} needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").` +
-        (given === 0
+        (given.length === 0
           ? `${unknown} Write { url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }.`
-          : ''),
+          : ` ${given.map((name) => `"${name}"`).join(' and ')} were given: remove all but one.`),
     );
   }
   if (url !== undefined) assertUrl(owner, 'url', url);
@@ -119,7 +121,9 @@ export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLoc
   }
   if (cluster !== undefined) {
     if (!(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
-      throw new LockConfigError(`${owner}: "cluster" must list at least one node, such as { host, port }.`);
+      throw new LockConfigError(
+        `${owner}: "cluster" must list at least one node, such as { host, port }, and is ${isText(cluster) ? 'a text' : shown(cluster)}.`,
+      );
     }
     cluster.forEach((node: unknown, index) => {
       if (typeof node === 'string' && node.includes('://')) assertUrl(owner, `cluster[${index}]`, node);
@@ -128,11 +132,13 @@ export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLoc
   // Anything but an object has no options, and would mean the server at localhost.
   if (clientOptions !== undefined && !isObject(clientOptions)) {
     throw new LockConfigError(
-      `${owner}: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }.`,
+      `${owner}: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }, and is ${isText(clientOptions) ? 'a text: an address is given as "url"' : shown(clientOptions)}.`,
     );
   }
   if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
-    throw new LockConfigError(`${owner}: "waitReplicas" must be a whole number of replicas, 0 for none.`);
+    throw new LockConfigError(
+      `${owner}: "waitReplicas" must be a whole number of replicas, 0 for none, and is ${shown(waitReplicas)}.`,
+    );
   }
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 });
   return { source: options, commandTimeout, waitReplicas };
@@ -153,6 +159,11 @@ function assertUrl(owner: string, option: string, url: unknown): void {
 
 function isNode(node: unknown): boolean {
   return typeof node === 'string' ? node !== '' : isObject(node);
+}
+
+// An address may have a password, so it is not shown.
+function isText(value: unknown): boolean {
+  return typeof value === 'string';
 }
 
 function isObject(value: unknown): boolean {
@@ -182,7 +193,8 @@ function whyUnusable(client: unknown): string | undefined {
     return 'is a Sentinel client of node-redis 5, which does not show its options: pass the options as "options", or update to 6.';
   }
   if (has('execute')) return 'is a pool of node-redis: pass a client that createClient() made.';
-  return 'is no client of ioredis or redis (version 5 or 6 of either): it cannot be duplicated.';
+  const kind = isText(client) ? 'is a text, and' : 'has no duplicate(), so it';
+  return `${kind} is no client of ioredis or redis (version 5 or 6 of either): it cannot be duplicated. Pass a client, or its address as "url". In tests, use MemoryLockProvider.`;
 }
 
 /** Whether these are the servers of a Cluster. */

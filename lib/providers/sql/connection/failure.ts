@@ -35,6 +35,7 @@ const LOGIN: readonly unknown[] = [1045, 1698];
 /** A class of Postgres: no such account, or a wrong password. */
 const LOGIN_CLASS = /^28...$/;
 const NO_DATABASE: readonly unknown[] = [1044, 1049, '3D000'];
+const OTHER_TABLE: readonly unknown[] = [1054, '42703', '42P10'];
 const READ_ONLY: readonly unknown[] = [1290, 1792, 1836, '25006'];
 
 /** The reason why a statement failed, by the error of its driver. */
@@ -77,6 +78,9 @@ function remedyOf(error: unknown): string {
     return 'Check the user and the password, and from which hosts the account may log in.';
   }
   if (isOneOf(NO_DATABASE)) return 'Check the name of the database, and that the account may use it.';
+  if (isOneOf(OTHER_TABLE)) {
+    return 'The table is not one of this version: create it by the migration, or give "table" the name of another one.';
+  }
   if (isOneOf(READ_ONLY)) return 'Give the provider the address of the server that takes writes.';
   return 'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.';
 }

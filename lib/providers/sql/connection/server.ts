@@ -159,7 +159,7 @@ export class Server implements SessionHome {
   #refuseInitSql(sql: string, error: unknown): never {
     if (!this.dialect.isAnswer(error)) throw error;
     throw new LockConfigError(
-      `Lock provider "${this.name}": the database refused "${sql}" of connectionInitSql: ${String(error)}`,
+      `Lock provider "${this.name}": the database refused "${sql}" of connectionInitSql: ${String(error)}. Correct the statement, or remove it.`,
       { provider: this.name, cause: error },
     );
   }

@@ -34,7 +34,7 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
   const lend = lenders.get(lock.holder);
   if (lend) return lend();
   throw new LockConfigError(
-    `Lock "${key}" has no transaction to write in: provider "${provider}" is no provider of row locks.`,
+    `Lock "${key}" has no transaction to write in: provider "${provider}" is no provider of row locks. Take the lock from a SqlRowLockProvider or TypeOrmRowLockProvider.`,
     { key, provider },
   );
 }

@@ -1,5 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
 import type { SqlSource } from '../sources/source.js';
 import { readCount, readSessionOptions, type SqlSessionLockOptions } from '../options.js';
 
@@ -33,12 +34,14 @@ export function readRowLockOptions(provider: string, options: SqlRowLockOptions,
   const { nestedConnections = Math.min(1, maxConnections - 1), connectionInitSql = [] } = options;
   if (readCount(provider, 'nestedConnections', nestedConnections, 0) >= maxConnections) {
     throw new LockConfigError(
-      `${provider}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}.`,
+      `${provider}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}, and is ${nestedConnections}.`,
     );
   }
   const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
+  const given: unknown = connectionInitSql;
   if (!Array.isArray(connectionInitSql) || !connectionInitSql.every((sql) => typeof sql === 'string' && sql !== '')) {
-    throw new LockConfigError(`${provider}: "connectionInitSql" must be a list of statements.`);
+    const initSql = typeof given === 'string' ? 'a text: write it in brackets' : shown(given);
+    throw new LockConfigError(`${provider}: "connectionInitSql" must be a list of statements, and is ${initSql}.`);
   }
   return { ...settings, nestedConnections, commitTimeout, connectionInitSql };
 }

@@ -16,13 +16,14 @@ export interface SqlServerSettings {
  * their own time limits, and waiters in a pool would block the application. It is read at each connection, so a getter may give a password
  * that is rotated.
  */
+// The compiler explains an address that does not fit by the last member, and most users give a URL.
 export type SqlConnectionOptions =
-  /** `postgres://`, `postgresql://`, `mysql://` or `mariadb://`, with user, password and database. */
-  | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined }
   /** What `new Client(…)` of `pg` takes: also TLS, a socket, a function that gives the password. */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
   /** The configuration of `createConnection(…)` of `mysql2`, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
-  | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined };
+  | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
+  /** `postgres://`, `postgresql://`, `mysql://` or `mariadb://`, with user, password and database. */
+  | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
 // Names in a variable, so that no bundler and no compiler looks for an optional peer.
 const DRIVERS: Readonly<Record<ServerSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
@@ -49,7 +50,7 @@ export function sourceOf(provider: string, options: SqlConnectionOptions): Serve
   if (name === undefined || other !== undefined) {
     const remedy = `${unknownIn(options, OPTIONS)} Write { url: 'postgres://user:password@localhost:5432/shop' } or { postgres: { host: 'localhost', user: 'shop' } }.`;
     throw new LockConfigError(
-      `${provider} needs exactly one of "url", "postgres" and "mysql".${name === undefined ? remedy : ''}`,
+      `${provider} needs exactly one of "url", "postgres" and "mysql".${name === undefined ? remedy : ` "${name}" and "${other}" were given: remove one.`}`,
     );
   }
   const given: unknown = options[name];
@@ -59,7 +60,7 @@ export function sourceOf(provider: string, options: SqlConnectionOptions): Serve
     return withDriver(name, () => options[name] as object);
   }
   throw new LockConfigError(
-    `${provider}: "${name}" must be the configuration of a connection, not a pool or a connection: the locks open their own.`,
+    `${provider}: "${name}" must be the configuration of a connection, not a pool or a connection: the locks open their own.${typeof given === 'string' ? ' It is a text: an address is given as "url".' : ''}`,
   );
 }
 
@@ -70,7 +71,10 @@ function ofUrl(provider: string, options: { readonly url?: unknown }): ServerSou
   const address = database === 'mysql' ? 'uri' : 'connectionString';
   if (database) return withDriver(database, () => ({ [address]: options.url }));
   // Not the address itself: it may have a password.
-  throw new LockConfigError(`${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://.`);
+  const [scheme] = (typeof url === 'string' && /^[a-z][a-z\d+.-]*:\/\//i.exec(url)) || [];
+  throw new LockConfigError(
+    `${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://, and ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is no URL behind it' : `begins with ${scheme}`}.`,
+  );
 }
 
 /** @param settings read at each connection, since it may be a getter that gives a new token */

@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
 import type { DatabaseFamily } from './family.js';
 
 /** The default name of the table. */
@@ -13,7 +14,7 @@ export function assertTableName(by: string, table: unknown): asserts table is st
   // A pattern converts other values to text: null would be a table of that name, and a list of one name that name.
   if (typeof table === 'string' && TABLE.test(table)) return;
   throw new LockConfigError(
-    `${by}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each.`,
+    `${by}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each, and is ${shown(table)}.`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
 import { checkGiven } from '../../../core/toolkit/given-options.js';
 import { assertTableName, createRecordTableSql, createTableSql, DEFAULT_TABLE } from './lock-schema.js';
 
@@ -18,10 +19,15 @@ export function lockTablesSql(database: 'mysql' | 'postgres' | 'sqlite', options
   checkGiven('lockTablesSql()', options, "lockTablesSql('postgres', { table: 'distributed_lock' })");
   const { table = DEFAULT_TABLE, records = false } = options;
   if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
-    throw new LockConfigError('The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite.');
+    throw new LockConfigError(
+      `The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite, and is ${shown(database)}.`,
+    );
   }
   assertTableName('lockTablesSql()', table);
   if (!records) return [createTableSql(database, table)];
-  if (database === 'sqlite') throw new LockConfigError('SQLite keeps no records; use a database server.');
+  if (database === 'sqlite')
+    throw new LockConfigError(
+      'lockTablesSql(): "records" is true, and SQLite keeps no records; use a database server.',
+    );
   return [createTableSql(database, table), createRecordTableSql(database, table)];
 }

@@ -1,6 +1,7 @@
 import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
 import { decoratedMethod, copyMethodMetadata } from '../../../core/toolkit/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
@@ -36,7 +37,9 @@ export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknow
 export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDecorator {
   const { attempts = 3 } = options;
   if (!Number.isSafeInteger(attempts) || attempts < 1) {
-    throw new LockConfigError('@RetryOnConflict: "attempts" must be a whole number from 1 on.');
+    throw new LockConfigError(
+      `@RetryOnConflict: "attempts" must be a whole number from 1 on, and is ${shown(attempts)}.`,
+    );
   }
   const delay = toMilliseconds(options.delay ?? 20, 'delay');
   const maxDelay = toMilliseconds(options.maxDelay ?? '1s', 'maxDelay');

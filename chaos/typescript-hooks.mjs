@@ -21,7 +21,11 @@ export async function load(url, context, next) {
   if (!url.endsWith('.ts')) return next(url, context);
   const { code } = await transformFile(fileURLToPath(url), {
     swcrc: false,
-    jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
+    jsc: {
+      parser: { syntax: 'typescript', decorators: true },
+      transform: { legacyDecorator: true, decoratorMetadata: true },
+      target: 'es2022',
+    },
     module: { type: 'es6' },
   });
   return { format: 'module', source: code, shortCircuit: true };

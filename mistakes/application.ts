@@ -1,0 +1,108 @@
+import 'reflect-metadata';
+import { type INestApplicationContext, type LoggerService, Module, type Type } from '@nestjs/common';
+import * as common from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import * as schedule from '@nestjs/schedule';
+import * as terminus from '@nestjs/terminus';
+import { transformSync } from '@swc/core';
+import { firstValueFrom, Observable, of } from 'rxjs';
+import { DataSource } from 'typeorm';
+import { DistributedLockModule, type DistributedLockModuleOptions } from '../lib/index.js';
+import * as library from '../lib/index.js';
+import * as memcached from '../lib/providers/memcached/index.js';
+import * as redis from '../lib/providers/redis/index.js';
+import * as redlock from '../lib/providers/redlock/index.js';
+import * as sql from '../lib/providers/sql/index.js';
+import * as typeorm from '../lib/providers/typeorm/index.js';
+import * as zookeeper from '../lib/providers/zookeeper/index.js';
+import * as opentelemetry from '../lib/integrations/opentelemetry/index.js';
+import * as swagger from '../lib/integrations/swagger/index.js';
+import * as health from '../lib/integrations/terminus/index.js';
+import * as testing from '../lib/testing/index.js';
+import { Test } from '@nestjs/testing';
+import { type Mistake, WRAPPED } from './mistake.js';
+
+/** What a user can import. */
+const IMPORTS: object = {
+  ...{ ...common, ...schedule, ...terminus, NestFactory, Test, DataSource, firstValueFrom, Observable, of },
+  ...{ ...library, ...memcached, ...redis, ...redlock, ...sql, ...typeorm, ...zookeeper },
+  ...{ ...opentelemetry, ...swagger, ...health, ...testing },
+};
+
+/** What the user of the application sees. */
+class Report implements LoggerService {
+  readonly lines: string[] = [];
+
+  log(): void {
+    // What an application reports that works is no answer to a mistake.
+  }
+
+  warn(message: unknown): void {
+    this.lines.push(String(message));
+  }
+
+  error(message: unknown): void {
+    this.lines.push(String(message));
+  }
+}
+
+/**
+ * Makes the mistake in an application of its own, and gives the message that the user gets: of the error that the boot or the call throws, or else
+ * what the application logs. Empty if there is none.
+ *
+ * @param places what the code knows of the servers
+ */
+export async function messageOf(mistake: Mistake, places: Readonly<Record<string, unknown>> = {}): Promise<string> {
+  const report = new Report();
+  const applications: INestApplicationContext[] = [];
+  const boot = async (
+    options: DistributedLockModuleOptions | Parameters<typeof DistributedLockModule.forRootAsync>[0] | undefined,
+    ...classes: Type[]
+  ) => {
+    const isAsync = typeof options === 'object' && 'useFactory' in options;
+    const locks = isAsync
+      ? DistributedLockModule.forRootAsync(options)
+      : DistributedLockModule.forRoot(options as object);
+    class AppModule {}
+    const controllers = classes.filter((each) => Reflect.hasMetadata('path', each));
+    const providers = classes.filter((each) => !controllers.includes(each));
+    Module({ imports: [locks], controllers, providers })(AppModule);
+    const terms = { logger: report, abortOnError: false } as const;
+    const app = await (controllers.length > 0
+      ? NestFactory.create(AppModule, terms)
+      : NestFactory.createApplicationContext(AppModule, terms));
+    applications.push(app);
+    await app.init();
+    return app;
+  };
+  const scope = { ...IMPORTS, ...places, boot, report, process: { env: mistake.env ?? {} } };
+  const run = compiled(WRAPPED[mistake.how](mistake), Object.keys(scope));
+  let thrown: unknown;
+  try {
+    await run(...Object.values(scope));
+  } catch (error) {
+    thrown = error;
+  } finally {
+    for (const app of applications) await app.close();
+  }
+  const message =
+    thrown === undefined ? report.lines.join('\n') : thrown instanceof Error ? thrown.message : String(thrown);
+  return message.trim();
+}
+
+/** As an application is compiled, with the names of `scope` as its imports. */
+function compiled(code: string, scope: readonly string[]): (...values: unknown[]) => Promise<unknown> {
+  const { code: compiledCode } = transformSync(`const main = async () => { ${code} };`, {
+    swcrc: false,
+    isModule: false,
+    jsc: {
+      parser: { syntax: 'typescript', decorators: true },
+      transform: { legacyDecorator: true, decoratorMetadata: true },
+      target: 'es2022',
+    },
+  });
+  // The name of the file is in messages that name the place in the code.
+  const source = `${compiledCode}; return main();\n//# sourceURL=orders.ts`;
+  // eslint-disable-next-line @typescript-eslint/no-implied-eval -- what the user wrote is data here
+  return new Function(...scope, source) as (...values: unknown[]) => Promise<unknown>;
+}

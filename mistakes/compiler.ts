@@ -1,0 +1,34 @@
+import { join } from 'node:path';
+import ts from 'typescript';
+import { programOf } from '../test/compile.js';
+import type { Mistake } from './mistake.js';
+
+const root = join(import.meta.dirname, '..');
+
+// Files of the repository, since its own names would be resolved to a build.
+const HEAD = `
+import type { EntityManager } from 'typeorm';
+import { DistributedLock, DistributedLockModule, type Lock, LockManager, type LockService, MemoryLockProvider, RunOnce } from './lib/index.js';
+import { DistributedLockInstrumentation } from './lib/integrations/opentelemetry/index.js';
+import { RedisLockProvider } from './lib/providers/redis/index.js';
+import { type RowLockBackend, SqlVersionLockProvider } from './lib/providers/sql/index.js';
+import { saveFenced } from './lib/providers/typeorm/index.js';
+`;
+
+/** What the compiler says of the mistakes that it alone reads, by their ids: the underlined text, and the message. */
+export function compilerMessages(mistakes: readonly Mistake[]): ReadonlyMap<string, string> {
+  const files = new Map(mistakes.map(({ id, code }) => [join(root, `${id}.ts`), `${HEAD}${code}\nexport {};`]));
+  const program = programOf(files);
+  return new Map(
+    mistakes.map(({ id }) => {
+      const source = program.getSourceFile(join(root, `${id}.ts`));
+      const [first] = program.getSemanticDiagnostics(source);
+      return [id, first ? textOf(first) : ''];
+    }),
+  );
+}
+
+function textOf({ file, start = 0, length, messageText }: ts.Diagnostic): string {
+  const underlined = file?.text.slice(start, start + (length ?? 0)) ?? '';
+  return `${underlined}: ${ts.flattenDiagnosticMessageText(messageText, '\n')}`;
+}

@@ -1,11 +1,12 @@
 import 'reflect-metadata';
+import { inspect } from 'node:util';
 import { type INestApplicationContext, type LoggerService, Module, type Type } from '@nestjs/common';
 import * as common from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import * as schedule from '@nestjs/schedule';
 import * as terminus from '@nestjs/terminus';
 import { transformSync } from '@swc/core';
-import { firstValueFrom, Observable, of } from 'rxjs';
+import { Observable } from 'rxjs';
 import { DataSource } from 'typeorm';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../lib/index.js';
 import * as library from '../lib/index.js';
@@ -24,7 +25,7 @@ import { type Mistake, WRAPPED } from './mistake.js';
 
 /** What a user can import. */
 const IMPORTS: object = {
-  ...{ ...common, ...schedule, ...terminus, NestFactory, Test, DataSource, firstValueFrom, Observable, of },
+  ...{ ...common, ...schedule, ...terminus, NestFactory, Test, DataSource, Observable },
   ...{ ...library, ...memcached, ...redis, ...redlock, ...sql, ...typeorm, ...zookeeper },
   ...{ ...opentelemetry, ...swagger, ...health, ...testing },
 };
@@ -60,13 +61,11 @@ export async function messageOf(mistake: Mistake, places: Readonly<Record<string
     ...classes: Type[]
   ) => {
     const isAsync = typeof options === 'object' && 'useFactory' in options;
-    const locks = isAsync
-      ? DistributedLockModule.forRootAsync(options)
-      : DistributedLockModule.forRoot(options as object);
-    class AppModule {}
+    const locks = isAsync ? DistributedLockModule.forRootAsync(options) : DistributedLockModule.forRoot(options);
     const controllers = classes.filter((each) => Reflect.hasMetadata('path', each));
     const providers = classes.filter((each) => !controllers.includes(each));
-    Module({ imports: [locks], controllers, providers })(AppModule);
+    @Module({ imports: [locks], controllers, providers })
+    class AppModule {}
     const terms = { logger: report, abortOnError: false } as const;
     const app = await (controllers.length > 0
       ? NestFactory.create(AppModule, terms)
@@ -85,9 +84,9 @@ export async function messageOf(mistake: Mistake, places: Readonly<Record<string
   } finally {
     for (const app of applications) await app.close();
   }
-  const message =
-    thrown === undefined ? report.lines.join('\n') : thrown instanceof Error ? thrown.message : String(thrown);
-  return message.trim();
+  if (thrown === undefined) return report.lines.join('\n').trim();
+  // The code throws text where a client of the application sees it.
+  return thrown instanceof Error ? thrown.message : inspect(thrown);
 }
 
 /** As an application is compiled, with the names of `scope` as its imports. */

@@ -36,7 +36,7 @@ function reasonOf(part: string, named: Named): string[] {
 function written({ how, code: text, call = '', module = '', env = {} }: Mistake): string {
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   const statement = how === 'provider' || how === 'module' ? text : [text, call].filter(Boolean).join(' ');
-  return [...variables, statement, ...(module && [`with forRoot(${module})`])].join(' ');
+  return [...variables, statement, ...(module === '' ? [] : [`with forRoot(${module})`])].join(' ');
 }
 
 /** On one line, between double backticks, because messages contain single ones. */

@@ -37,6 +37,7 @@ function escaped(character: string): string {
 /** Why something has failed, in brackets: the words of the cause, or its code where Node gives no words. Empty without either. The error that quotes them hides secrets. */
 export function inBrackets(cause: unknown): string {
   if (!(cause instanceof Error)) return '';
-  const words = cause.message || String((cause as { readonly code?: unknown }).code ?? '');
+  const { message, code } = cause as Error & { readonly code?: unknown };
+  const words = message || (typeof code === 'string' ? code : '');
   return words && ` (${words.replace(/\.$/, '')})`;
 }

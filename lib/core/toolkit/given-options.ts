@@ -61,8 +61,8 @@ export function assertTask(caller: string, task: unknown): void {
 export function assertSignal(signal: unknown): void {
   if (signal === undefined) return;
   // By its methods, because there are other implementations than that of Node.
-  if (typeof Object(signal).throwIfAborted === 'function' && typeof Object(signal).addEventListener === 'function')
-    return;
+  const { throwIfAborted, addEventListener } = Object(signal) as Partial<Record<string, unknown>>;
+  if (typeof throwIfAborted === 'function' && typeof addEventListener === 'function') return;
   throw new LockConfigError(
     `Option "signal" is ${shown(signal)}, but must be an AbortSignal${signal instanceof AbortController ? ': pass its "signal"' : ', such as AbortSignal.timeout(1_000)'}.`,
   );

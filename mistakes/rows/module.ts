@@ -37,7 +37,7 @@ export const moduleOptions: Group = {
       code: `{ provider: { url: 'redis://localhost:6379' } }`,
       of: ['DistributedLockModuleOptions.provider'],
       place: 'Option "provider"',
-      value: /is an object|no lock provider/,
+      value: 'It is an object',
       remedy: 'pass an instance',
     },
     {
@@ -64,7 +64,7 @@ export const moduleOptions: Group = {
       code: `{ providers: { memory: MemoryLockProvider, other: 42 }, default: 'memory' }`,
       of: ['DistributedLockModuleOptions.providers'],
       place: /"providers\.memory"[^]*"providers\.other"/,
-      value: /MemoryLockProvider[^]*42|MemoryLockProvider[^]*no lock provider/,
+      value: /the class MemoryLockProvider[^]*It is 42/,
       remedy: 'write new MemoryLockProvider(…)',
     },
     {

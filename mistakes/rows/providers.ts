@@ -704,7 +704,7 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', tls: 'true' })`,
       of: ['ZooKeeperLockProviderOptions.tls'],
       place: 'ZooKeeperLockProvider: "tls"',
-      value: "'true'",
+      value: 'is a text',
       remedy: 'must be true, false, or the options of tls.connect',
     },
     {

@@ -101,5 +101,5 @@ function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
   return typeof provider === 'function'
     ? `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`
-    : `Option "${option}" is ${shown(provider)}, which is no lock provider: pass an instance such as new RedisLockProvider({ url }).`;
+    : `Option "${option}" is no lock provider: pass an instance such as new RedisLockProvider({ url }). It is ${typeof provider === 'string' ? 'a text' : shown(provider)}.`;
 }

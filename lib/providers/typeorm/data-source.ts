@@ -34,7 +34,9 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
   const type = propertyOf(propertyOf(propertyOf(given, 'dataSource'), 'options'), 'type');
   // By its options: there may be two copies of TypeORM.
   if (typeof type !== 'string') {
-    const what = shown(propertyOf(given, 'dataSource'));
+    const value = propertyOf(given, 'dataSource');
+    // A text may be an address with a password.
+    const what = typeof value === 'string' ? 'a text' : shown(value);
     throw new LockConfigError(
       `${provider}: "dataSource" must be a DataSource of TypeORM, and is ${what}: pass new DataSource(options), or the one that Nest injects.`,
     );

@@ -143,7 +143,9 @@ function readTls(tls: unknown): ConnectionOptions | undefined {
   if (tls === true) return {};
   return typeof tls === 'object' && tls !== null
     ? tls
-    : refuse(`"tls" must be true, false, or the options of tls.connect, such as { ca }, and is ${shown(tls)}.`);
+    : refuse(
+        `"tls" must be true, false, or the options of tls.connect, such as { ca }, and is ${typeof tls === 'string' ? 'a text' : shown(tls)}.`,
+      );
 }
 
 function readChroot(chroot: unknown = ''): string {

@@ -237,7 +237,7 @@ export const keys: Group = {
     {
       id: 'key-text-of-object',
       how: 'call',
-      code: "await locks.withLock(`order:${{ id: '42' }}`, () => {});",
+      code: "await locks.withLock(`order:${Object({ id: '42' })}`, () => {});",
       place: 'orders.ts',
       value: '[object Object]',
       remedy: 'Make it with lockKey',

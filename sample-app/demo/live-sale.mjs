@@ -185,6 +185,8 @@ export class LiveSale {
   /** A holder that waits for the bank has read the stock and will write it. */
   #onPayment(process, token) {
     if (this.state.freeze?.step !== 'armed' || this.#shops.length === 1) return;
+    // A process that is stopped at the end would never end.
+    if (this.#isEnded) return;
     this.#shops[process - 1].child.kill('SIGSTOP');
     this.#frozen(process, token);
   }

@@ -89,7 +89,8 @@ function refuseUnset(owner: string, options: object, path: string, optional: rea
         );
       }
     }
-    if (isContainer(value) && (CONTAINERS.has(name) || Array.isArray(options))) refuseUnset(owner, value, place, []);
+    // A client may be a proxy that answers no question: only what may have options in it is looked at.
+    if ((CONTAINERS.has(name) || Array.isArray(options)) && isContainer(value)) refuseUnset(owner, value, place, []);
   }
 }
 

@@ -1,6 +1,6 @@
 import { LockError } from '../api/errors.js';
 import type { LockEvent, LockEventMap } from '../api/lock-events.js';
-import type { LockPlan } from '../core/acquire/lock-plan.js';
+import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
@@ -39,8 +39,7 @@ export class Campaign {
     private readonly manager: LockManager,
     private readonly candidacy: Candidacy,
   ) {
-    const { core, settings, origin } = candidacy.plan;
-    this.#subject = { key: candidacy.key, provider: core.name, mode: settings.mode, ...origin };
+    this.#subject = subjectOf(candidacy.key, candidacy.plan);
   }
 
   get key(): string {

@@ -12,7 +12,7 @@ import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { LocalCaller } from './local-caller.js';
-import type { LockPlan } from './lock-plan.js';
+import { type LockPlan, subjectOf } from './lock-plan.js';
 import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
 import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
 
@@ -208,10 +208,6 @@ export class LockAcquirer {
         'Take keys in sorted order, or all at once by their array. (Warned once.)',
     );
   }
-}
-
-function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
-  return { key, provider: core.name, mode: settings.mode, ...origin };
 }
 
 /** Gives back what a call has acquired that fails. All are sent before the first answer is awaited: the caller has waited long enough. */

@@ -1,4 +1,4 @@
-import type { LockBusyError } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
 import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
@@ -12,7 +12,12 @@ export interface LockPlan {
   readonly origin: LockOrigin;
 }
 
+/** A lock of this plan, for events and messages. */
+export function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
+  return { key, provider: core.name, mode: settings.mode, ...origin };
+}
+
 /** A call does without its lock, which was busy. */
-export function publishSkipped({ core, settings, origin }: LockPlan, { key }: LockBusyError): void {
-  core.events.publish('skipped', { key: key ?? '', provider: core.name, mode: settings.mode, ...origin });
+export function publishSkipped(plan: LockPlan, key: string | null): void {
+  plan.core.events.publish('skipped', subjectOf(key ?? '', plan));
 }

@@ -1,8 +1,7 @@
 /** Counts work that others wait for. */
 export class WaitGroup {
   #count = 0;
-  #idle: Promise<void> | undefined;
-  #onIdle: (() => void) | undefined;
+  #waiting: (() => void)[] = [];
 
   get isIdle(): boolean {
     return this.#count === 0;
@@ -14,19 +13,14 @@ export class WaitGroup {
 
   done(): void {
     this.#count -= 1;
-    if (this.#count === 0 && this.#onIdle !== undefined) this.#onIdle();
+    if (this.#count > 0 || this.#waiting.length === 0) return;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const resolve of waiting) resolve();
   }
 
   /** Resolves when all that was added is done, for the first time from now on. */
   idle(): Promise<void> {
-    if (this.isIdle) return Promise.resolve();
-    this.#idle ??= new Promise((resolve) => {
-      this.#onIdle = () => {
-        this.#idle = undefined;
-        this.#onIdle = undefined;
-        resolve();
-      };
-    });
-    return this.#idle;
+    return this.isIdle ? Promise.resolve() : new Promise((resolve) => this.#waiting.push(resolve));
   }
 }

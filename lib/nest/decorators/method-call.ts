@@ -56,7 +56,7 @@ export class MethodCall {
     const { method, self, service } = this;
     const plan = method.planFor(service);
     if (method.optionsIn(service).onBusy === 'skip') {
-      publishSkipped(plan, error);
+      publishSkipped(plan, error.key);
       return undefined;
     }
     const handler = method.handlerOf(service, 'onBusy', self);

@@ -1,3 +1,4 @@
+import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../module/service-slot.js';
@@ -45,8 +46,7 @@ export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions>
       const service = serviceOf(method, this);
       const run = service.leadership.runIfLeader(key, method.providerIn(service), () => original.apply(this, args));
       if (run) return await run;
-      const { core, settings, origin } = method.planFor(service);
-      core.events.publish('skipped', { key, provider: core.name, mode: settings.mode, ...origin });
+      publishSkipped(method.planFor(service), key);
       return undefined;
     };
     copyMethodMetadata(wrapper, original);

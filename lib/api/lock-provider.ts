@@ -154,6 +154,9 @@ export interface LockBackend {
   /** Durable compare-and-set; absent where the server cannot promise that. */
   readonly casStore?: CasStore;
 
+  /** What jobs remember beside their locks; absent where nothing can be kept beside a lock. */
+  readonly records?: RecordStore;
+
   /** Closes what `connect` opened, and nothing that the application passed in. Also called when `connect` has failed. */
   close(): Promise<void>;
 }
@@ -215,6 +218,39 @@ export interface CasStore {
   compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
 }
 
+/** The value of a record, and when it was so. */
+export interface StoredRecord {
+  /** `null` where nothing is stored. */
+  readonly value: string | null;
+  /** The time of the server when it answered, in ms since 1970. */
+  readonly serverTime: number;
+}
+
+/**
+ * Small texts that outlive locks, each under a name: the last run of a job. Each is changed by compare-and-set, so two writers never
+ * overwrite each other. A record is as durable as the locks of its backend, and is kept for at least 400 days after its last write.
+ */
+export interface RecordStore {
+  /**
+   * The value as a server knows it. It may be older than the last write, never older than the last that this process was told of.
+   *
+   * @param name within the namespace of the application: the backend adds that, and its own encoding
+   * @throws LockUnavailableError when the server does not answer; LockConfigError when it refuses
+   */
+  read(name: string): Promise<StoredRecord>;
+
+  /**
+   * Writes `next` if the value is `expected` (`null`: there is none yet), and answers the value after it: `next`, or the value that was
+   * found instead. A value that is `next` already counts as written, so a repeated call after a lost reply finds its own write.
+   *
+   * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server refuses
+   */
+  replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
+
+  /** All records of the namespace, in no order. It needs bounded memory, and no command that keeps the server from others for long. */
+  list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
+}
+
 /**
  * The backend of another provider, as one that is built on it sees it. Each of its requests is a caller in the queue of
  * its key, placed by the age of its oldest caller. The core repeats a release that was not answered until there is nothing left to release, so the caller may
@@ -231,6 +267,7 @@ export interface Member extends Pick<
   | 'inspect'
   | 'forceRelease'
   | 'casStore'
+  | 'records'
 > {
   /** Calls `listener` with what the backend reports. */
   observe(listener: (event: BackendEvent) => void): void;

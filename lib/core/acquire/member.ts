@@ -38,6 +38,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       forceRelease: (key: string) => queues.forceRelease(key),
     }),
     ...(backend.casStore && { casStore: backend.casStore }),
+    ...(backend.records && { records: backend.records }),
     observe(listener) {
       provider.observe(listener);
     },

@@ -6,12 +6,14 @@ import type {
   Grant,
   LockBackend,
   LockCapabilities,
+  RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { instancesOf, timeOfToken } from '../../core/toolkit/listing.js';
 import { validUntil } from '../../core/toolkit/validity.js';
+import { MemoryRecords } from './memory-records.js';
 import type { MemoryStore, SlotReport } from './memory-store.js';
 import type { StoredHold } from './slot.js';
 
@@ -32,12 +34,14 @@ export class MemoryBackend implements LockBackend {
     ordered: true,
   };
   readonly locksEndWithProcess = true;
+  readonly records: RecordStore;
 
   constructor(
     private readonly context: BackendContext,
     private readonly store: MemoryStore,
   ) {
     store.use(context.clock);
+    this.records = new MemoryRecords(store.records, this.#name(''), context.clock);
   }
 
   connect(): Promise<void> {

@@ -21,6 +21,8 @@ const SWEEP_AFTER = 1_000;
 
 /** The locks of one process: the "server" behind `MemoryLockProvider`. Providers that are given the same store compete for the same locks. */
 export class MemoryStore {
+  /** @internal The values of records, by their names with the namespace. */
+  readonly records = new Map<string, string>();
   readonly #slots = new Map<string, Slot>();
   /** The names of the applications that use it, by id. */
   readonly #instances = new Map<string, string>();

@@ -53,14 +53,14 @@ export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = 
 }
 
 /** A request, and the way to abort it. */
-export interface TestRequest extends AcquireRequest {
+export interface TestRequest extends AcquireRequest<undefined> {
   abort(): void;
 }
 
 const random = systemRandom();
 
 /** A request for `key`; waits for 60 s unless it is aborted. */
-export function request(key: string, terms: Partial<AcquireRequest> = {}): TestRequest {
+export function request(key: string, terms: Partial<Omit<AcquireRequest, 'state'>> = {}): TestRequest {
   return requestFor(key, random.id(), terms);
 }
 
@@ -71,7 +71,7 @@ export function granted(answer: TestGrant | 'busy'): TestGrant {
 }
 
 /** As {@link request}, with this id. */
-export function requestFor(key: string, id: string, terms: Partial<AcquireRequest> = {}): TestRequest {
+export function requestFor(key: string, id: string, terms: Partial<Omit<AcquireRequest, 'state'>> = {}): TestRequest {
   const controller = new AbortController();
   return {
     key,

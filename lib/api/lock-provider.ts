@@ -56,6 +56,8 @@ export interface BackendContext {
 /**
  * A provider at work, in one application.
  *
+ * `State` is the type of what it keeps of each request, in {@link AcquireRequest.state}. A backend that keeps nothing leaves it out.
+ *
  * The contract:
  * - **The request is the handle.** Every operation names it, and is idempotent: an `acquire` repeated after a lost reply finds its own
  *   hold, with the same token. At most one `acquire` of a request is in flight. The core never asks again for a request after it has
@@ -63,7 +65,7 @@ export interface BackendContext {
  * - **Three outcomes.** Held, busy, and unknown: what was sent and not answered is unknown and never reported as busy.
  * - **No answer takes forever**: `renew` and `release` settle within a bounded time even when the server is gone.
  */
-export interface LockBackend {
+export interface LockBackend<State = unknown> {
   /** What this backend can do. The kit fails a capability that is claimed and not observed. */
   readonly capabilities: LockCapabilities;
 
@@ -99,14 +101,14 @@ export interface LockBackend {
    * @throws LockUnavailableError when the outcome is unknown or the server is down. The core asks again for the same request, or gives up
    * and calls `release` for it. `sent: false` reports that nothing of the request, in any call of it, can have reached a server.
    */
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+  acquire(request: AcquireRequest<State>): Promise<Grant | 'busy'>;
 
   /**
    * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
    * then not refused as busy. `Infinity` while a grant is being confirmed. 0 while no question is in flight. Not needed by a
    * backend that is notified of each change of a key and cannot fall silent.
    */
-  unansweredFor?(request: AcquireRequest): number;
+  unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
    * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
@@ -114,7 +116,7 @@ export interface LockBackend {
    * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
    * those that answer. The core renews all locks that are due in one tick, so a backend can still send them together.
    */
-  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome>;
+  renew(request: AcquireRequest<State>, lease: number): Promise<RenewOutcome>;
 
   /**
    * Ends a hold, or whatever a request has left behind, in whatever state it is, and also if it was never asked for. The core calls it for
@@ -125,7 +127,7 @@ export interface LockBackend {
    * - `unknown`: no answer.
    * - {@link Uncommitted}: for locks whose release is a COMMIT.
    */
-  release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome>;
+  release(request: AcquireRequest<State>, options: ReleaseOptions): Promise<ReleaseOutcome>;
 
   /** What the server knows about the key, or `null` when it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
@@ -288,10 +290,13 @@ export type BackendEvent =
     };
 
 /**
- * What {@link LockBackend.acquire} is asked for: one attempt to hold one key, from its first ask to its last release. One object stands for
+ * What {@link LockBackend.acquire} is asked for: to hold one key under one id, from the first ask to the last release. One object stands for
  * it all the time, and what is reported of it is told to that.
+ *
+ * `wait`, `since` and `callers` change as callers come and go, and all else stays. Read these three when an ask is encoded, each once: what
+ * the ask was sent with counts for its answer.
  */
-export interface AcquireRequest {
+export interface AcquireRequest<State = unknown> {
   /** 128 random bits as hexadecimal digits, never used twice: by this the server distinguishes it from all others. */
   readonly id: string;
   /** The logical key. The backend adds the namespace and its own encoding. */
@@ -313,22 +318,22 @@ export interface AcquireRequest {
    * of connections keeps some for such callers.
    */
   readonly otherKeysHeld: number;
-  /** How many ms the first of its callers still waits; 0 is one attempt that never queues. Read when it is sent. */
+  /** How many ms the first of its callers still waits; 0 is one ask that never queues. */
   readonly wait: number;
   /**
-   * When its oldest caller came, in ms with fractions on {@link BackendContext.clock}; read when it is sent. A backend with a queue places it by
-   * how long ago that is: another process has another clock.
+   * When its oldest caller came, in ms with fractions on {@link BackendContext.clock}. A backend with a queue places it by how long ago that is:
+   * another process has another clock.
    */
   readonly since: number;
-  /** How many callers it could serve one after the other, 1 to 64; read when it is sent. See {@link Grant.followers}. */
+  /** How many callers it could serve one after the other, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
    * Aborts when nobody is left to serve (their waits are over, they were cancelled, the application stops).
    * Made when it is first read: an AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it when you queue.
    */
   readonly signal: AbortSignal;
-  /** The backend's own: the core never looks at it. */
-  state?: unknown;
+  /** What the backend keeps of the request. The core never looks at it. */
+  state?: State | undefined;
   /**
    * It waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
    * told: until then the core takes the request for unanswered and waits for the answer.

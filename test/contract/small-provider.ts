@@ -32,14 +32,14 @@ export class SmallProvider implements LockProvider {
   }
 }
 
-/** One ask: the state of its request. */
+/** One ask: what is kept of its request. */
 class Ask {
   isOver = false;
   /** When the script in flight was sent. */
   sentAt: number | undefined;
 }
 
-class SmallBackend implements LockBackend {
+class SmallBackend implements LockBackend<Ask> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
@@ -79,8 +79,8 @@ class SmallBackend implements LockBackend {
     }
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, id, lease, wait } = request;
+  async acquire(request: AcquireRequest<Ask>): Promise<Grant | 'busy'> {
+    const { key, id, lease } = request;
     const { clock, random } = this.context;
     const ask = new Ask();
     request.state = ask;
@@ -88,7 +88,7 @@ class SmallBackend implements LockBackend {
     try {
       for (let round = 0; !ask.isOver; round += 1) {
         // A caller whose wait ends during a pause asks once more.
-        const isLast = wait <= 0 || request.signal.aborted;
+        const isLast = request.wait <= 0 || request.signal.aborted;
         const sentAt = clock.now();
         ask.sentAt = sentAt;
         const left = await this.#run(ACQUIRE, key, id, lease);
@@ -106,8 +106,8 @@ class SmallBackend implements LockBackend {
     }
   }
 
-  unansweredFor({ state }: AcquireRequest): number {
-    return state instanceof Ask && state.sentAt !== undefined ? this.context.clock.now() - state.sentAt : 0;
+  unansweredFor({ state }: AcquireRequest<Ask>): number {
+    return state?.sentAt === undefined ? 0 : this.context.clock.now() - state.sentAt;
   }
 
   async renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
@@ -120,9 +120,9 @@ class SmallBackend implements LockBackend {
     }
   }
 
-  async release({ key, id, state }: AcquireRequest): Promise<ReleaseOutcome> {
+  async release({ key, id, state }: AcquireRequest<Ask>): Promise<ReleaseOutcome> {
     // No ask may follow the release. One that is in flight precedes it on the same connection.
-    if (state instanceof Ask) state.isOver = true;
+    if (state) state.isOver = true;
     try {
       return (await this.#run(RELEASE, key, id)) === 1 ? 'released' : 'lost';
     } catch {

@@ -1,5 +1,5 @@
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
-import { AdvisoryAttempt, type AdvisoryDatabase } from '../../lib/providers/sql/advisory/advisory-attempt.js';
+import { AdvisoryRequest, type AdvisoryDatabase } from '../../lib/providers/sql/advisory/advisory-request.js';
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
 import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
@@ -73,7 +73,7 @@ describe('the locks on one session', () => {
     const settings = { guard: 30_000, fencing: true } as SessionLockSettings;
     const { signal } = new AbortController();
     const request = { key: 'k', id: '1', mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
-    const attempt = new AdvisoryAttempt(database, settings, request);
+    const attempt = new AdvisoryRequest(database, settings, request);
     const late = attempt.acquire();
     await next();
     await expect(late).rejects.toThrow('late');

@@ -8,7 +8,7 @@ import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
-import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/sql/version/version-attempt.js';
+import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
 import { contextFor } from '../backend-context.js';
 import { exploration } from '../exploration.js';
 import { requestFor } from '../direct-backend.js';
@@ -94,7 +94,7 @@ async function play(seed: number): Promise<number> {
     const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
     const mode = limited ? 'limited' : 'exclusive';
     const request = requestFor('k', systemRandom().id(), { mode, limited, lease: LEASE, wait: 0 });
-    const attempt = new VersionAttempt(context, database, request);
+    const attempt = new VersionRequest(context, database, request);
     const asks = random.pick([1, 1, 3]);
     let answer: Grant | 'busy' | undefined;
     for (let ask = 0; ask < asks && answer === undefined; ask += 1) {

@@ -17,22 +17,22 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
   return {
     capabilities,
     commandTimeout: backend.commandTimeout,
-    acquire(request) {
-      let caller = callerOf(request);
+    acquire(request: AcquireRequest<MemberCaller>) {
+      let caller = request.state;
       if (caller === undefined || caller.hasFailed) {
         caller = new MemberCaller(request, queues.of(request.key, request.otherKeysHeld), provider);
         request.state = caller;
       }
       return caller.ask();
     },
-    renew: (request, lease) => callerOf(request)?.renew(lease) ?? Promise.resolve('lost'),
-    release(request, { keepFor, failed }) {
+    renew: ({ state }: AcquireRequest<MemberCaller>, lease) => state?.renew(lease) ?? Promise.resolve('lost'),
+    release(request: AcquireRequest<MemberCaller>, { keepFor, failed }) {
       const now = provider.clock.now();
       const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
       // What nobody asked for is released too: the answer shows that the backend is there.
-      return callerOf(request)?.release(intent) ?? provider.releases.send(request, intent, 0, asItIs);
+      return request.state?.release(intent) ?? provider.releases.send(request, intent, 0, asItIs);
     },
-    unansweredFor: (request) => callerOf(request)?.unansweredFor ?? 0,
+    unansweredFor: ({ state }: AcquireRequest<MemberCaller>) => state?.unansweredFor ?? 0,
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {
       forceRelease: (key: string) => queues.forceRelease(key),
@@ -43,10 +43,6 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       provider.observe(listener);
     },
   };
-}
-
-function callerOf({ state }: AcquireRequest): MemberCaller | undefined {
-  return state instanceof MemberCaller ? state : undefined;
 }
 
 /** A request of a provider that is built on this one, as a caller. */

@@ -12,13 +12,13 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { probeFor, timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
-import { CombinedLock } from './combined-lock.js';
+import { CombinedRequest } from './combined-request.js';
 
 // Released at the start, to see which members answer.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
 
 /** One lock in several members, in one application. */
-export class CombinedBackend implements LockBackend {
+export class CombinedBackend implements LockBackend<CombinedRequest> {
   readonly capabilities: LockCapabilities;
   /** They are asked one after the other, and each may be silent. */
   readonly commandTimeout: number | undefined;
@@ -60,32 +60,34 @@ export class CombinedBackend implements LockBackend {
     );
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  async acquire(request: AcquireRequest<CombinedRequest>): Promise<Grant | 'busy'> {
+    const { clock, random } = this.context;
     for (;;) {
-      const lock = this.#lockFor(request);
-      const answer = await lock.acquire();
+      // With new ids, if those that it had were released.
+      const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
+      const answer = await own.acquire();
       if (typeof answer === 'object') return answer;
       // It was released while it was in flight.
-      if (request.state !== lock) return 'busy';
+      if (request.state !== own) return 'busy';
       request.state = undefined;
-      const outcome = await this.#release(lock, UNUSED);
+      const outcome = await this.#release(own, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
       // Lost while it waited for the next member: again from the start, unless what it had may still be in its own way.
       if (outcome === 'unknown') throw this.#unanswered(request.key);
     }
   }
 
-  unansweredFor({ state }: AcquireRequest): number {
-    return state instanceof CombinedLock ? state.unansweredFor : 0;
+  unansweredFor({ state }: AcquireRequest<CombinedRequest>): number {
+    return state?.unansweredFor ?? 0;
   }
 
-  async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {
-    return state instanceof CombinedLock ? state.renew(lease) : 'lost';
+  async renew({ state }: AcquireRequest<CombinedRequest>, lease: number): Promise<RenewOutcome> {
+    return state?.renew(lease) ?? 'lost';
   }
 
-  async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+  async release(request: AcquireRequest<CombinedRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const { state } = request;
-    if (!(state instanceof CombinedLock)) return 'lost';
+    if (!state) return 'lost';
     request.state = undefined;
     return this.#release(state, options);
   }
@@ -95,17 +97,8 @@ export class CombinedBackend implements LockBackend {
     await Promise.all(this.#releasing);
   }
 
-  /** The lock of this request, with new ids if those that it had were released. */
-  #lockFor(request: AcquireRequest): CombinedLock {
-    if (request.state instanceof CombinedLock) return request.state;
-    const { clock, random } = this.context;
-    const lock = new CombinedLock(request, [...this.members.values()], clock, random);
-    request.state = lock;
-    return lock;
-  }
-
-  #release(lock: CombinedLock, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const release = lock.release(options);
+  #release(own: CombinedRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const release = own.release(options);
     this.#releasing.add(release);
     void release.finally(() => this.#releasing.delete(release));
     return release;

@@ -20,7 +20,7 @@ import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
-import { FailoverAttempt } from './failover-attempt.js';
+import { FailoverRequest } from './failover-request.js';
 import type { FailoverSettings } from './failover-options.js';
 
 export type { FailoverState } from './epochs.js';
@@ -34,16 +34,16 @@ export function memberLease({ window }: FailoverSettings): number {
 }
 
 /**
- * Failover in one application: each attempt goes to the member that grants when it asks, and back to that same member when it is
+ * Failover in one application: each request goes to the member that grants when it asks, and back to that same member when it is
  * released. `Confirmation` holds the argument why no two members grant at the same time.
  */
-export class FailoverBackend implements LockBackend {
+export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number | undefined;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
   /** Those that wait or hold. */
-  readonly #attempts = new DenseSet<FailoverAttempt>();
+  readonly #requests = new DenseSet<FailoverRequest>();
 
   /** Checked by the provider: `members` are those of `settings.providers`, in their order. */
   constructor(
@@ -75,17 +75,16 @@ export class FailoverBackend implements LockBackend {
     return this.#epochs.close();
   }
 
-  unansweredFor({ state }: AcquireRequest): number {
-    if (!(state instanceof FailoverAttempt)) return 0;
-    return state.epoch.member.locking.unansweredFor?.(state) ?? 0;
+  unansweredFor({ state }: AcquireRequest<FailoverRequest>): number {
+    return state?.epoch.member.locking.unansweredFor?.(state) ?? 0;
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const attempt = this.#attemptFor(request, this.#epochs.at(this.context.clock.now()));
-    const { member } = attempt.epoch;
+  async acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {
+    const own = this.#requestFor(request, this.#epochs.at(this.context.clock.now()));
+    const { member } = own.epoch;
     let answer: Grant | 'busy';
     try {
-      answer = await member.locking.acquire(attempt);
+      answer = await member.locking.acquire(own);
     } catch (error) {
       member.notGranted(error);
       // Callers wait for the switch. Without another member there is none to come.
@@ -94,40 +93,40 @@ export class FailoverBackend implements LockBackend {
     }
     // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
     if (answer !== 'busy') member.health.succeeded();
-    return this.#admit(attempt, answer);
+    return this.#admit(own, answer);
   }
 
   /**
    * Most renewals renew the confirmation alone. The member is asked when a third of its lease is over, or would be before the next
    * renewal.
    */
-  async renew(request: AcquireRequest): Promise<RenewOutcome> {
+  async renew(request: AcquireRequest<FailoverRequest>): Promise<RenewOutcome> {
     const suspensions = this.#suspension.observe();
-    const attempt = this.#attemptOf(request);
-    if (!attempt?.grant) return 'lost';
+    const own = request.state;
+    if (!own?.grant) return 'lost';
     // Renewals of one lock may overlap, and each reports what was gained since it came.
-    const { reportedUntil } = attempt;
-    const outcome = this.#isDue(attempt, attempt.grant, suspensions)
-      ? await this.#renewOnMember(attempt, attempt.grant, suspensions)
+    const { reportedUntil } = own;
+    const outcome = this.#isDue(own, own.grant, suspensions)
+      ? await this.#renewOnMember(own, own.grant, suspensions)
       : undefined;
     if (outcome === 'lost') return 'lost';
     // Scheduled writes are enough: renewals come as often as confirmations, and a write for each would double them.
-    if (this.#heldUntil(attempt) <= reportedUntil) await this.#epochs.record.nextWrite();
+    if (this.#heldUntil(own) <= reportedUntil) await this.#epochs.record.nextWrite();
     // Without an answer of the member it is held as long as it was, unless the machine was suspended meanwhile.
-    if (typeof outcome !== 'object' && attempt.suspensions !== suspensions) return 'unknown';
-    const validUntil = this.#heldUntil(attempt);
+    if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
+    const validUntil = this.#heldUntil(own);
     if (validUntil <= reportedUntil) return 'unknown';
-    attempt.reported(validUntil);
+    own.reported(validUntil);
     return { validUntil };
   }
 
   /** On the member that was asked, also after a switch. The core repeats there what was not answered. */
-  release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    const attempt = this.#attemptOf(request);
-    if (!attempt) return Promise.resolve('lost');
+  release(request: AcquireRequest<FailoverRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    const own = request.state;
+    if (!own) return Promise.resolve('lost');
     // An ask that is still in flight finds that it was released.
-    this.#forget(attempt);
-    return attempt.epoch.member.locking.release(attempt, options);
+    this.#forget(own);
+    return own.epoch.member.locking.release(own, options);
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
@@ -173,13 +172,13 @@ export class FailoverBackend implements LockBackend {
     return this.#epochs.switchTo(provider);
   }
 
-  /** How many attempts are waiting or granted, for tests of leaks. */
+  /** How many requests are waiting or granted, for tests of leaks. */
   get size(): number {
-    return this.#attempts.size;
+    return this.#requests.size;
   }
 
-  #attemptFor(request: AcquireRequest, epoch: Epoch): FailoverAttempt {
-    const known = this.#attemptOf(request);
+  #requestFor(request: AcquireRequest<FailoverRequest>, epoch: Epoch): FailoverRequest {
+    const known = request.state;
     if (known?.epoch === epoch) {
       known.askedAgain();
       return known;
@@ -187,54 +186,50 @@ export class FailoverBackend implements LockBackend {
     if (known) this.#giveBack(known);
     const { context, settings } = this;
     const suspensions = this.#suspension.observe();
-    const attempt = new FailoverAttempt(request, epoch, context.random.id(), memberLease(settings), suspensions);
-    this.#attempts.add(attempt);
-    request.state = attempt;
-    return attempt;
-  }
-
-  #attemptOf({ state }: AcquireRequest): FailoverAttempt | undefined {
-    return state instanceof FailoverAttempt ? state : undefined;
+    const own = new FailoverRequest(request, epoch, context.random.id(), memberLease(settings), suspensions);
+    this.#requests.add(own);
+    request.state = own;
+    return own;
   }
 
   /** What a member's answer is worth when it comes. */
-  #admit(attempt: FailoverAttempt, answer: Grant | 'busy'): Grant | 'busy' {
-    const { epoch } = attempt;
-    if (answer !== 'busy') attempt.granted(answer);
-    if (!attempt.isCurrent) {
+  #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
+    const { epoch } = own;
+    if (answer !== 'busy') own.granted(answer);
+    if (!own.isCurrent) {
       // Released while in flight, and that release may have arrived first.
-      if (answer !== 'busy') this.#giveBack(attempt);
+      if (answer !== 'busy') this.#giveBack(own);
       return 'busy';
     }
     const now = this.context.clock.now();
     if (answer === 'busy') {
-      this.#forget(attempt);
+      this.#forget(own);
       // The waiter may have been taken out of the queue because of a switch.
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
-    const validUntil = this.#heldUntil(attempt);
+    const validUntil = this.#heldUntil(own);
     if (validUntil <= now) {
-      this.#giveBack(attempt);
+      this.#giveBack(own);
       throw this.#overtaken();
     }
-    attempt.reported(validUntil);
+    own.reported(validUntil);
     const { followers } = answer;
     const lease = Math.min(this.settings.window, answer.lease);
     return { fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease, followers };
   }
 
-  #isDue({ isDoubtful, suspensions, keptUntil }: FailoverAttempt, { lease }: Grant, known: number): boolean {
+  #isDue({ isDoubtful, suspensions, keptUntil }: FailoverRequest, { lease }: Grant, known: number): boolean {
     if (isDoubtful || suspensions !== known) return true;
     return this.context.clock.now() >= keptUntil - (lease * 2 + this.settings.window) / 3;
   }
 
   /** Waits only so long that the confirmation can still be reported in time. An answer that comes later still counts. */
-  #renewOnMember(attempt: FailoverAttempt, grant: Grant, suspensions: number): Promise<RenewOutcome> {
+  #renewOnMember(own: FailoverRequest, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
-    const answer = attempt.epoch.member.renew(attempt, grant.lease).then((outcome) => {
-      if (typeof outcome === 'object') attempt.renewed(outcome.validUntil, suspensions);
-      if (isLate && outcome === 'lost') attempt.lost();
+    const answer = own.epoch.member.renew(own, grant.lease).then((outcome) => {
+      if (typeof outcome === 'object') own.renewed(outcome.validUntil, suspensions);
+      if (isLate && outcome === 'lost') own.lost();
       return outcome;
     });
     return withTimeout(this.context.clock, this.settings.window / RENEWAL_TIMEOUTS_PER_WINDOW, answer, () => {
@@ -244,32 +239,32 @@ export class FailoverBackend implements LockBackend {
   }
 
   /** Releases what nobody uses. */
-  #giveBack(attempt: FailoverAttempt): void {
-    this.#forget(attempt);
-    void attempt.epoch.member.locking.release(attempt, UNUSED);
+  #giveBack(own: FailoverRequest): void {
+    this.#forget(own);
+    void own.epoch.member.locking.release(own, UNUSED);
   }
 
-  #forget(attempt: FailoverAttempt): void {
-    this.#attempts.delete(attempt);
-    if (attempt.isCurrent) attempt.request.state = undefined;
+  #forget(own: FailoverRequest): void {
+    this.#requests.delete(own);
+    if (own.isCurrent) own.request.state = undefined;
   }
 
-  #heldUntil(attempt: FailoverAttempt): number {
-    return attempt.heldUntil(this.#epochs.record.confirmationNow());
+  #heldUntil(own: FailoverRequest): number {
+    return own.heldUntil(this.#epochs.record.confirmationNow());
   }
 
   /** Waiters of a member that grants no more leave its queue. */
   #withdrawOthers(epoch: number): void {
-    for (const attempt of this.#attempts.values()) {
-      if (attempt.epoch.number !== epoch && !attempt.grant) attempt.withdraw();
+    for (const own of this.#requests.values()) {
+      if (own.epoch.number !== epoch && !own.grant) own.withdraw();
     }
   }
 
   #onMemberEvent(name: string, event: BackendEvent): void {
     switch (event.type) {
       case 'recovered':
-        for (const attempt of this.#attempts.values()) {
-          if (attempt.epoch.member.name === name) attempt.doubted();
+        for (const own of this.#requests.values()) {
+          if (own.epoch.member.name === name) own.doubted();
         }
         this.context.emit(event);
         break;

@@ -1,7 +1,7 @@
 /** A hold, as the value of its item. Times are on the holder's own monotonic clock; no other process reads them. */
 export interface Hold {
   readonly holder: string;
-  /** When the lease ends. An attempt that is repeated finds this time, so it cannot extend the lease. */
+  /** When the lease ends. A request that is repeated finds this time, so it cannot extend the lease. */
   readonly leaseEndsAt: number;
   /** Until when the key stays locked in any case (`minHold`). */
   readonly keptUntil: number;

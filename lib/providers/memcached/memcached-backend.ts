@@ -12,7 +12,7 @@ import type {
 import { validUntil } from '../../core/toolkit/validity.js';
 import { LockUnavailableError } from '../../api/errors.js';
 import type { LockInfo } from '../../api/lock-info.js';
-import { MemcachedAttempt } from './attempt.js';
+import { MemcachedRequest } from './memcached-request.js';
 import type { Connection, Item } from './connection.js';
 import { diagnose } from './diagnostics.js';
 import { secondsFor } from './expiry.js';
@@ -25,7 +25,7 @@ import { ReconnectingConnection } from './reconnecting-connection.js';
 const TRIES = 3;
 
 /** The locks of one application on a memcached server: each is an item that only its first writer could add. */
-export class MemcachedBackend implements LockBackend {
+export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
@@ -38,7 +38,7 @@ export class MemcachedBackend implements LockBackend {
   readonly commandTimeout: number;
   readonly #connection: ReconnectingConnection;
   /** Those in flight. */
-  readonly #attempts = new Set<MemcachedAttempt>();
+  readonly #requests = new Set<MemcachedRequest>();
 
   constructor(
     private readonly context: BackendContext,
@@ -52,19 +52,19 @@ export class MemcachedBackend implements LockBackend {
     return this.#connection.open();
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const attempt = new MemcachedAttempt(this.context, this.#connection, this.#itemKey(request.key), request);
-    request.state = attempt;
-    this.#attempts.add(attempt);
+  async acquire(request: AcquireRequest<MemcachedRequest>): Promise<Grant | 'busy'> {
+    const own = new MemcachedRequest(this.context, this.#connection, this.#itemKey(request.key), request);
+    request.state = own;
+    this.#requests.add(own);
     try {
-      return await attempt.answer;
+      return await own.answer;
     } finally {
-      this.#attempts.delete(attempt);
+      this.#requests.delete(own);
     }
   }
 
-  unansweredFor({ state }: AcquireRequest): number {
-    return state instanceof MemcachedAttempt ? state.unansweredFor : 0;
+  unansweredFor({ state }: AcquireRequest<MemcachedRequest>): number {
+    return state?.unansweredFor ?? 0;
   }
 
   renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
@@ -78,8 +78,8 @@ export class MemcachedBackend implements LockBackend {
     });
   }
 
-  release({ key, id, state }: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    if (state instanceof MemcachedAttempt) state.release();
+  release({ key, id, state }: AcquireRequest<MemcachedRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    state?.release();
     const itemKey = this.#itemKey(key);
     return this.#change(key, id, async (connection, item) => {
       const isDone = await (keepFor > 0
@@ -113,10 +113,10 @@ export class MemcachedBackend implements LockBackend {
   }
 
   async close(): Promise<void> {
-    const attempts = [...this.#attempts];
-    for (const attempt of attempts) attempt.release();
+    const requests = [...this.#requests];
+    for (const own of requests) own.release();
     // Each command that was sent is answered before the connection closes, or is given up after `commandTimeout`.
-    await Promise.allSettled(attempts.map(({ answer }) => answer));
+    await Promise.allSettled(requests.map(({ answer }) => answer));
     this.#connection.close();
   }
 

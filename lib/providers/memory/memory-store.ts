@@ -120,7 +120,7 @@ export class MemoryStore {
     const { holds } = slot;
     for (const hold of holds) slot.remove(hold);
     this.#refresh(key, slot, now);
-    // Last, when the store is as it will be: a listener may come back with another attempt.
+    // Last, when the store is as it will be: a listener may come back with another request.
     for (const hold of holds) if (!hold.isRetained) hold.request.lost();
     return holds.length > 0;
   }

@@ -190,7 +190,7 @@ export class Batcher {
       operations[0]?.onReply(reply, sentAt);
       return;
     }
-    // Grants first: an attempt that is granted in this call is then never reported as waiting.
+    // Grants first: a request that is granted in this call is then never reported as waiting.
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
     // With nothing in flight the server is idle until the next call. So what follows the first half is sent before the second half is
     // delivered, and from then on client and server work at the same time. (4 to 16 callers: 1.3 to 1.4 times as many cycles.)

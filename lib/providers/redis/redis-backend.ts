@@ -18,7 +18,7 @@ import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { KeyLayout } from './key-layout.js';
 import { OperatorView } from './operator-view.js';
-import { requestOf } from './redis-request.js';
+import type { RedisRequest } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
@@ -33,7 +33,7 @@ const CLUSTERED =
   'this server is a node of a Cluster, and was given as a single server. Give the provider "cluster" with its nodes, such as { cluster: [{ host, port }] }, or a Cluster client.';
 
 /** The locks of one application on its Redis. */
-export class RedisBackend implements LockBackend, ServersListener {
+export class RedisBackend implements LockBackend<RedisRequest>, ServersListener {
   readonly capabilities: LockCapabilities = {
     shared: true,
     limits: true,
@@ -83,20 +83,20 @@ export class RedisBackend implements LockBackend, ServersListener {
     }
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest<RedisRequest>): Promise<Grant | 'busy'> {
     return this.#requests.acquire(request, this.#layout.lockOf(request.key));
   }
 
-  unansweredFor(request: AcquireRequest): number {
-    return requestOf(request)?.unansweredFor ?? 0;
+  unansweredFor({ state }: AcquireRequest<RedisRequest>): number {
+    return state?.unansweredFor ?? 0;
   }
 
-  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
-    return requestOf(request)?.renew(lease) ?? Promise.resolve('lost');
+  renew({ state }: AcquireRequest<RedisRequest>, lease: number): Promise<RenewOutcome> {
+    return state?.renew(lease) ?? Promise.resolve('lost');
   }
 
-  release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    return requestOf(request)?.release(keepFor) ?? Promise.resolve('lost');
+  release({ state }: AcquireRequest<RedisRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    return state?.release(keepFor) ?? Promise.resolve('lost');
   }
 
   async inspect(key: string): Promise<LockInfo | null> {

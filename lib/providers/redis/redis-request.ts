@@ -349,8 +349,3 @@ export class RedisRequest implements Operation {
     this.#wakeUp = undefined;
   }
 }
-
-/** What is known of a request here, if it was asked for. */
-export function requestOf({ state }: AcquireRequest): RedisRequest | undefined {
-  return state instanceof RedisRequest ? state : undefined;
-}

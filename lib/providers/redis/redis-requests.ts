@@ -3,7 +3,7 @@ import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provi
 import { HolderTable } from '../../core/toolkit/holder-table.js';
 import { HEAVY } from './batcher.js';
 import type { KeyLayout } from './key-layout.js';
-import { ASK_AGAIN, type OwnRequests, RedisRequest, requestOf } from './redis-request.js';
+import { ASK_AGAIN, type OwnRequests, RedisRequest } from './redis-request.js';
 import type { Servers } from './servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
@@ -28,15 +28,11 @@ export class RedisRequests implements OwnRequests {
     readonly confirmsAll: boolean,
   ) {}
 
-  acquire(request: AcquireRequest, lock: string): Promise<Grant | 'busy'> {
-    let known = requestOf(request);
-    if (known === undefined) {
-      known = new RedisRequest(request, lock, this);
-      request.state = known;
-    }
+  acquire(request: AcquireRequest<RedisRequest>, lock: string): Promise<Grant | 'busy'> {
+    const own = (request.state ??= new RedisRequest(request, lock, this));
     // Before it is sent: a message about the grant may overtake the reply.
-    this.#requests.set(request.id, known);
-    return known.acquire();
+    this.#requests.set(request.id, own);
+    return own.acquire();
   }
 
   forget(holder: string): void {

@@ -5,7 +5,7 @@ import type { Votes } from './votes.js';
 export interface Command {
   readonly lock: string;
   readonly args: OperationArguments;
-  /** The votes of the attempt that it is about. */
+  /** The votes of the request that it is about. */
   readonly votes?: Votes | undefined;
   /** The number of the only node that it is for. Default: all nodes. */
   readonly only?: number;

@@ -28,7 +28,7 @@ export class RedlockNode {
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
   readonly #pending = new PendingReleases();
-  /** Of an attempt that may have its vote here, as all have whose release is pending. */
+  /** Of a request that may have its vote here, as all have whose release is pending. */
   readonly #mayExistHere = new Votes();
   #isReady = false;
   #refusal: unknown;

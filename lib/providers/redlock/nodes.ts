@@ -53,7 +53,7 @@ export class Nodes {
     return Math.floor(this.count / 2) + 1;
   }
 
-  /** Rounds of all attempts are numbered in one sequence, so that a clean-up never meets a later round of the same holder. */
+  /** Rounds of all requests are numbered in one sequence, so that a clean-up never meets a later round of the same holder. */
   nextRound(): string {
     this.#rounds += 1;
     return roundDigits(this.#rounds);

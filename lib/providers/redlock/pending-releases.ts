@@ -10,7 +10,7 @@ const MOST = 10_000;
 /** A release whose outcome is unknown. */
 export type PendingRelease = Pick<Command, 'lock' | 'args'>;
 
-/** The releases that one node has not answered, at most one for each attempt: the votes that they end would block their keys for a lease. */
+/** The releases that one node has not answered, at most one for each request: the votes that they end would block their keys for a lease. */
 export class PendingReleases {
   readonly #byHolder = new Map<string, PendingRelease>();
 

@@ -10,7 +10,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { Attempt, WaitingAttempts } from './attempt.js';
+import { RedlockRequest, WaitingRequests } from './redlock-request.js';
 import { diagnoseNodes } from './diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
@@ -21,14 +21,14 @@ import type { RedlockSettings } from './redlock-options.js';
 import { Renewal } from './renewal.js';
 
 /** The locks of one application on the nodes. */
-export class RedlockBackend implements LockBackend {
+export class RedlockBackend implements LockBackend<RedlockRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number;
   readonly #layout: RedlockKeyLayout;
   /** Private, because `inspect` would show a password. */
   readonly #settings: RedlockSettings;
   readonly #nodes: Nodes;
-  readonly #waiting = new WaitingAttempts();
+  readonly #waiting = new WaitingRequests();
 
   constructor(
     private readonly context: BackendContext,
@@ -54,31 +54,31 @@ export class RedlockBackend implements LockBackend {
     return this.#nodes.connect();
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    let attempt = attemptOf(request);
-    if (attempt === undefined) {
-      attempt = new Attempt(this.context, this.#nodes, this.#waiting, this.#layout.lockOf(request.key), request);
-      request.state = attempt;
-    }
-    return attempt.run();
+  acquire(request: AcquireRequest<RedlockRequest>): Promise<Grant | 'busy'> {
+    request.state ??= new RedlockRequest(
+      this.context,
+      this.#nodes,
+      this.#waiting,
+      this.#layout.lockOf(request.key),
+      request,
+    );
+    return request.state.run();
   }
 
-  unansweredFor(request: AcquireRequest): number {
-    return attemptOf(request)?.unansweredFor ?? 0;
+  unansweredFor({ state }: AcquireRequest<RedlockRequest>): number {
+    return state?.unansweredFor ?? 0;
   }
 
-  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
-    const attempt = attemptOf(request);
-    return attempt?.grant ? new Renewal(this.#nodes, attempt, attempt.grant, lease).run() : 'lost';
+  async renew({ state }: AcquireRequest<RedlockRequest>, lease: number): Promise<RenewOutcome> {
+    return state?.grant ? new Renewal(this.#nodes, state, state.grant, lease).run() : 'lost';
   }
 
-  release(request: AcquireRequest, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const attempt = attemptOf(request);
-    if (!attempt) return Promise.resolve('lost');
-    const { lock, votes } = attempt;
-    attempt.leave();
+  release({ id, state }: AcquireRequest<RedlockRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    if (!state) return Promise.resolve('lost');
+    const { lock, votes } = state;
+    state.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [Code.release + wholeMs(keepFor), request.id], votes).ask();
+    const released = new Release(this.#nodes, lock, [Code.release + wholeMs(keepFor), id], votes).ask();
     this.#waiting.askNow(lock);
     return released;
   }
@@ -103,10 +103,6 @@ export class RedlockBackend implements LockBackend {
     this.#waiting.close();
     await this.#nodes.close();
   }
-}
-
-function attemptOf({ state }: AcquireRequest): Attempt | undefined {
-  return state instanceof Attempt ? state : undefined;
 }
 
 /** Releases a lock that a majority of the nodes had the vote for, or not. */

@@ -1,9 +1,9 @@
 import type { RenewOutcome } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { Attempt } from './attempt.js';
 import { Code, tokenDigits, wholeMs } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { Recount } from './recount.js';
+import type { RedlockRequest } from './redlock-request.js';
 import type { RedlockGrant } from './round.js';
 
 /**
@@ -18,12 +18,12 @@ export class Renewal extends Recount {
 
   constructor(
     nodes: Nodes,
-    private readonly attempt: Attempt,
+    private readonly own: RedlockRequest,
     private readonly grant: RedlockGrant,
     lease: number,
   ) {
     const ms = wholeMs(Math.max(lease, grant.keptUntil - nodes.clock.now()));
-    super(nodes, attempt.lock, attempt.request.id, attempt.votes, lease, ms);
+    super(nodes, own.lock, own.request.id, own.votes, lease, ms);
     this.#ms = ms;
   }
 
@@ -49,7 +49,7 @@ export class Renewal extends Recount {
 
   #askAgain(node: number): void {
     const { nodes, lock } = this;
-    const { votes, request } = this.attempt;
+    const { votes, request } = this.own;
     // Sent behind the release, the vote would outlive it.
     if (votes.isReleased) return;
     const { fencingToken, followers = 0 } = this.grant;

@@ -16,7 +16,7 @@ export interface RedlockGrant extends Grant {
 }
 
 /**
- * One round of an attempt: all nodes are asked for their votes at the same time, and a majority of them is a lock.
+ * One round of a request: all nodes are asked for their votes at the same time, and a majority of them is a lock.
  *
  * Exclusion: two majorities of votes that exist at the same time share a node, and a node votes for one holder.
  *
@@ -206,7 +206,7 @@ export class Round extends Poll<Outcome> {
   #failed(cause: unknown): LockError {
     this.#cleanUp();
     const { request, votes } = this;
-    // Where no vote may exist, nothing is left of the attempt.
+    // Where no vote may exist, nothing is left of the request.
     return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.mayExist);
   }
 

@@ -1,5 +1,5 @@
 /**
- * Records the votes of one attempt. A node is named by its number, and a vote by its round, which the node keeps with it: a vote
+ * Records the votes of one request. A node is named by its number, and a vote by its round, which the node keeps with it: a vote
  * that was lost and given again has another round.
  *
  * A renewal succeeds only by votes that count. Votes of the grant count. A vote that a node gave later counts after the first
@@ -7,7 +7,7 @@
  * existed at the same time. If it counted earlier, a lock that another caller held in between could come back to life
  * (`test/redlock/vote-model.ts` finds the way).
  *
- * The lists are indexed by the node's number: there is one of these objects for each attempt, and a list is smaller than a Map.
+ * The lists are indexed by the node's number: there is one of these objects for each request, and a list is smaller than a Map.
  */
 export class Votes {
   /** Its release was sent: no vote may be asked for behind it. */

@@ -25,7 +25,7 @@ const PROBE_WITHIN = 8_000;
 const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
 
 /** One request for one key, from its first call to its release. */
-export interface LockAttempt {
+export interface SqlRequest {
   /** Asks for the lock. A repeated call finds the hold of an earlier one. */
   acquire(): Promise<Grant | 'busy'>;
   /** For how many ms the database has not answered a question of a request that waits. */
@@ -44,8 +44,8 @@ export interface Connected {
   close(): Promise<void>;
 }
 
-/** The common part of all kinds of locks in a database: connecting, the attempt of each request, errors. */
-export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings> implements LockBackend {
+/** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
+export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   /** On a server; not in SQLite. */
   readonly casStore?: CasStore;
@@ -72,33 +72,33 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     });
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy'> => {
       // It stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at the server.
-      const attempt = (request.state ??= this.attempt(database, request, this.context)) as LockAttempt;
-      return attempt.acquire();
+      request.state ??= this.requestFor(database, request, this.context);
+      return request.state.acquire();
     };
     return this.operate(`Lock "${key}"`, acquire, key);
   }
 
-  unansweredFor({ state }: AcquireRequest): number {
-    return (state as LockAttempt | undefined)?.unansweredFor ?? 0;
+  unansweredFor({ state }: AcquireRequest<SqlRequest>): number {
+    return state?.unansweredFor ?? 0;
   }
 
-  async renew({ state }: AcquireRequest, lease: number): Promise<RenewOutcome> {
+  async renew({ state }: AcquireRequest<SqlRequest>, lease: number): Promise<RenewOutcome> {
     try {
-      return (await (state as LockAttempt | undefined)?.renew(lease)) ?? 'lost';
+      return (await state?.renew(lease)) ?? 'lost';
     } catch {
       return 'unknown';
     }
   }
 
-  async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+  async release(request: AcquireRequest<SqlRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     try {
-      // After this line an ask that came before has made its attempt.
+      // After this line an ask that came before has set the state.
       await this.database();
-      return (await (request.state as LockAttempt | undefined)?.release(options)) ?? 'lost';
+      return (await request.state?.release(options)) ?? 'lost';
     } catch {
       return 'unknown';
     }
@@ -115,7 +115,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
 
   protected abstract open(): Promise<D>;
   /** @param context that of the database, whose namespace the lock is in */
-  protected abstract attempt(database: D, request: AcquireRequest, context: BackendContext): LockAttempt;
+  protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
   /** Has a lock that no application has, once. Others may have it, such as processes that start in the same moment. */
   async #probe(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<void> {
@@ -135,14 +135,14 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
     const [key, mode] = terms.limited ? ['limited-probe', 'limited' as const] : ['probe', 'exclusive' as const];
     const request = probeFor(key, context.random.id(), PROBE_LEASE, new AbortController().signal);
-    const attempt = this.attempt({ ...database, context }, { ...request, ...terms, mode }, context);
+    const own = this.requestFor({ ...database, context }, { ...request, ...terms, mode }, context);
     try {
-      if ((await attempt.acquire()) === 'busy') return false;
+      if ((await own.acquire()) === 'busy') return false;
     } catch (error) {
       if (['busy', 'rolled-back'].includes(failureOf(error))) return false;
       throw error;
     }
-    if ((await attempt.release(UNUSED)) === 'released') return true;
+    if ((await own.release(UNUSED)) === 'released') return true;
     throw new Error('a lock that was acquired to test the database could not be released');
   }
 

@@ -1,6 +1,6 @@
 import type { CasStore } from '../../api/lock-provider.js';
 import { LockUnavailableError } from '../../api/errors.js';
-import type { AttemptContext } from './attempt-context.js';
+import type { RequestContext } from './request-context.js';
 import type { LockPaths } from './lock-path.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
@@ -18,7 +18,7 @@ const ANY_VERSION = -1;
  */
 export class ZooKeeperCasStore implements CasStore {
   constructor(
-    private readonly context: AttemptContext,
+    private readonly context: RequestContext,
     private readonly paths: LockPaths,
   ) {}
 

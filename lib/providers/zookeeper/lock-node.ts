@@ -7,7 +7,7 @@ import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 const TRIES = 10;
 
 /**
- * The node of one attempt in the queue, from its creation to its removal, within one session.
+ * The node of one request in the queue, from its creation to its removal, within one session.
  *
  * Its name contains an id (Curator calls this "protected"), by which it is found again when the answer to its creation was lost.
  */

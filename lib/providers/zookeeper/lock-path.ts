@@ -62,7 +62,7 @@ export class LockPaths {
     return `${this.namespace}/${RECORDS}/${segmentOf(name)}`;
   }
 
-  /** The parent of the nodes of all attempts that have the lock or wait for it. */
+  /** The parent of the nodes of all requests that have the lock or wait for it. */
   folderOf(key: string): string {
     return `${this.namespace}/${segmentOf(key)}`;
   }

@@ -1,5 +1,5 @@
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
-import type { AttemptContext } from './attempt-context.js';
+import type { RequestContext } from './request-context.js';
 import { isHashed, keyIn, type LockPaths } from './lock-path.js';
 import { instanceIdOf, instanceNameIn } from './node-content.js';
 import { isFailure } from './zookeeper-client.js';
@@ -18,7 +18,7 @@ interface HeldKey {
 /** What operators see of all locks, and may take away. */
 export class OperatorView {
   constructor(
-    private readonly context: AttemptContext,
+    private readonly context: RequestContext,
     private readonly paths: LockPaths,
   ) {}
 

@@ -6,7 +6,7 @@ import { isFailure } from './zookeeper-client.js';
  * Nodes whose removal was not acknowledged: each blocks its key until it is gone. One whose removal was refused is gone when its session ends.
  *
  * Only this backend can know of them. The core repeats an unanswered release while the lease may last, but a node lives as long as its
- * session, and the other locks of the process keep that alive. And the core never releases an attempt that was answered with `busy`.
+ * session, and the other locks of the process keep that alive. And the core never releases a request that was answered with `busy`.
  */
 export class PendingRemovals {
   readonly #nodes = new Map<LockNode, () => void>();

@@ -23,7 +23,7 @@ export interface SessionListener {
   onRefused(session: Session, cause: Error): void;
   /** Called a dozen times in each timeout while it is up: for work that has to be tried again. */
   onPatrol(session: Session): void;
-  /** Whether an attempt holds or waits, so that the lifetime of the session has to be known. */
+  /** Whether a request holds or waits, so that the lifetime of the session has to be known. */
   isNeeded(): boolean;
 }
 
@@ -41,7 +41,7 @@ const GIVEN_UP = 3;
 const GIVEN_UP_UNUSED = 1;
 /** The longest pause before the session's own node is created once more, in ms, after servers have refused to. */
 const LONGEST_PAUSE = 5_000;
-/** How old the last acknowledged write may become while an attempt holds or waits. */
+/** How old the last acknowledged write may become while a request holds or waits. */
 const WRITE_AGE = 1 / 4;
 
 /**

@@ -14,8 +14,8 @@ import { type BackOff, backOff, withTimeout } from '../../core/toolkit/timing.js
 import { safeText } from '../../api/cause.js';
 import { LockCapacityError, LockConfigError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
-import { ZooKeeperAttempt } from './attempt.js';
-import { AttemptContext } from './attempt-context.js';
+import { ZooKeeperRequest } from './zookeeper-request.js';
+import { RequestContext } from './request-context.js';
 import { ZooKeeperCasStore } from './cas-store.js';
 import { diagnose } from './diagnostics.js';
 import { LockPaths } from './lock-path.js';
@@ -42,20 +42,20 @@ const EXPIRED: BackOff = { first: 250, most: 10_000 };
  */
 const MOST_PATH_BYTES = 900_000;
 
-/** The locks of one application: one session at a time, and the attempts that hold or wait with it. */
-export class ZooKeeperBackend implements LockBackend, SessionListener {
+/** The locks of one application: one session at a time, and the requests that hold or wait with it. */
+export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   /** Heartbeats watch the connection also while it is idle. */
   readonly commandTimeout = 0;
   /** Private, because `inspect` would show its credentials. */
   readonly #settings: ZooKeeperSettings;
-  readonly #shared: AttemptContext;
+  readonly #shared: RequestContext;
   readonly #paths: LockPaths;
   readonly #operatorView: OperatorView;
   /** Those of which something may be left on the servers. */
-  readonly #attempts = new Set<ZooKeeperAttempt>();
-  /** Of the nodes of all attempts. */
+  readonly #requests = new Set<ZooKeeperRequest>();
+  /** Of the nodes of all requests. */
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
@@ -86,7 +86,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
       list: true,
     };
     this.#paths = new LockPaths(settings.root, context.namespace);
-    this.#shared = new AttemptContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
+    this.#shared = new RequestContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
     this.#operatorView = new OperatorView(this.#shared, this.#paths);
     this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
   }
@@ -115,34 +115,30 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     throw this.#shared.errorOf(message, undefined, cause);
   }
 
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const known = this.#attemptOf(request);
-    if (known) return known.acquire();
-    const attempt: ZooKeeperAttempt = new ZooKeeperAttempt(
-      this.#shared,
-      request,
-      this.#paths.folderOf(request.key),
-      () => {
-        if (this.#attempts.delete(attempt)) this.#pathBytes -= attempt.pathBytes;
-      },
-    );
-    if (this.#pathBytes + attempt.pathBytes > MOST_PATH_BYTES) return Promise.reject(this.#noRoom(request.key));
-    this.#pathBytes += attempt.pathBytes;
-    this.#attempts.add(attempt);
-    request.state = attempt;
-    return attempt.acquire();
+  acquire(request: AcquireRequest<ZooKeeperRequest>): Promise<Grant | 'busy'> {
+    if (request.state) return request.state.acquire();
+    const own: ZooKeeperRequest = new ZooKeeperRequest(this.#shared, request, this.#paths.folderOf(request.key), () => {
+      if (!this.#requests.delete(own)) return;
+      this.#pathBytes -= own.pathBytes;
+      request.state = undefined;
+    });
+    if (this.#pathBytes + own.pathBytes > MOST_PATH_BYTES) return Promise.reject(this.#noRoom(request.key));
+    this.#pathBytes += own.pathBytes;
+    this.#requests.add(own);
+    request.state = own;
+    return own.acquire();
   }
 
   unansweredFor(): number {
     return this.#shared.session.unansweredFor;
   }
 
-  async renew(request: AcquireRequest): Promise<RenewOutcome> {
-    return this.#attemptOf(request)?.renew() ?? 'lost';
+  async renew({ state }: AcquireRequest<ZooKeeperRequest>): Promise<RenewOutcome> {
+    return state?.renew() ?? 'lost';
   }
 
-  async release(request: AcquireRequest): Promise<ReleaseOutcome> {
-    return this.#attemptOf(request)?.release() ?? 'lost';
+  async release({ state }: AcquireRequest<ZooKeeperRequest>): Promise<ReleaseOutcome> {
+    return state?.release() ?? 'lost';
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -170,7 +166,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
     // Every caller that still waits gets an answer.
-    await Promise.all(Array.from(this.#attempts, (attempt) => attempt.release()));
+    await Promise.all(Array.from(this.#requests, (own) => own.release()));
   }
 
   // --- reports of the session ---
@@ -181,7 +177,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     this.#endConnect?.(true);
     // In this order: holds are renewed before any waiter asks.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
-    for (const attempt of this.#attempts) attempt.lookAgain();
+    for (const own of this.#requests) own.lookAgain();
     this.onPatrol(session);
   }
 
@@ -228,11 +224,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   }
 
   isNeeded(): boolean {
-    return this.#attempts.size > 0;
-  }
-
-  #attemptOf({ state }: AcquireRequest): ZooKeeperAttempt | undefined {
-    return state instanceof ZooKeeperAttempt && this.#attempts.has(state) ? state : undefined;
+    return this.#requests.size > 0;
   }
 
   /** Opens the first session. Resolves to whether it is up in time. */
@@ -257,7 +249,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
     };
     this.#retry = this.context.clock.setTimer(open, delay, true);
     // Those that are queued have lost their places, and there is a reason that their callers can be given.
-    for (const attempt of this.#attempts) attempt.lookAgain();
+    for (const own of this.#requests) own.lookAgain();
   }
 
   /** Answers how many sessions in a row had ended before their timeout when this one began. */
@@ -271,7 +263,7 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
 
   /** The end of the session would remove the nodes, but not their folders. */
   async #releaseAll(session: Session): Promise<void> {
-    const releases = Array.from(this.#attempts, (attempt) => attempt.release());
+    const releases = Array.from(this.#requests, (own) => own.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
     await withTimeout(this.context.clock, CLOSE_TIMEOUT, released);
   }
@@ -279,13 +271,13 @@ export class ZooKeeperBackend implements LockBackend, SessionListener {
   #noRoom(key: string): LockCapacityError {
     const { name } = this.context;
     return new LockCapacityError(
-      `Lock "${key}" was not acquired. This process holds or waits for ${this.#attempts.size} keys of provider "${name}". If it crashed with more, ` +
+      `Lock "${key}" was not acquired. This process holds or waits for ${this.#requests.size} keys of provider "${name}". If it crashed with more, ` +
         'the ZooKeeper servers could not read the transaction that ends its session. Hold fewer keys at a time, or spread them over more processes.',
       { key, provider: name },
     );
   }
 
   #lose(session: Session, cause: Error): void {
-    for (const attempt of this.#attempts) if (attempt.isOf(session)) attempt.lose(cause);
+    for (const own of this.#requests) if (own.isOf(session)) own.lose(cause);
   }
 }

@@ -35,7 +35,7 @@ export interface ZooKeeperClient {
    * @param onChange called once when the node changes or goes; forgotten as that of {@link children}. Nothing stays for a node that does not exist.
    */
   read(path: string, onChange?: () => void): Promise<NodeValue | null>;
-  /** Undoes the `onChange` of {@link read} and {@link children}: nodes live longer than the attempts that watch them. */
+  /** Undoes the `onChange` of {@link read} and {@link children}: nodes live longer than the requests that watch them. */
   unwatch(path: string, onChange: () => void): void;
   /**
    * Notifies those who watch the node.

@@ -307,7 +307,7 @@ export class CommandConnection implements CommandSender {
 
   /**
    * Ends our lost connection at the server. Bytes that the server had not read yet could otherwise be executed after a release
-   * that we send now, and hold the lock for an attempt that is over. (A connection generation in each command would keep the
+   * that we send now, and hold the lock for a request that is over. (A connection generation in each command would keep the
    * same order; this costs nothing per command.) Both the id and the address must match, because ids start again when a
    * server is restarted or replaced. Where the ACL refuses the command, such a hold ends with its lease.
    */

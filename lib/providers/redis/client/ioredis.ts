@@ -62,7 +62,7 @@ export interface Ioredis {
 /**
  * The settings in which our connections differ from the application's client.
  *
- * Nothing is sent twice and nothing is kept for later: after a reconnect, an old command would be executed for an attempt that
+ * Nothing is sent twice and nothing is kept for later: after a reconnect, an old command would be executed for a request that
  * is over. ioredis re-sends unanswered commands by default, and executed a lost `SET NX` twice (measured: the second
  * answer says "busy" about our own key). A command that was not answered is an unknown outcome, asked again by id.
  *

@@ -22,7 +22,7 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * The masters of a Redis Cluster: connections to each that serves one of our buckets, and a batcher for each bucket.
  *
  * Commands do not go through the library's Cluster client. It sends a command again when its connection breaks (of ioredis:
- * `retryDelayOnFailover`, up to `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose attempt is over would
+ * `retryDelayOnFailover`, up to `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose request is over would
  * still be executed. Here a call is sent again only when the server has answered that it did not run it.
  *
  * While a slot migrates, its bucket waits. `ASK` is not followed: the script also touches keys that are not named
@@ -236,7 +236,7 @@ export class ClusterServers implements Servers, ServersListener {
         void server.close();
       }
     }
-    // Holds are renewed where they are now before any attempt asks there. A new server reports by itself that it is up.
+    // Holds are renewed where they are now before any request asks there. A new server reports by itself that it is up.
     if (hasMoved) this.listener.onUp();
   }
 

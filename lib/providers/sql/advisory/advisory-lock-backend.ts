@@ -3,7 +3,7 @@ import { connectToServer } from '../database.js';
 import { IS_READ_ONLY } from '../connection/mysql-dialect.js';
 import type { SessionLockSettings } from '../options.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
-import { AdvisoryAttempt, type AdvisoryDatabase } from './advisory-attempt.js';
+import { AdvisoryRequest, type AdvisoryDatabase } from './advisory-request.js';
 import { postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
 import { HoldingSessions } from './holding-sessions.js';
 import { LockPlaces } from './lock-places.js';
@@ -38,7 +38,7 @@ export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, Se
     }
   }
 
-  protected attempt(database: AdvisoryDatabase, request: AcquireRequest): AdvisoryAttempt {
-    return new AdvisoryAttempt(database, this.settings, request);
+  protected requestFor(database: AdvisoryDatabase, request: AcquireRequest): AdvisoryRequest {
+    return new AdvisoryRequest(database, this.settings, request);
   }
 }

@@ -7,7 +7,7 @@ import type { Session } from '../connection/session.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 import type { LockPlaces } from './lock-places.js';
 
-/** An attempt that has, or asks for, a lock on a session. */
+/** A request that has, or asks for, a lock on a session. */
 export interface SessionUser {
   /** The session has ended, and its locks with it. */
   onSessionLost(cause: unknown): void;
@@ -28,7 +28,7 @@ interface Name {
  * It answers one statement at a time. What is asked for meanwhile goes together with the next one.
  */
 export class HoldingSession {
-  /** A lock that no attempt has any more could not be freed: the session has to end. */
+  /** A lock that no request has any more could not be freed: the session has to end. */
   mayHaveLock = false;
   readonly #names = new Map<string, Name>();
   /** How often each has entered: one asks again while the lock is freed that it was granted too late. */

@@ -4,7 +4,7 @@ import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
 import { TokenCounters } from '../table/token-counters.js';
 import type { LendTransaction } from './lent-transaction.js';
-import { RowAttempt, type RowDatabase } from './row-attempt.js';
+import { RowRequest, type RowDatabase } from './row-request.js';
 import type { RowLockSettings } from './row-lock-options.js';
 
 const VIEWS = {
@@ -41,7 +41,7 @@ export class RowLockBackend extends SessionLockBackend<RowDatabase, RowLockSetti
     return { ...database, counters: new TokenCounters(database.table) };
   }
 
-  protected attempt(database: RowDatabase, request: AcquireRequest): RowAttempt {
-    return new RowAttempt(database, this.settings, this.lend, request);
+  protected requestFor(database: RowDatabase, request: AcquireRequest): RowRequest {
+    return new RowRequest(database, this.settings, this.lend, request);
   }
 }

@@ -6,7 +6,7 @@ import type { SqliteSource } from '../sources/source.js';
 import { ALL_NAMES, isUnused } from '../table/purge.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
-import type { LeaseDatabase } from './version-attempt.js';
+import type { LeaseDatabase } from './version-request.js';
 
 // How long before a database that is locked is asked again.
 const PAUSE = { first: 10, most: 10 };

@@ -10,7 +10,7 @@ import { infoOf, listedLock } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { connectToSqlite } from './sqlite.js';
-import { type LeaseDatabase, VersionAttempt } from './version-attempt.js';
+import { type LeaseDatabase, VersionRequest } from './version-request.js';
 import type { VersionLockSettings } from './version-lock-options.js';
 
 // A process that registers, which each does once an hour, cleans the table, unless another one has begun to in this time, in ms.
@@ -119,8 +119,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
     };
   }
 
-  protected attempt(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionAttempt {
-    return new VersionAttempt(context, database, request);
+  protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {
+    return new VersionRequest(context, database, request);
   }
 
   #nameOf(key: string): string {

@@ -8,8 +8,8 @@ import type { ReconnectingConnection } from './reconnecting-connection.js';
 // memcached notifies nobody of a release, so a waiter asks again.
 const PAUSE = { first: 10, most: 200 };
 
-/** One call for one lock, from its first command to its answer. */
-export class MemcachedAttempt {
+/** One ask of a request for one lock, from its first command to its answer. */
+export class MemcachedRequest {
   readonly answer: Promise<Grant | 'busy'>;
   #isReleased = false;
   /** When the question in flight was sent, on the monotonic clock. */
@@ -50,7 +50,7 @@ export class MemcachedAttempt {
       const hold: Hold = { holder, leaseEndsAt: now + lease, keptUntil: now + minHold };
       if (await connection.use((server) => server.add(itemKey, textOf(hold), seconds))) return this.#grant(hold);
       if (!isOthers) {
-        // An earlier call of this attempt, or this one, may have added the item and lost the reply.
+        // An earlier ask of this request, or this one, may have added the item and lost the reply.
         const item = await connection.use((server) => server.read(itemKey));
         if (!item) continue;
         const own = holdOf(item.value, holder);

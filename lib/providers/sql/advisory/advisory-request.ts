@@ -5,7 +5,7 @@ import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
-import type { LockAttempt } from '../sql-backend.js';
+import type { SqlRequest } from '../sql-backend.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
@@ -18,8 +18,8 @@ export interface AdvisoryDatabase extends Database {
   readonly holding: HoldingSessions;
 }
 
-/** One attempt to hold one advisory lock: asks on a shared session, and waits on one of its own. */
-export class AdvisoryAttempt implements LockAttempt, SessionUser {
+/** One request for one advisory lock: asks on a shared session, and waits on one of its own. */
+export class AdvisoryRequest implements SqlRequest, SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;

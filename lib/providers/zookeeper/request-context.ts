@@ -8,8 +8,8 @@ import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** What all attempts of one application share. */
-export class AttemptContext {
+/** What all requests of one application share. */
+export class RequestContext {
   readonly folders = new Folders();
   readonly guards = new Guards();
   readonly pendingRemovals: PendingRemovals;

@@ -16,8 +16,8 @@ import { pause } from '../../core/toolkit/timing.js';
 
 const NEVER = new AbortController().signal;
 
-/** What one attempt has in one member, or asks for there, under an id that only this member gets. */
-class MemberLock implements AcquireRequest {
+/** What one request has in one member, or asks for there, under an id that only this member gets. */
+class MemberRequest implements AcquireRequest {
   readonly key: string;
   readonly mode: LockMode;
   readonly lease: number;
@@ -37,7 +37,7 @@ class MemberLock implements AcquireRequest {
     readonly member: Member,
     readonly id: string,
     private readonly request: AcquireRequest,
-    private readonly onLost: (lock: MemberLock, cause: unknown) => void,
+    private readonly onLost: (lock: MemberRequest, cause: unknown) => void,
   ) {
     this.key = request.key;
     this.mode = request.mode;
@@ -66,13 +66,13 @@ class MemberLock implements AcquireRequest {
 }
 
 /**
- * One attempt in all members, and the lock that it becomes: held while every member has granted it and keeps it.
+ * One request in all members, and the lock that it becomes: held while every member has granted it and keeps it.
  *
  * The members are asked one after the other in the configured order, so no two processes wait for each other in a circle. They are
  * released in reverse, so a caller that finds the first member free finds the others free as well.
  */
-export class CombinedLock {
-  readonly #locks: MemberLock[] = [];
+export class CombinedRequest {
+  readonly #locks: MemberRequest[] = [];
   #isComplete = false;
   #isReleased = false;
   /** Until when the lock is held, as last reported to the core, on the monotonic clock. */
@@ -172,14 +172,14 @@ export class CombinedLock {
     });
   }
 
-  #begin(member: Member): MemberLock {
-    const lock = new MemberLock(member, this.random.id(), this.request, this.#onLost);
+  #begin(member: Member): MemberRequest {
+    const lock = new MemberRequest(member, this.random.id(), this.request, this.#onLost);
     this.#locks.push(lock);
     return lock;
   }
 
   /** A member reports its lock as lost. */
-  readonly #onLost = (lock: MemberLock, cause: unknown): void => {
+  readonly #onLost = (lock: MemberRequest, cause: unknown): void => {
     if (this.#isReleased) return;
     lock.validUntil = -Infinity;
     if (this.#isComplete) this.request.lost(cause);
@@ -192,7 +192,7 @@ export class CombinedLock {
     if (asked && !asked.grant) void asked.member.release(asked, UNUSED);
   }
 
-  async #ask(lock: MemberLock, { signal }: AbortController): Promise<Grant | 'busy'> {
+  async #ask(lock: MemberRequest, { signal }: AbortController): Promise<Grant | 'busy'> {
     lock.signal = signal;
     try {
       return await lock.member.acquire(lock);
@@ -240,12 +240,12 @@ export class CombinedLock {
     return this.#reportedUntil;
   }
 
-  #granted(): (MemberLock & { readonly grant: Grant })[] {
-    return this.#locks.filter((lock): lock is MemberLock & { readonly grant: Grant } => lock.grant !== undefined);
+  #granted(): (MemberRequest & { readonly grant: Grant })[] {
+    return this.#locks.filter((lock): lock is MemberRequest & { readonly grant: Grant } => lock.grant !== undefined);
   }
 }
 
-async function renewIn(lock: MemberLock, lease: number): Promise<RenewOutcome> {
+async function renewIn(lock: MemberRequest, lease: number): Promise<RenewOutcome> {
   try {
     return await lock.member.renew(lock, lease);
   } catch {

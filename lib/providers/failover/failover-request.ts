@@ -6,10 +6,10 @@ import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
 /**
- * One attempt in one epoch: what the member of that epoch is asked for. It has an id of its own, because the same attempt may come back
+ * One request in one epoch: what the member of that epoch is asked for. It has an id of its own, because the same request may come back
  * to the same member in a later epoch, and a release of the earlier ask that arrives late must not free the later one.
  */
-export class FailoverAttempt implements AcquireRequest, Placed {
+export class FailoverRequest implements AcquireRequest, Placed {
   /** Among those of its backend. */
   place = -1;
   readonly key: string;
@@ -28,7 +28,7 @@ export class FailoverAttempt implements AcquireRequest, Placed {
   #withdrawal: AbortController | undefined;
 
   constructor(
-    readonly request: AcquireRequest,
+    readonly request: AcquireRequest<FailoverRequest>,
     readonly epoch: Epoch,
     readonly id: string,
     readonly lease: number,
@@ -82,7 +82,7 @@ export class FailoverAttempt implements AcquireRequest, Placed {
     this.#signal = undefined;
   }
 
-  /** It stands for its request: it was not released, and no attempt of another epoch has replaced it. */
+  /** It stands for its request: it was not released, and that of no other epoch has replaced it. */
   get isCurrent(): boolean {
     return this.request.state === this;
   }

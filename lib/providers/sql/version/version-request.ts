@@ -12,7 +12,7 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../connection/failure.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
 import type { NameRange } from '../table/purge.js';
-import type { Connected, LockAttempt } from '../sql-backend.js';
+import type { Connected, SqlRequest } from '../sql-backend.js';
 import { admits, isGranted, type Lease } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
@@ -21,7 +21,7 @@ import type { LimitedLeases } from './limited-leases.js';
 const PAUSE = { first: 10, most: 200 };
 // How long before the end of the wait the last look is made, in ms.
 const LAST_LOOK = 50;
-// How many claims of others may be faster than those of an attempt that does not wait.
+// How many claims of others may be faster than those of a request that does not wait.
 const MOST_LOST = 5;
 // For how long a place behind limited holders may be reserved by a statement that was sent, in ms.
 const RESERVE_WITHIN = 500;
@@ -34,10 +34,10 @@ export interface LeaseDatabase extends Connected {
   purge(unusedFor: number, range?: NameRange): Promise<number>;
 }
 
-/** One attempt to hold one lease, from its first look to its release. */
-export class VersionAttempt implements LockAttempt {
+/** One request for one lease, from its first look to its release. */
+export class VersionRequest implements SqlRequest {
   #isReleased = false;
-  /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
+  /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for a request that never waits. */
   #hasLeft = false;
   #isWaiting = false;
   /** Since when it looks or claims without an answer, on the monotonic clock. */

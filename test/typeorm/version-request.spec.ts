@@ -3,7 +3,7 @@ import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.j
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import type { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import type { Lease } from '../../lib/providers/sql/version/lease.js';
-import { type LeaseDatabase, VersionAttempt } from '../../lib/providers/sql/version/version-attempt.js';
+import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
@@ -22,7 +22,7 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
   const leases = { ...Object.fromEntries(names.map((name) => [name, statement(name)])), ...others };
   const request = requestFor('k', 'me', terms);
   const database = { leases } as unknown as LeaseDatabase;
-  const attempt = new VersionAttempt(contextFor([], { clock }), database, request);
+  const attempt = new VersionRequest(contextFor([], { clock }), database, request);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,

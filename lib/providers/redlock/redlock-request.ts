@@ -4,15 +4,15 @@ import type { Nodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
-// The pause after a round without a winner is drawn from a window that doubles: attempts that have split the votes come back at
+// The pause after a round without a winner is drawn from a window that doubles: requests that have split the votes come back at
 // different times, since a round takes about a millisecond; and a caller that waits for long asks some eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
 // The last round of a wait begins this many ms before its end, so that a key which became free by then is not missed.
 const LAST_ROUND = 20;
 
-/** One attempt to get a majority of the votes, in as many rounds as it takes while its callers wait; then what it was granted. */
-export class Attempt {
+/** One request for a majority of the votes, in as many rounds as it takes while its callers wait; then what it was granted. */
+export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
   /** When the round in flight began, on the monotonic clock. */
@@ -25,7 +25,7 @@ export class Attempt {
   constructor(
     private readonly context: BackendContext,
     private readonly nodes: Nodes,
-    private readonly waiting: WaitingAttempts,
+    private readonly waiting: WaitingRequests,
     readonly lock: string,
     readonly request: AcquireRequest,
   ) {}
@@ -92,29 +92,29 @@ export class Attempt {
   }
 }
 
-/** The attempts that have found their lock busy and ask again: the core makes one request per key and number of other keys held. */
-export class WaitingAttempts {
-  readonly #byLock = new Map<string, Set<Attempt>>();
+/** The requests that have found their lock busy and ask again: the core makes one request per key and number of other keys held. */
+export class WaitingRequests {
+  readonly #byLock = new Map<string, Set<RedlockRequest>>();
 
-  add(attempt: Attempt): void {
-    const others = this.#byLock.get(attempt.lock);
-    if (others) others.add(attempt);
-    else this.#byLock.set(attempt.lock, new Set([attempt]));
+  add(own: RedlockRequest): void {
+    const others = this.#byLock.get(own.lock);
+    if (others) others.add(own);
+    else this.#byLock.set(own.lock, new Set([own]));
   }
 
-  delete(attempt: Attempt): void {
-    const all = this.#byLock.get(attempt.lock);
-    all?.delete(attempt);
-    if (all?.size === 0) this.#byLock.delete(attempt.lock);
+  delete(own: RedlockRequest): void {
+    const all = this.#byLock.get(own.lock);
+    all?.delete(own);
+    if (all?.size === 0) this.#byLock.delete(own.lock);
   }
 
   /** The lock was just released in this process: they ask directly behind the release. */
   askNow(lock: string): void {
-    for (const attempt of this.#byLock.get(lock) ?? []) attempt.askNow();
+    for (const own of this.#byLock.get(lock) ?? []) own.askNow();
   }
 
   /** No caller is left waiting. */
   close(): void {
-    for (const attempts of this.#byLock.values()) for (const attempt of attempts) attempt.leave();
+    for (const all of this.#byLock.values()) for (const own of all) own.leave();
   }
 }

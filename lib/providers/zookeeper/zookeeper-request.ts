@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
-import type { AttemptContext } from './attempt-context.js';
+import type { RequestContext } from './request-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
 import { LAST_SEQUENCE, type Place, sequenceOf } from './recipe.js';
@@ -18,8 +18,8 @@ const REST_OF_PATH = 55;
 /** The outcome of one look at the queue. */
 type Step = Grant | 'behind' | 'again';
 
-/** One attempt to hold one lock: its node in the queue, its wait for the node before it, its hold. */
-export class ZooKeeperAttempt {
+/** One request for one lock: its node in the queue, its wait for the node before it, its hold. */
+export class ZooKeeperRequest {
   /** How many bytes its node adds to the transaction that ends the session. */
   readonly pathBytes: number;
   readonly #marker: string;
@@ -36,7 +36,7 @@ export class ZooKeeperAttempt {
 
   /** @param onGone called when nothing of it is left on the servers */
   constructor(
-    private readonly context: AttemptContext,
+    private readonly context: RequestContext,
     private readonly request: AcquireRequest,
     private readonly folder: string,
     private readonly onGone: () => void,
@@ -125,7 +125,7 @@ export class ZooKeeperAttempt {
       try {
         step = await this.#step();
       } catch (error) {
-        // A node in the queue outlives a connection, but no session. An attempt that has none yet fails, and may be repeated.
+        // A node in the queue outlives a connection, but no session. A request that has none yet fails, and may be repeated.
         const isQueued = this.#isQueued && !this.context.session.isOver;
         if (!isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
         step = 'behind';

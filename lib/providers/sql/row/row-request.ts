@@ -12,7 +12,7 @@ import type { Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
-import type { LockAttempt } from '../sql-backend.js';
+import type { SqlRequest } from '../sql-backend.js';
 import type { TokenCounters } from '../table/token-counters.js';
 import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
@@ -26,8 +26,8 @@ export interface RowDatabase extends Database {
   readonly counters: TokenCounters;
 }
 
-/** One attempt to lock one row, from its connection to the end of its transaction. */
-export class RowAttempt implements LockAttempt {
+/** One request to lock one row, from its connection to the end of its transaction. */
+export class RowRequest implements SqlRequest {
   readonly #row: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;

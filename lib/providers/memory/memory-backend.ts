@@ -12,6 +12,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { instancesOf, timeOfToken } from '../../core/toolkit/listing.js';
+import { firstToken } from '../../core/toolkit/token-block.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { MemoryRecords } from './memory-records.js';
 import type { MemoryStore, SlotReport } from './memory-store.js';
@@ -144,7 +145,7 @@ function grantOf({ mode, lease }: AcquireRequest, hold: StoredHold, now: number)
   // A hold that was found again is as old as it is: asking does not renew it.
   const remaining = Math.min(lease, hold.expiresAt - now);
   return {
-    fencingToken: mode === 'limited' ? null : hold.token,
+    fencingToken: firstToken(mode, hold.token),
     validUntil: validUntil(now, remaining),
     lease,
   };

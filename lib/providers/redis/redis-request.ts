@@ -1,5 +1,6 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import { firstToken } from '../../core/toolkit/token-block.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { Release } from './release.js';
@@ -324,8 +325,7 @@ export class RedisRequest implements Operation {
     }
     this.#end('granted');
     const { mode, lease } = this.request;
-    // The tokens of limited locks are the server's own: a resource that compares them would refuse all holders but the latest.
-    const fencingToken = mode === 'limited' ? null : this.#token - BigInt(this.#tokens - 1);
+    const fencingToken = firstToken(mode, this.#token, this.#tokens);
     const followers = mode === 'limited' ? COHORT - 1 : this.#tokens - 1;
     this.#resolve({ fencingToken, followers, validUntil: until, lease });
   }

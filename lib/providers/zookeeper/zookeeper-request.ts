@@ -1,4 +1,5 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import { firstToken } from '../../core/toolkit/token-block.js';
 import type { RequestContext } from './request-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
@@ -212,8 +213,7 @@ export class ZooKeeperRequest {
     }
     if (session.isOver) return 'again';
     const { validUntil, lease } = session;
-    // No resource can use the token of a limited lock: it would refuse all holders but the latest.
-    this.#grant = { fencingToken: this.request.mode === 'limited' ? null : fencingToken, validUntil, lease };
+    this.#grant = { fencingToken: firstToken(this.request.mode, fencingToken), validUntil, lease };
     return this.#grant;
   }
 

@@ -1,5 +1,6 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
+import { firstToken } from '../../../core/toolkit/token-block.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';
@@ -125,11 +126,11 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     try {
       isLocked = await lock();
       if (!isLocked) return undefined;
-      const { callers } = this.request;
+      const { callers, mode } = this.request;
       const lastToken = await this.#tokenOn(session, callers);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
-      const fencingToken = lastToken === null ? null : lastToken - BigInt(callers - 1);
+      const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
       const { validUntil } = session;
       this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
       return this.#grant;

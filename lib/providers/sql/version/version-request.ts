@@ -8,6 +8,7 @@ import type {
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
+import { firstToken } from '../../../core/toolkit/token-block.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { failureOf } from '../connection/failure.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
@@ -231,8 +232,7 @@ export class VersionRequest implements SqlRequest {
     this.#version = version;
     return {
       lease,
-      // No resource can use the token of a limited lock: it would refuse all holders but the latest.
-      fencingToken: mode === 'limited' ? null : version - BigInt(callers - 1),
+      fencingToken: firstToken(mode, version, callers),
       followers: callers - 1,
       validUntil: validUntil(sentAt, Math.min(lease, remaining)),
     };

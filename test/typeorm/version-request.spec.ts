@@ -20,8 +20,10 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
   };
   const names = ['read', 'createRow', 'claim', 'voidClaim', 'release', 'free'];
   const leases = { ...Object.fromEntries(names.map((name) => [name, statement(name)])), ...others };
+  const ofPlaces = ['claim', 'reserve', 'release'].map((name) => [name, statement(`${name} of a place`)] as const);
+  const limited = { leases, ...Object.fromEntries(ofPlaces) };
   const request = requestFor('k', 'me', terms);
-  const database = { leases } as unknown as LeaseDatabase;
+  const database = { leases, limited } as unknown as LeaseDatabase;
   const attempt = new VersionRequest(contextFor([], { clock }), database, request);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
@@ -151,6 +153,45 @@ describe('an attempt that has only looked', () => {
     expect(sent).toMatchObject({ claim: 0, release: 0 });
     await locks.stop();
     expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe('a reservation that was not answered', () => {
+  const limited = { limit: 2, weight: 1 };
+  const reserveWithoutAnswer = async (clock: FakeClock) => {
+    const scene = scripted({ wait: 0, mode: 'limited', limited }, {}, clock);
+    const acquired = scene.attempt.acquire();
+    await scene.answer(free);
+    await scene.answer(undefined);
+    await scene.answer(free);
+    await Promise.all([scene.fail(), expect(acquired).rejects.toThrow('No answer.')]);
+    expect(scene.sent).toEqual(['read', 'claim of a place', 'read', 'reserve of a place']);
+    scene.sent.length = 0;
+    return scene;
+  };
+
+  it('is freed after the time until which it may arrive', async () => {
+    const clock = new FakeClock();
+    const { attempt, sent, answer } = await reserveWithoutAnswer(clock);
+    const released = attempt.release({ keepFor: 0, failed: true });
+    await answer({ ...free, serverTime: 100_000 });
+    await clock.advance(399);
+    expect(sent).toEqual(['read']);
+    await clock.advance(1);
+    await answer(true);
+    expect(await released).toBe('released');
+    expect(sent).toEqual(['read', 'release of a place']);
+  });
+
+  it('is not reported as busy before that time', async () => {
+    const { attempt, sent, answer } = await reserveWithoutAnswer(new FakeClock());
+    const again = attempt.acquire();
+    const full = { ...free, holds: [{ holder: 'other', token: 7n, limited: { limit: 1, weight: 1 }, expires: 5_000 }] };
+    await Promise.all([answer(full), expect(again).rejects.toThrow(/may still take the lock/)]);
+    const later = attempt.acquire();
+    await answer({ ...full, serverTime: 500_001 });
+    expect(await later).toBe('busy');
+    expect(sent).toEqual(['read', 'read']);
   });
 });
 

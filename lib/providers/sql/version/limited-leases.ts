@@ -5,8 +5,8 @@ import { type LeaseTable, toMicroseconds } from './lease-table.js';
 /** Adds a value to those of a statement. They are counted where they occur in its text. */
 type Bind = (value: unknown) => string;
 
-/** What a holder asks for, and the row as it has seen it. */
-export interface LimitedClaim {
+/** A holder that is to be added, and the row as it has seen it. */
+interface NewHolder {
   readonly name: string;
   readonly seen: Lease;
   readonly holder: string;
@@ -23,14 +23,14 @@ const MOST_REMOVED = 50;
  * do not make it fail. A piece that was freed never changes again, and one that has ended only by a statement that was sent before.
  */
 export class LimitedLeases {
-  constructor(private readonly leases: LeaseTable) {}
+  constructor(readonly leases: LeaseTable) {}
 
   /**
    * Takes a lease for `duration` ms beside the holders that were seen. Answers its token, or undefined when another claim was faster. The pieces
    * that had ended must be the same still: so those that it counted can only have become fewer.
    */
-  async claim(claim: LimitedClaim, duration: number): Promise<bigint | undefined> {
-    const { version, serverTime, pieces } = claim.seen;
+  async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
+    const { version, serverTime, pieces } = added.seen;
     const { positionOf } = this.leases.family;
     const time = BigInt(serverTime);
     const token = version >= time ? version + 1n : time;
@@ -40,7 +40,7 @@ export class LimitedLeases {
         .filter(({ hasEnded, isFreed }) => hasEnded && !isFreed)
         .map(({ text }) => `${positionOf}(holders, ${bind(text)}) > 0`),
     ];
-    const isAdded = await this.#add(claim, duration, (bind) => bind(token), isSame);
+    const isAdded = await this.#add(added, duration, (bind) => bind(token), isSame);
     return isAdded ? token : undefined;
   }
 
@@ -48,10 +48,10 @@ export class LimitedLeases {
    * Adds a holder behind all others, whether there is room for it or not, so no other claim makes it fail. Its caller then has to look at those
    * before it. Executed until this time of the server, or never.
    */
-  reserve(claim: LimitedClaim, duration: number, until: number): Promise<boolean> {
+  reserve(added: NewHolder, duration: number, until: number): Promise<boolean> {
     const { now } = this.leases.family;
     const isOpen = (bind: Bind) => [`${now} <= ${bind(until)}`, `(holders IS NOT NULL OR expires <= ${now})`];
-    return this.#add(claim, duration, () => this.leases.nextVersion, isOpen);
+    return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
   /** Renews a hold to `duration` ms from now. Answers whether it had not ended. */
@@ -65,7 +65,7 @@ export class LimitedLeases {
   }
 
   async #add(
-    { name, seen, holder, limited }: LimitedClaim,
+    { name, seen, holder, limited }: NewHolder,
     duration: number,
     token: (bind: Bind) => string,
     conditions: (bind: Bind) => readonly string[],

@@ -1,0 +1,46 @@
+import { failureOf } from '../connection/failure.js';
+import type { Lease, LeaseHold } from './lease.js';
+
+/** A lease that a request has. */
+export interface GrantedLease {
+  /** The token of its first caller. */
+  readonly fencingToken: bigint | null;
+  /** How many callers may have it behind the first. */
+  readonly followers: number;
+  /** For how many ms the row keeps it. */
+  readonly remaining: number;
+}
+
+/** The statements by which one request takes, renews and frees its lease. Each kind of lease has its own. */
+export interface LeaseClaim {
+  /**
+   * Whether the request is in the row, or a statement that puts it there was sent and may still arrive: then it has to be released. A look
+   * changes nothing.
+   */
+  readonly sent: boolean;
+  /** Compares what was sent with the row, or with its absence. Gives the lease if an earlier claim was granted. */
+  look(seen: Lease | undefined): GrantedLease | undefined | Promise<GrantedLease | undefined>;
+  /** Whether a claim may be granted on a row in which {@link look} has found no lease of this request. */
+  fits(seen: Lease): boolean;
+  /** Asks for the lease. Undefined if another claim was faster, or if only the next look shows the outcome. */
+  claim(seen: Lease): Promise<GrantedLease | undefined>;
+  /** Renews the lease to `duration` ms from now. Resolves to whether the request still had it. */
+  renew(duration: number): Promise<boolean>;
+  /** Frees whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request had the lease. */
+  release(keepFor: number): Promise<boolean>;
+}
+
+/** For how many ms the row keeps a hold. */
+export function remainingOf({ serverTime }: Lease, { expires }: LeaseHold): number {
+  return (expires - serverTime) / 1000;
+}
+
+/** The answer to a claim. Undefined also where the server has undone it: another transaction had the row. */
+export async function unlessUndone<T>(claim: Promise<T>): Promise<T | undefined> {
+  try {
+    return await claim;
+  } catch (error) {
+    if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
+    throw error;
+  }
+}

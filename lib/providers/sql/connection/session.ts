@@ -5,6 +5,7 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
 import { failureOf } from './failure.js';
+import { sliceLength } from './wait-slice.js';
 
 /** The server has not answered in time. The outcome of the statement is unknown. */
 export class SilentServerError extends Error {}
@@ -16,8 +17,6 @@ export class TransactionEndedError extends Error {
   }
 }
 
-// After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.
-const HALF_LENGTH_AFTER = 5_000;
 // How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
@@ -33,12 +32,15 @@ export interface SessionHome {
   endOnServer(session: Session, control: Session): void;
 }
 
-/** What `work` resolves to, within `timeout` ms. @throws SilentServerError */
-export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>, onLate?: () => void): Promise<T> {
+/** Resolves as `work` does, within `timeout` ms. @throws SilentServerError */
+export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
   return withTimeout(clock, timeout, work, () => {
-    onLate?.();
-    throw new SilentServerError(`The database has not answered for ${timeout} ms.`);
+    throw silentFor(timeout);
   });
+}
+
+function silentFor(timeout: number): SilentServerError {
+  return new SilentServerError(`The database has not answered for ${timeout} ms.`);
 }
 
 /**
@@ -112,7 +114,7 @@ export class Session {
   }
 
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
-  readonly run: Run = (sql, parameters) => this.inTime(this.send(sql, parameters));
+  readonly run: Run = (sql, parameters) => this.inTime(this.#inTurn(() => this.sendNow(sql, parameters)));
 
   /** Sends a statement that may take as long as it likes. Rejects at the end of the session. */
   send(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
@@ -133,13 +135,14 @@ export class Session {
     return this.home.dialect;
   }
 
-  /** What a statement of this session answers, in the time that the server may take. @throws SilentServerError */
-  inTime<T>(work: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
+  /** Resolves as the answer to a statement of this session does, within `timeout` ms. @throws SilentServerError */
+  inTime<T>(answer: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
     const { clock } = this.home;
     const since = clock.now();
-    return inTime(clock, timeout, work, () => {
+    return withTimeout(clock, timeout, answer, () => {
       this.#isSilent = true;
       this.home.fellSilent(since);
+      throw silentFor(timeout);
     });
   }
 
@@ -195,27 +198,7 @@ export class Session {
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
   inTransaction<T>(statement: () => Promise<T>): Promise<T> {
     // After the end of the transaction the server would commit it by itself, without the lock.
-    return this.#inTurn(statement, () => this.#hasTransaction);
-  }
-
-  /**
-   * Does `work` on the connection when everything before it was answered: drivers are about to remove their own queues.
-   *
-   * @throws Error when it may not be sent any more at its turn
-   */
-  #inTurn<T>(
-    work: () => Promise<T>,
-    maySend: () => boolean = () => this.#state !== 'ended',
-    answeredWithin = 0,
-  ): Promise<T> {
-    const send = () => this.#watch(work, maySend, answeredWithin);
-    const answer = this.#inFlight === 0 ? send() : this.#last.then(send);
-    this.#inFlight += 1;
-    const done = () => {
-      this.#inFlight -= 1;
-    };
-    this.#last = answer.then(done, done);
-    return answer;
+    return this.#inTurn(statement, true);
   }
 
   /** Resolves when nothing is in flight. */
@@ -294,21 +277,13 @@ export class Session {
     return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait };
   }
 
-  /**
-   * A wait at the server is made of slices. In a long statement a session of Postgres has a snapshot, so that VACUUM removes nothing and CREATE
-   * INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. Each slice begins at the end of
-   * the server's queue. So they grow: a caller that has waited for longer is less often at the end, and more often at the head. With equal slices,
-   * the last caller that came is among the next ones that get the lock. Measured, eight processes that hold it for 0.4 s: the longest wait was 8
-   * to 9 s with equal slices, 4.5 to 4.9 s with these, and would be 2.8 s in turn.
-   */
+  /** Resolves to undefined when the server has ended the wait. */
   async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
     const { clock, dialect, statementTimeout } = this.home;
-    const waited = clock.now() - since;
-    const { unit, longest, late } = dialect.slice;
-    const share = waited / (waited + HALF_LENGTH_AFTER);
-    const length = unit * Math.max(1, Math.ceil((share * longest) / unit));
+    const length = sliceLength(dialect.slice, clock.now() - since);
+    const { late } = dialect.slice;
     try {
-      const answer = this.#inTurn(() => work(this.#whileWaiting(length)), undefined, length + late);
+      const answer = this.#inTurn(() => work(this.#whileWaiting(length)), false, length + late);
       return await this.inTime(answer, length + late + statementTimeout);
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;
@@ -329,7 +304,6 @@ export class Session {
     this.#state = 'ended';
     this.#hasTransaction = false;
     this.#dueAt = undefined;
-    // A driver may never answer what was in flight on a connection that is closed (mysql2 does not).
     this.#abandon?.(new Error('The session has ended.'));
     this.#free(false);
   }
@@ -350,14 +324,30 @@ export class Session {
     this.onLost?.(cause);
   }
 
-  /** The answers show that the server has heard of us, and whether the transaction still exists. */
-  async #watch<T>(work: () => Promise<T>, maySend: () => boolean, answeredWithin: number): Promise<T> {
-    if (!maySend()) throw new TransactionEndedError();
+  /** Sends a statement when everything before it was answered, in this tick if nothing is in flight: drivers are about to remove their own queues. */
+  #inTurn<T>(statement: () => Promise<T>, inTransaction = false, answeredWithin = 0): Promise<T> {
+    const exchange = () => this.#exchange(statement, inTransaction, answeredWithin);
+    const answer = this.#inFlight === 0 ? exchange() : this.#last.then(exchange);
+    this.#inFlight += 1;
+    const done = () => {
+      this.#inFlight -= 1;
+    };
+    this.#last = answer.then(done, done);
+    return answer;
+  }
+
+  /**
+   * Sends a statement whose turn it is. The answer shows that the server has heard of us, and whether the transaction still exists.
+   *
+   * @throws TransactionEndedError when the statement may not be sent any more
+   */
+  async #exchange<T>(statement: () => Promise<T>, inTransaction: boolean, answeredWithin: number): Promise<T> {
+    if (inTransaction ? !this.#hasTransaction : this.#state === 'ended') throw new TransactionEndedError();
     const { clock, dialect } = this.home;
     const sentAt = clock.now();
     this.#dueAt = sentAt + answeredWithin;
     try {
-      const answer = await this.#untilEnd(work);
+      const answer = await this.#untilEnd(statement);
       this.#heard(sentAt);
       if (this.#hasTransaction) this.#observe(answer);
       return answer;
@@ -390,11 +380,12 @@ export class Session {
     this.#observe(answer, error);
   }
 
-  #untilEnd<T>(work: () => Promise<T>): Promise<T> {
+  /** Rejects at the end of the session: a driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
+  #untilEnd<T>(statement: () => Promise<T>): Promise<T> {
     if (this.#state === 'ended') return Promise.reject(new Error('The session has ended.'));
     return new Promise((resolve, reject) => {
       this.#abandon = reject;
-      work().then(resolve, reject);
+      statement().then(resolve, reject);
     });
   }
 }

@@ -146,12 +146,12 @@ export class Session {
     });
   }
 
-  /** Begins a transaction with a statement of one value, in one round trip. For sessions without autocommit. */
-  async beginWith(sql: string, value: string): Promise<unknown> {
+  /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
+  async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const { dialect } = this.home;
     const answer = await this.inTime(this.#inTurn(() => dialect.beginWith(this.connection, sql, value)));
     this.#hasTransaction = true;
-    return answer;
+    return firstRow(answer);
   }
 
   /**
@@ -227,20 +227,12 @@ export class Session {
     if (this.isLost()) return 'lost';
     if (this.#inFlight === 0 || this.#heartbeat) {
       try {
-        await this.heartbeat();
+        await this.#beat();
       } catch {
         return this.isLost() ? 'lost' : 'unknown';
       }
     } else if (this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
     return { validUntil: this.validUntil };
-  }
-
-  /** Shows the server that its holder lives. Callers that ask while one is in flight wait for the same. */
-  heartbeat(): Promise<void> {
-    this.#heartbeat ??= this.#beat().finally(() => {
-      this.#heartbeat = undefined;
-    });
-    return this.#heartbeat;
   }
 
   /**
@@ -291,12 +283,21 @@ export class Session {
     }
   }
 
-  async #beat(): Promise<void> {
+  /** Shows the server that its holder lives. Callers that ask while a heartbeat is in flight wait for the same. */
+  #beat(): Promise<void> {
+    this.#heartbeat ??= this.#sendHeartbeat().finally(() => {
+      this.#heartbeat = undefined;
+    });
+    return this.#heartbeat;
+  }
+
+  async #sendHeartbeat(): Promise<void> {
+    const { dialect } = this.home;
     try {
-      await this.run(this.home.dialect.heartbeat);
+      await this.run(dialect.heartbeat);
     } catch (error) {
       // In a transaction in which a statement has failed, Postgres answers every statement with an error.
-      if (this.#state !== 'open' || !this.home.dialect.isAnswer(error)) throw error;
+      if (this.#state !== 'open' || !dialect.isAnswer(error)) throw error;
     }
   }
 

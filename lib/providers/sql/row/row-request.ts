@@ -126,7 +126,11 @@ export class RowRequest implements SqlRequest {
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
-      if (this.#isLocked(firstRow(await session.beginWith(`${lock} SKIP LOCKED`, this.#row)))) return session;
+      const locked = await session.beginWith(`${lock} SKIP LOCKED`, this.#row);
+      if (locked) {
+        this.#assertWriter(locked);
+        return session;
+      }
       const exists = await this.#isThere(session);
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) request.waits();
@@ -181,15 +185,14 @@ export class RowRequest implements SqlRequest {
     return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
   }
 
-  #isLocked(row: Row | undefined): boolean {
-    const { context } = this.database;
-    if (row && isTrue(row['read_only']) && !this.settings.allowUnsafeTopology) {
-      throw new LockConfigError(
-        `Lock provider "${context.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
-        { provider: context.name },
-      );
-    }
-    return row !== undefined;
+  /** @throws LockConfigError when the server of the row that was locked has become read-only */
+  #assertWriter(locked: Row): void {
+    if (!isTrue(locked['read_only']) || this.settings.allowUnsafeTopology) return;
+    const { name: provider } = this.database.context;
+    throw new LockConfigError(
+      `Lock provider "${provider}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
+      { provider },
+    );
   }
 
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
@@ -202,7 +205,11 @@ export class RowRequest implements SqlRequest {
       let begun: number;
       do {
         begun = clock.now();
-        if (this.#isLocked(await session.beginSlice(lock, this.#row, this.request.since))) return true;
+        const locked = await session.beginSlice(lock, this.#row, this.request.since);
+        if (locked) {
+          this.#assertWriter(locked);
+          return true;
+        }
         // The shortest slice is longer. The row is gone, or a policy hides it from statements that lock it, or an operator has cancelled this one.
       } while (clock.now() - begun > TOO_EARLY);
       // The limits of a wait are still those of the session.

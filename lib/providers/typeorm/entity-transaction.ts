@@ -1,5 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
+import { safeText } from '../../api/cause.js';
+import type { BackendContext } from '../../api/lock-provider.js';
 import { LentTransaction } from '../sql/row/lent-transaction.js';
 import type { Session } from '../sql/connection/session.js';
 
@@ -25,9 +27,9 @@ export class EntityTransaction extends LentTransaction {
 
   constructor(
     session: Session,
-    dataSource: DataSource,
     holder: string,
-    private readonly onSubscriberFailed: (error: unknown) => void,
+    dataSource: DataSource,
+    private readonly context: BackendContext,
   ) {
     super(session, holder);
     this.#runner = dataSource.createQueryRunner('master') as Runner;
@@ -101,6 +103,11 @@ export class EntityTransaction extends LentTransaction {
 
   /** A subscriber that fails here changes nothing about the end. */
   async #tellEnd(event: TransactionEvent): Promise<void> {
-    await this.#tell(event).catch(this.onSubscriberFailed);
+    await this.#tell(event).catch((error: unknown) => {
+      const { name, logger } = this.context;
+      logger.error(
+        `A subscriber failed at the end of a transaction of lock provider "${name}": ${safeText(String(error))}`,
+      );
+    });
   }
 }

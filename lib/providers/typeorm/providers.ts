@@ -1,4 +1,3 @@
-import { safeText } from '../../api/cause.js';
 import type { DataSource } from 'typeorm';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
@@ -8,6 +7,7 @@ import {
   type SqlLockOptions,
   type SqlSessionLockOptions,
 } from '../sql/options.js';
+import type { LendTransaction } from '../sql/row/lent-transaction.js';
 import { RowLockBackend } from '../sql/row/row-lock-backend.js';
 import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from '../sql/row/row-lock-options.js';
 import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
@@ -63,16 +63,9 @@ export class TypeOrmRowLockProvider implements LockProvider {
   }
 
   createBackend(context: BackendContext): RowLockBackend {
-    const onSubscriberFailed = (error: unknown) => {
-      context.logger.error(
-        `A subscriber failed at the end of a transaction of lock provider "${context.name}": ${safeText(String(error))}`,
-      );
-    };
-    return new RowLockBackend(
-      context,
-      this.#settings,
-      (session, holder) => new EntityTransaction(session, this.#dataSource, holder, onSubscriberFailed),
-    );
+    const lend: LendTransaction = (session, holder) =>
+      new EntityTransaction(session, holder, this.#dataSource, context);
+    return new RowLockBackend(context, this.#settings, lend);
   }
 }
 

@@ -4,7 +4,7 @@ import { shown } from '../../api/printable.js';
 import { assertTableName, DEFAULT_TABLE } from './table/lock-schema.js';
 import type { SqlSource } from './sources/source.js';
 
-/** What all locks in a database have in common. */
+/** The options of all locks in a database. */
 export interface SqlLockOptions {
   /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string;

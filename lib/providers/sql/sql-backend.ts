@@ -39,7 +39,7 @@ export interface SqlRequest {
 export interface Connected {
   /** Runs a statement in autocommit. */
   readonly run: Run;
-  /** What in the configuration weakens the guarantee. */
+  /** The findings in the configuration that weaken the guarantee. */
   diagnose(): readonly Diagnostic[];
   close(): Promise<void>;
 }
@@ -75,7 +75,8 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy'> => {
-      // It stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at the server.
+      // The request of the backend stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at
+      // the server.
       request.state ??= this.requestFor(database, request, this.context);
       return request.state.acquire();
     };
@@ -155,7 +156,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     return this.#database;
   }
 
-  /** What `work` on the database resolves to. @throws LockConfigError when the database refuses; LockUnavailableError when it does not answer */
+  /** Resolves as `work` on the database does. @throws LockConfigError when the database refuses; LockUnavailableError when it does not answer */
   protected async operate<T>(what: string, work: (database: D) => Promise<T>, key?: string): Promise<T> {
     const database = await this.database();
     try {

@@ -8,7 +8,7 @@ import { EntityTransaction } from './entity-transaction.js';
  * The EntityManager of the transaction that holds the lock, for an exclusive lock of one key of a
  * {@link TypeOrmRowLockProvider}. It has the entities and subscribers of the DataSource that the provider was given, once that is initialized.
  *
- * What is written through it is committed by the release of the lock, and rolled back when the task under `withLock` or a
+ * The writes through it are committed by the release of the lock, and rolled back when the task under `withLock` or a
  * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *

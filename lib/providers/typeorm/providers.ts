@@ -28,7 +28,7 @@ interface OnDataSource {
   readonly dataSource: DataSource;
 }
 
-/** What all locks in a database have in common. */
+/** The options of all locks in a database. */
 export interface TypeOrmLockOptions extends SqlLockOptions, OnDataSource {}
 /** Locks that live as long as a connection. */
 export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, OnDataSource {}
@@ -47,7 +47,7 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
  * A waiter that has waited for longer is usually the next; there is no strict order among processes.
  *
- * It costs one connection of our own for each key that is held or waited for. It breaks with several writers (Galera,
+ * Each key that is held or waited for costs one connection of our own. The guarantee breaks with several writers (Galera,
  * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
  * write, and in the half a second in which a killed connection has not noticed.
  */
@@ -77,7 +77,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
  * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,
  * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
  *
- * It breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
+ * The guarantee breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
  * (forwards: leases end early; backwards: they last longer, and tokens grow all the same); with a failover or a backup that loses committed
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */

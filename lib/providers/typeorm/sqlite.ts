@@ -3,7 +3,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { SqliteConnection } from '../sql/sources/source.js';
 
-/** What we use of a database of better-sqlite3. */
+/** The part of a database of better-sqlite3 that is used here. */
 interface FileDatabase {
   pragma(sql: string, options?: { simple: true }): unknown;
   prepare(sql: string): {
@@ -39,7 +39,7 @@ export async function openFile(options: DataSourceOptions): Promise<SqliteConnec
   };
 }
 
-/** What we use of a database of sql.js. */
+/** The part of a database of sql.js that is used here. */
 interface MemoryDatabase {
   run(sql: string): unknown;
   prepare(sql: string): {

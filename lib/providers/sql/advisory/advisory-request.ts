@@ -48,7 +48,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   async acquire(): Promise<Grant | 'busy'> {
     const { request } = this;
     if (this.#grant && this.#place && !this.#hasEnded()) {
-      // It is unknown which of its tokens were used.
+      // Any of its tokens may have been used.
       const { fencingToken, followers = 0 } = this.#grant;
       const last = fencingToken === null ? null : fencingToken + BigInt(followers);
       return { ...this.#grant, fencingToken: last, followers: 0, validUntil: this.#place.session.validUntil };

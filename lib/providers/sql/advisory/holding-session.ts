@@ -25,7 +25,7 @@ interface Name {
  * One session and the locks on it. A session never blocks itself: what it has it would get again. So one name has one holder
  * here, or readers, and this class knows which.
  *
- * It answers one statement at a time. What is asked for meanwhile goes together with the next one.
+ * The session answers one statement at a time. Locks that are asked for meanwhile go together with the next one.
  */
 export class HoldingSession {
   /** A lock that no request has any more could not be freed: the session has to end. */
@@ -38,7 +38,7 @@ export class HoldingSession {
   constructor(
     readonly session: Session,
     private readonly statements: AdvisoryStatements,
-    /** It has no user any more, and is not used again. */
+    /** Called when no user is left: the session is not used again. */
     private readonly onEmpty: () => void,
     /** Of the names on it; none where they are not limited. */
     private readonly places?: LockPlaces,

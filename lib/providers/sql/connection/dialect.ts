@@ -43,7 +43,7 @@ export interface ServerFacts {
   readonly server: string;
   /** The statement that ends this connection from another one, whatever it waits for. Undefined behind a pooler, whose connections are shared. */
   readonly kill: string | undefined;
-  /** What in the configuration of the server weakens the guarantee. */
+  /** The findings in the configuration of the server that weaken the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
   /** Whether the server may keep parsed statements for this connection. */
   readonly prepares: boolean;

@@ -70,7 +70,7 @@ export function lockErrorOf(
       );
 }
 
-/** What to do about a refusal: each kind has a remedy of its own. */
+/** The remedy for a refusal: each kind has one of its own. */
 function remedyOf(error: unknown): string {
   const codes = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   const isOneOf = (known: readonly unknown[]) => codes.some((code) => known.includes(code));

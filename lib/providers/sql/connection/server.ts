@@ -113,7 +113,7 @@ export class Server implements SessionHome {
     try {
       if (facts.kill !== undefined) await control.run(facts.kill);
     } catch (error) {
-      // It has ended.
+      // The session has ended.
       if (!this.dialect.isAnswer(error)) throw error;
     }
   }
@@ -145,7 +145,7 @@ export class Server implements SessionHome {
       this.#closing.signal.throwIfAborted();
       return connection;
     } catch (error) {
-      // It may come late.
+      // The connection may come late.
       connecting.then(
         (late) => {
           dialect.sever(late);

@@ -320,7 +320,7 @@ export class Session {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
     this.#hasTransaction = false;
-    // What is in flight is not answered any more, and not every driver says so to a stream of rows.
+    // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
     this.#abandon?.(new Error('The session has been lost.', { cause }));
     this.onLost?.(cause);
   }

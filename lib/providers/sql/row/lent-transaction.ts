@@ -34,7 +34,7 @@ export class LentTransaction {
   readonly #savepoint: string;
   #marked: Promise<unknown> | undefined;
   #isStreaming = false;
-  /** It is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
+  /** The transaction is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
   #isClosed = false;
 
   constructor(
@@ -110,7 +110,7 @@ export class LentTransaction {
     let result!: T;
     const marked = this.#mark();
     await this.session.inTransaction(async () => {
-      // It was sent before, and a statement without it is not proved to be in the transaction of the lock.
+      // The savepoint was sent before, and a statement without it is not proved to be in the transaction of the lock.
       await marked;
       result = await send();
       return result[0];

@@ -17,7 +17,7 @@ export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions
  * A waiter that has waited for longer is usually the next; there is no strict
  * order among processes.
  *
- * It costs one connection of our own for each key that is held or waited for. It breaks with several writers (Galera,
+ * Each key that is held or waited for costs one connection of our own. The guarantee breaks with several writers (Galera,
  * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
  * write, and in the half a second in which a killed connection has not noticed.
  */

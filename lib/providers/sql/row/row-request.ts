@@ -109,7 +109,7 @@ export class RowRequest implements SqlRequest {
         session.destroy();
         return 'lost';
       }
-      // It can be used again if it was rolled back instead.
+      // The session can be used again if the transaction was rolled back instead.
       session.giveBack();
       if (written) return { written, cause };
       return isFree ? 'released' : 'unknown';

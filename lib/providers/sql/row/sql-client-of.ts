@@ -1,7 +1,7 @@
 import type { Lock } from '../../../api/lock.js';
 import { transactionOf } from './lent-transactions.js';
 
-/** What statements are sent by: the `query` of a Client of pg, or the `query`, `execute` and `promise()` of a Connection of mysql2. */
+/** The methods that send statements: the `query` of a Client of pg, or the `query`, `execute` and `promise()` of a Connection of mysql2. */
 export interface SqlClient {
   // As in the drivers, whose own types say more: `sqlClientOf<PoolClient>(lock)`.
   query(...statement: never[]): unknown;
@@ -11,7 +11,7 @@ export interface SqlClient {
  * The driver's connection inside the transaction that holds the lock, for an exclusive lock of one key of a row lock provider. Drizzle,
  * Kysely and Knex take it as their connection; give its type as they expect it.
  *
- * What is written through it is committed by the release of the lock, and rolled back when the task under `withLock` or a
+ * The writes through it are committed by the release of the lock, and rolled back when the task under `withLock` or a
  * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *

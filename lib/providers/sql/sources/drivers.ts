@@ -3,7 +3,7 @@ import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
 import { propertyOf } from '../connection/answer.js';
 import type { ServerSource } from './source.js';
 
-/** What the drivers have in common; each knows more, and all of it may be given. */
+/** The settings that the drivers have in common; each knows more, and all of them may be given. */
 export interface SqlServerSettings {
   readonly host?: string;
   readonly port?: number;
@@ -18,7 +18,7 @@ export interface SqlServerSettings {
  */
 // The compiler explains an address that does not fit by the last member, and most users give a URL.
 export type SqlConnectionOptions =
-  /** What `new Client(…)` of `pg` takes: also TLS, a socket, a function that gives the password. */
+  /** The configuration of `new Client(…)` of `pg`: also TLS, a socket, a function that gives the password. */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
   /** The configuration of `createConnection(…)` of `mysql2`, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }

@@ -35,7 +35,7 @@ export function keyOfLease(namespace: string, name: string, label: string | null
 /** Between which names the rows of all leases are whose keys begin with `prefix`, and rows of other keys. */
 export function leaseNamesBetween(namespace: string, prefix: string): readonly [string, string] {
   const first = `${namespace}#lease:${beginningOf(prefix)}`;
-  // It comes after every character of a name.
+  // The tilde comes after every character of a name.
   return [first, `${first}~`];
 }
 

@@ -2,7 +2,7 @@ import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { instancesOf, timeOfToken } from '../../../core/toolkit/listing.js';
 import { grantedOf, type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
 
-/** What an operator sees of a key; `null` for one that is free. */
+/** The state of a key, for an operator; `null` for one that is free. */
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);

@@ -21,7 +21,7 @@ export interface Lease {
   readonly holds: readonly LeaseHold[];
   /** The column `holders`: `null` in the row of an exclusive lock. */
   readonly holders: string | null;
-  /** What it consists of. */
+  /** The parts of that column, one for each holder. */
   readonly pieces: readonly Piece[];
 }
 

@@ -17,7 +17,7 @@ const RESERVE_WITHIN = 500;
  * reserves a place behind all others, and the next look shows whether there is room for it.
  */
 export class LimitedClaim implements LeaseClaim {
-  /** It is among the holders: it was granted, or has reserved a place. */
+  /** The request is among the holders: it was granted, or has reserved a place. */
   #isThere = false;
   /** The version that a claim compares with that was sent and not answered: it may arrive at any time. */
   #unanswered: bigint | undefined;

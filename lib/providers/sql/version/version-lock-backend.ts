@@ -60,7 +60,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
       }
       const last = rows.at(-1);
       if (!last) return;
-      // It comes before every character of a name.
+      // The exclamation mark comes before every character of a name.
       from = `${last.name}!`;
     }
   }

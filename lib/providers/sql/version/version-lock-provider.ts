@@ -16,7 +16,7 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,
  * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
  *
- * It breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
+ * The guarantee breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
  * (forwards: leases end early; backwards: they last longer, and tokens grow all the same); with a failover or a backup that loses committed
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */

@@ -36,7 +36,7 @@ export interface SaveFencedOptions<E> {
  * Nothing cascades; of listeners and subscribers those run that run for any UPDATE of a query builder. The entity gets its
  * new version and token; what the database computes (`@UpdateDateColumn`) is not read back.
  *
- * What breaks it: other writers of the fence column, `manager.save()` of an entity that was read earlier among them; and
+ * The guard fails with other writers of the fence column, `manager.save()` of an entity that was read earlier among them; and
  * mysql2 with the flag `-FOUND_ROWS`, by which a write that changes nothing counts as refused.
  *
  * @param manager the application's own, of a transaction, or that of {@link entityManagerOf}

@@ -7,7 +7,7 @@ import {
   leaseLabelOf,
   leaseNameOf,
   rowNameOf,
-  textOf,
+  textOfLabel,
 } from '../../lib/providers/sql/table/lock-name.js';
 
 // Golden: two versions of this package in one fleet must lock the same rows, always.
@@ -46,7 +46,7 @@ describe('names of rows', () => {
       expect(keyOfLease('shop', leaseNameOf('shop', key), label)).toBe(key);
     }
     expect(leaseLabelOf('é b')).toBe('"\\u00e9 b"');
-    expect(textOf(labelOf('host:1'))).toBe('host:1');
+    expect(textOfLabel(labelOf('host:1'))).toBe('host:1');
     expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
   });
 

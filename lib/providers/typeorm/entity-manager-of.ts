@@ -14,7 +14,7 @@ import { EntityTransaction } from './entity-transaction.js';
  *
  * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits by itself (DDL and TRUNCATE on MySQL):
  * the lock is lost then: immediately if the server's answer shows it, otherwise at the next heartbeat, and at the latest before the
- * COMMIT. What was written between such an end and its discovery is committed without the lock.
+ * COMMIT. Writes between such an end and its discovery are committed without the lock.
  *
  * One statement, or a stream of rows, that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
  * `acquire` commits, whatever happened before it.

@@ -29,7 +29,7 @@ export function leaseLabelOf(key: string): string | null {
 
 /** The key of the row of a lease. */
 export function keyOfLease(namespace: string, name: string, label: string | null): string {
-  return label === null ? name.slice(`${namespace}#lease:`.length) : textOf(label);
+  return label === null ? name.slice(`${namespace}#lease:`.length) : textOfLabel(label);
 }
 
 /** Between which names the rows of all leases are whose keys begin with `prefix`, and rows of other keys. */
@@ -67,7 +67,7 @@ export function labelOf(text: string): string {
   );
 }
 
-export function textOf(label: string): string {
+export function textOfLabel(label: string): string {
   return JSON.parse(label) as string;
 }
 

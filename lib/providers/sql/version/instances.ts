@@ -1,5 +1,5 @@
 import type { Instance } from '../../../api/lock-provider.js';
-import { instanceNameOf, labelOf, textOf } from '../table/lock-name.js';
+import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
 const DAY = 86_400_000;
@@ -27,7 +27,7 @@ export async function namesOfInstances(
   const names = new Map<string, string>();
   for (const id of ids) {
     const label = ofRow.get(instanceNameOf(namespace, id));
-    if (label) names.set(id, textOf(label));
+    if (label) names.set(id, textOfLabel(label));
   }
   return names;
 }

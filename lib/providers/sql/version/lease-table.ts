@@ -33,14 +33,8 @@ export class LeaseTable extends LockTable {
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
   /** @param connections how many statements `run` sends at a time: waiters leave half of them to renewals, claims and releases */
-  constructor(
-    database: DatabaseFamily,
-    table: string,
-    run: Run,
-    connections: number,
-    withoutWait?: (sql: string) => string,
-  ) {
-    super(database, table, run, withoutWait);
+  constructor(database: DatabaseFamily, table: string, run: Run, connections: number) {
+    super(database, table, run);
     this.#reads = new Batches((names) => this.#readLeases(names), Math.max(1, Math.floor(connections / 2)));
   }
 

@@ -1,5 +1,6 @@
 /*
  * Imports point down, type imports included: nest, integrations -> recipes -> core -> key, api; providers -> api, core/toolkit.
+ * In nest: module -> decorators, transports -> methods, options -> service.
  * A path in parentheses is $1 in `to`.
  */
 const only = (layer, below, comment) => ({
@@ -10,13 +11,25 @@ const only = (layer, below, comment) => ({
   to: { path: '^lib/', pathNot: `^lib/(${below})/` },
 });
 
+const BELOW_RECIPES = 'core|key|api';
+const BELOW_NEST = `recipes|${BELOW_RECIPES}`;
+
 module.exports = {
   forbidden: [
     { name: 'no-circle', severity: 'error', from: {}, to: { circular: true } },
     only('api', 'api'),
     only('key', 'key|api'),
     only('core', 'core|key|api'),
-    only('recipes', 'recipes|core|key|api'),
+    only('recipes', `recipes|${BELOW_RECIPES}`),
+    only('nest/service', `nest/service|${BELOW_NEST}`),
+    only('nest/options', `nest/(options|service)|${BELOW_NEST}`),
+    only(
+      'nest/methods',
+      `nest/(methods|service)|${BELOW_NEST}`,
+      'A decorated method knows neither its decorator nor a transport.',
+    ),
+    only('nest/decorators', `nest/(decorators|methods|service)|${BELOW_NEST}`),
+    only('nest/transports', `nest/(transports|methods|options|service)|${BELOW_NEST}`),
     only('providers/(?!redlock|typeorm)([^/]+)', 'providers/$1|api|core/toolkit'),
     only(
       'providers/redlock',

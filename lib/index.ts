@@ -52,7 +52,7 @@ export type {
   HandlerName,
   LossContext,
   LossHandler,
-} from './nest/decorators/distributed-lock-options.js';
+} from './nest/methods/distributed-lock-options.js';
 export {
   DistributedLock,
   RunOnce,
@@ -70,8 +70,9 @@ export {
 export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as-leader.decorator.js';
 export { LockAdmin, type BackendClass } from './core/lock-admin.js';
 export { Unlocked, type UnlockedDecorator } from './nest/decorators/unlocked.decorator.js';
-export type { Configurable, FromConfig } from './nest/decorators/decorator-options.js';
-export { LockDefaults, type ClassLockDefaults } from './nest/decorators/lock-defaults.decorator.js';
+export type { Configurable, FromConfig } from './nest/methods/decorator-options.js';
+export { LockDefaults } from './nest/decorators/lock-defaults.decorator.js';
+export type { ClassLockDefaults } from './nest/methods/class-defaults.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay, type LockEventTarget } from './integrations/event-emitter/lock-event-relay.js';
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
@@ -80,10 +81,7 @@ export type {
   DistributedLockModuleExtras,
   DistributedLockModuleOptions,
   DistributedLockOptionsFactory,
-} from './nest/module/module-options.js';
+  HttpLockStatuses,
+} from './nest/options/module-options.js';
 export { LockGraphqlError, type LockErrorExtensions } from './nest/transports/graphql/lock-graphql-error.js';
-export {
-  LockHttpException,
-  type HttpLockStatuses,
-  type LockProblem,
-} from './nest/transports/http/lock-http-exception.js';
+export { LockHttpException, type LockProblem } from './nest/transports/http/lock-http-exception.js';

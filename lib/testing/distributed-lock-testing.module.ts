@@ -1,7 +1,7 @@
 import { type DynamicModule, Module } from '@nestjs/common';
 import { LockManager } from '../core/lock-manager.js';
 import { DistributedLockModule } from '../nest/module/distributed-lock.module.js';
-import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '../nest/module/module-options.js';
+import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '../nest/options/module-options.js';
 import { TestLocks } from './test-locks.js';
 
 /**

@@ -3,7 +3,7 @@ import { AssertionError } from 'node:assert';
 import { LockManager } from '../core/lock-manager.js';
 import type { Lock } from '../api/lock.js';
 import { providersOf } from '../nest/module/lock-manager.factory.js';
-import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/module/module-options.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/options/module-options.js';
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 import { ProviderInMemory } from './provider-in-memory.js';

@@ -1,6 +1,7 @@
 import { applyDecorators } from '@nestjs/common';
 import { ApiResponse } from '@nestjs/swagger';
-import { DEFAULT_STATUSES, type HttpLockStatuses } from '../../nest/transports/http/lock-http-exception.js';
+import type { HttpLockStatuses } from '../../nest/options/module-options.js';
+import { DEFAULT_STATUSES } from '../../nest/transports/http/lock-http-exception.js';
 
 /**
  * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with

@@ -9,13 +9,13 @@ import type {
   DistributedLockOptions,
   LossContext,
   LossHandler,
-} from './distributed-lock-options.js';
+} from '../methods/distributed-lock-options.js';
 import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
-import type { Configurable, FromConfig } from './decorator-options.js';
-import { lockedMethodsBehind, recordLockedMethod } from './lock-metadata.js';
-import { lockedCall } from './locked-call.js';
-import { LockedMethod, type KeySource } from './locked-method.js';
-import { reserveServiceSlot } from '../module/service-slot.js';
+import type { Configurable, FromConfig } from '../methods/decorator-options.js';
+import { lockedMethodsBehind, recordLockedMethod } from '../methods/lock-metadata.js';
+import { lockedCall } from '../methods/locked-call.js';
+import { LockedMethod, type KeySource } from '../methods/locked-method.js';
+import { reserveServiceSlot } from '../service/service-slot.js';
 
 /** What a decorated method may give: the lock is held until it has settled, completed or ended. */
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;

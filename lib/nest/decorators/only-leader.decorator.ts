@@ -1,11 +1,11 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
-import { reserveServiceSlot } from '../module/service-slot.js';
+import { reserveServiceSlot } from '../service/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
-import type { Configurable } from './decorator-options.js';
-import { recordLeaderMethod } from './leader-method.js';
-import { serviceOf } from './method-call.js';
+import type { Configurable } from '../methods/decorator-options.js';
+import { recordLeaderMethod } from '../methods/leader-method.js';
+import { serviceOf } from '../methods/method-call.js';
 
 /** Which leader a method waits for. */
 export type OnlyLeaderOptions = Pick<CampaignOptions, 'provider'>;

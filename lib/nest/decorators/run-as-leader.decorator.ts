@@ -1,9 +1,9 @@
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
-import { reserveServiceSlot } from '../module/service-slot.js';
+import { reserveServiceSlot } from '../service/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
-import type { Configurable } from './decorator-options.js';
-import { recordLeaderMethod } from './leader-method.js';
+import type { Configurable } from '../methods/decorator-options.js';
+import { recordLeaderMethod } from '../methods/leader-method.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
 export interface RunAsLeaderDecorator {

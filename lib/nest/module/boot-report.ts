@@ -3,8 +3,8 @@ import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
-import type { LeaderMethod } from '../decorators/leader-method.js';
-import type { LockedMethod } from '../decorators/locked-method.js';
+import type { LeaderMethod } from '../methods/leader-method.js';
+import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
 import { periodOf } from './schedule-period.js';
 

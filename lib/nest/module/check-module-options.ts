@@ -3,8 +3,7 @@ import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
-import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js';
-import type { DistributedLockModuleOptions } from './module-options.js';
+import type { DistributedLockModuleOptions, HttpLockStatuses } from '../options/module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
 const OPTIONS: Record<keyof DistributedLockModuleOptions, true> = {

@@ -3,7 +3,7 @@ import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
-import { liveServices } from './live-services.js';
+import { liveServices } from '../service/live-services.js';
 import { ModuleLifecycle } from './module-lifecycle.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
@@ -15,7 +15,7 @@ import {
   type DistributedLockModuleOptions,
   MODULE_OPTIONS_TOKEN,
   type OPTIONS_TYPE,
-} from './module-options.js';
+} from '../options/module-options.js';
 
 /**
  * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root

@@ -1,15 +1,15 @@
 import type { LoggerService } from '@nestjs/common';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
-import { leaderMethodsOf } from '../decorators/leader-method.js';
-import { lockedMethodsOf, proxiedLocksOf } from '../decorators/lock-metadata.js';
-import type { LockedMethod } from '../decorators/locked-method.js';
+import { leaderMethodsOf } from '../methods/leader-method.js';
+import { lockedMethodsOf, proxiedLocksOf } from '../methods/lock-metadata.js';
+import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
-import { liveServices } from './live-services.js';
-import { fillServiceSlot, serviceInSlot } from './service-slot.js';
+import { liveServices } from '../service/live-services.js';
+import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
 import { unlockedOverrides } from './unlocked-overrides.js';
 
 /**

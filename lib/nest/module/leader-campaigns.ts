@@ -2,7 +2,7 @@ import type { LoggerService } from '@nestjs/common';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
-import type { LeaderMethod } from '../decorators/leader-method.js';
+import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockService } from '../service/lock.service.js';
 
 /** A provider whose class has leader methods. */

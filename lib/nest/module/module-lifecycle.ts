@@ -12,9 +12,9 @@ import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
 import type { LeaderCampaigns } from './leader-campaigns.js';
 import { exploreApplication } from './explore-application.js';
-import { liveServices } from './live-services.js';
-import { loggerOf } from './module-logger.js';
-import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from './module-options.js';
+import { liveServices } from '../service/live-services.js';
+import { loggerOf } from '../options/module-logger.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { LockService } from '../service/lock.service.js';
 
 /**

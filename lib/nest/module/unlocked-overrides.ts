@@ -1,7 +1,7 @@
 import type { AnyNode, MemberExpression } from 'acorn';
 import { methodIn, parseSource, type ReadableFunction, sourceOf } from '../../key/function-source.js';
-import type { LeaderMethod } from '../decorators/leader-method.js';
-import type { LockedMethod } from '../decorators/locked-method.js';
+import type { LeaderMethod } from '../methods/leader-method.js';
+import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
 
 /**

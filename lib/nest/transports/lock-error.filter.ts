@@ -1,7 +1,7 @@
 import { type ArgumentsHost, Catch, type ExceptionFilter, Inject } from '@nestjs/common';
 import { BaseExceptionFilter, HttpAdapterHost, type ModulesContainer } from '@nestjs/core';
 import { LockError } from '../../api/errors.js';
-import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../module/module-options.js';
+import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { appFilters, catches } from './own-filters.js';
 import { toGraphqlError } from './graphql/lock-graphql-error.js';
 import { asHttpError, sendProblem } from './http/http-response.js';

@@ -13,7 +13,7 @@ import {
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
 import { CountingProvider } from '../../backends.js';
-import { liveServices } from '../../../lib/nest/module/live-services.js';
+import { liveServices } from '../../../lib/nest/service/live-services.js';
 import { start } from '../apps.js';
 
 class BriefProvider extends CountingProvider {

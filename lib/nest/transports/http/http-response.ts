@@ -4,8 +4,8 @@ import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/comm
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import { LockError } from '../../../api/errors.js';
-import type { DistributedLockModuleOptions } from '../../module/module-options.js';
-import { isStream } from '../../decorators/stream.js';
+import type { DistributedLockModuleOptions } from '../../options/module-options.js';
+import { isStream } from '../../methods/stream.js';
 import { LockHttpException, toHttpException } from './lock-http-exception.js';
 
 /** The HTTP error for a lock error, with its header on the response; misuse stays what it is. */

@@ -1,19 +1,8 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
 import type { LockError } from '../../../api/errors.js';
+import type { HttpLockStatuses } from '../../options/module-options.js';
 import { type ClientError, toClientError } from '../client-error.js';
-
-/** The statuses that lock errors get. */
-export interface HttpLockStatuses {
-  /** Of `LockBusyError`. Default 423 Locked. */
-  readonly busy?: number;
-  /** Of `LockUnavailableError` and `LockCapacityError`. Default 503 Service Unavailable. */
-  readonly unavailable?: number;
-  /** Of `LockLostError`. Default 500 Internal Server Error. */
-  readonly lost?: number;
-  /** Of `VersionConflictError`. Default 409 Conflict. */
-  readonly conflict?: number;
-}
 
 export const DEFAULT_STATUSES: Required<HttpLockStatuses> = { busy: 423, unavailable: 503, lost: 500, conflict: 409 };
 

@@ -3,7 +3,6 @@ import type { ConfiguredDuration } from '../../api/duration.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import type { KeyContext } from '../service/lock.service.js';
-import type { HttpLockStatuses } from '../transports/http/lock-http-exception.js';
 
 /** The options of `DistributedLockModule`. */
 export interface DistributedLockModuleOptions {
@@ -46,6 +45,18 @@ export interface DistributedLockModuleOptions {
    * do. Default: `new Logger('DistributedLock')`, and so whatever `app.useLogger()` has set.
    */
   logger?: LoggerService | undefined;
+}
+
+/** The statuses that lock errors get. */
+export interface HttpLockStatuses {
+  /** Of `LockBusyError`. Default 423 Locked. */
+  readonly busy?: number;
+  /** Of `LockUnavailableError` and `LockCapacityError`. Default 503 Service Unavailable. */
+  readonly unavailable?: number;
+  /** Of `LockLostError`. Default 500 Internal Server Error. */
+  readonly lost?: number;
+  /** Of `VersionConflictError`. Default 409 Conflict. */
+  readonly conflict?: number;
 }
 
 /** What `useClass` and `useExisting` name. */

@@ -1,5 +1,5 @@
 import { Inject } from '@nestjs/common';
-import { LockService } from '../service/lock.service.js';
+import { LockService } from './lock.service.js';
 
 // Nest prints this description when it cannot fill the slot, so it contains what to do.
 const SLOT = Symbol(

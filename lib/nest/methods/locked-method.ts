@@ -10,7 +10,7 @@ import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { BusyContext, DistributedLockOptions, LossContext } from './distributed-lock-options.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
-import { defaultsOfClass } from './lock-defaults.decorator.js';
+import { defaultsOfClass } from './class-defaults.js';
 import type { LockService } from '../service/lock.service.js';
 
 /** What a decorator may be given as a key: a template, several, or a function of the method's arguments. */

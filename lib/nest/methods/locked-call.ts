@@ -8,7 +8,7 @@ import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
 import { lockedResult } from './locked-result.js';
 import { keepRequestStreams } from './request-stream.js';
-import { type RequestLock, requestLockOf } from '../transports/request-context.js';
+import { type RequestLock, requestLockOf } from './request-context.js';
 import { isStream } from './stream.js';
 
 type Method = (...args: unknown[]) => unknown;

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Observable } from 'rxjs';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { LockService } from '../service/lock.service.js';
-import type { LockedMethod } from '../decorators/locked-method.js';
+import type { LockedMethod } from './locked-method.js';
 
 /** The lock that the interceptor has taken around the whole pipeline of a handler. */
 export interface RequestLock {

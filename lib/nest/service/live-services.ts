@@ -1,4 +1,4 @@
-import type { LockService } from '../service/lock.service.js';
+import type { LockService } from './lock.service.js';
 
 const live = new Set<LockService>();
 

@@ -3,7 +3,7 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
-import { defaultsOfClass } from './lock-defaults.decorator.js';
+import { defaultsOfClass } from './class-defaults.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { LockService } from '../service/lock.service.js';
 

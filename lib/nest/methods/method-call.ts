@@ -4,10 +4,10 @@ import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { OnLoss } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
-import { liveServices } from '../module/live-services.js';
-import { serviceInSlot } from '../module/service-slot.js';
+import { liveServices } from '../service/live-services.js';
+import { serviceInSlot } from '../service/service-slot.js';
 import { LockService } from '../service/lock.service.js';
-import { currentRequest } from '../transports/request-context.js';
+import { currentRequest } from './request-context.js';
 import type { BusyContext } from './distributed-lock-options.js';
 import type { LockedMethod } from './locked-method.js';
 

@@ -1,0 +1,24 @@
+import 'reflect-metadata';
+import type { LockOptions } from '../../api/lock-options.js';
+import type { LockService } from '../service/lock.service.js';
+import { type Configurable, DecoratorOptions } from './decorator-options.js';
+
+const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
+
+/** The options that a class can set for its decorated methods. */
+export type ClassLockDefaults = Pick<
+  LockOptions,
+  'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'release' | 'provider'
+>;
+
+/** Records the defaults that `@LockDefaults` gives to a class. */
+export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
+  Reflect.defineMetadata(CLASS_DEFAULTS, new DecoratorOptions(defaults, '@LockDefaults'), target);
+}
+
+/** The defaults of the class that declares a method, in an application. @throws LockConfigError where its configuration does not give them */
+export function defaultsOfClass(prototype: object, service: LockService): ClassLockDefaults | undefined {
+  const defaults = Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as
+    DecoratorOptions<ClassLockDefaults> | undefined;
+  return defaults?.in(service);
+}

@@ -76,12 +76,12 @@ export class Leadership {
 
   /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
   isLeader(key: string, provider?: string): boolean {
-    return this.#termOf(key, provider) !== undefined;
+    return this.#termOf(key, this.manager.plan({ provider })) !== undefined;
   }
 
   /** Runs `work` under the lock of the term if this process leads the key now; otherwise not, and answers undefined. */
-  runIfLeader<T>(key: string, provider: string | undefined, work: () => T | PromiseLike<T>): Promise<T> | undefined {
-    return this.#termOf(key, provider)?.join(work);
+  runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
+    return this.#termOf(key, plan)?.join(work);
   }
 
   /** Ends all campaigns, and those that would begin later. Does not wait for their tasks. */
@@ -106,10 +106,9 @@ export class Leadership {
     }
   }
 
-  #termOf(key: string, provider: string | undefined) {
-    const { name } = this.manager.plan({ provider }).core;
+  #termOf(key: string, { core }: LockPlan) {
     for (const campaign of this.#campaigns) {
-      if (campaign.key === key && campaign.provider === name && campaign.term) return campaign.term;
+      if (campaign.key === key && campaign.provider === core.name && campaign.term) return campaign.term;
     }
     return undefined;
   }

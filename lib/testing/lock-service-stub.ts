@@ -238,12 +238,8 @@ class StubLeadership extends Leadership {
     return !this.busy.has(key);
   }
 
-  override runIfLeader<T>(
-    key: string,
-    provider: string | undefined,
-    work: () => T | PromiseLike<T>,
-  ): Promise<T> | undefined {
-    return this.isLeader(key) ? this.locks.withLock(key, work, { provider }) : undefined;
+  override runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
+    return this.isLeader(key) ? this.locks.withLock(key, work, { provider: plan.core.name }) : undefined;
   }
 }
 

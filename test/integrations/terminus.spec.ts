@@ -212,7 +212,7 @@ describe('leaders', () => {
     const [failure, end] = [deferred(), deferred()];
     service.runAsLeader('billing', () => failure.promise).catch(() => undefined);
     await clock.advance(0);
-    void service.leadership.runIfLeader('billing', undefined, () => end.promise);
+    void service.leadership.runIfLeader('billing', locks.plan({}), () => end.promise);
     await clock.advance(600_000);
     failure.reject(new Error('its own'));
     await clock.advance(20_000);

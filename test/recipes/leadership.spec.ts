@@ -369,7 +369,7 @@ describe('a term', () => {
     void one.runAsLeader('billing', obedient.task);
     await clock.advance(0);
     const end = deferred();
-    const joined = watch(one.leadership.runIfLeader('billing', undefined, () => end.promise)!);
+    const joined = watch(one.leadership.runIfLeader('billing', one.manager.plan({}), () => end.promise)!);
     await clock.advance(0);
     await locks.admin.forceRelease('billing');
     await clock.advance(600_000);
@@ -390,7 +390,7 @@ describe('a term', () => {
     const end = deferred();
     const seen: unknown[] = [];
     const joined = watch(
-      one.leadership.runIfLeader('billing', undefined, async () => {
+      one.leadership.runIfLeader('billing', one.manager.plan({}), async () => {
         seen.push(currentLock('billing').fencingToken);
         await end.promise;
         return 'done';
@@ -399,7 +399,7 @@ describe('a term', () => {
     stubborn.end();
     await clock.advance(600_000);
     // No second guest, no second leader.
-    expect(one.leadership.runIfLeader('billing', undefined, () => 1)).toBeUndefined();
+    expect(one.leadership.runIfLeader('billing', one.manager.plan({}), () => 1)).toBeUndefined();
     expect([joined.state, rival.terms.length]).toEqual(['pending', 0]);
     end.resolve();
     await clock.advance(0);
@@ -474,7 +474,7 @@ it('has not resigned before the call that has joined the term has ended, for its
   void one.runAsLeader('billing', stubborn.task);
   await clock.advance(0);
   // As a decorated method calls it.
-  const method = async () => await one.leadership.runIfLeader('billing', undefined, () => end.promise);
+  const method = async () => await one.leadership.runIfLeader('billing', one.manager.plan({}), () => end.promise);
   const caller = async () => {
     await method();
     order.push('call has ended');
@@ -517,7 +517,7 @@ describe('an error of the task', () => {
     void one.leadership.run('billing', stubborn.task, plan, { onError: (error) => reported.push(error) });
     await clock.advance(0);
     const end = deferred();
-    void one.leadership.runIfLeader('billing', undefined, () => end.promise);
+    void one.leadership.runIfLeader('billing', one.manager.plan({}), () => end.promise);
     const error = new Error('its own');
     stubborn.fail(error);
     await clock.advance(5_000);

@@ -14,7 +14,8 @@ import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
 import type { Configurable, FromConfig } from '../methods/decorator-options.js';
 import { lockedMethodsBehind, recordLockedMethod } from '../methods/lock-metadata.js';
 import { lockedCall } from '../methods/locked-call.js';
-import { LockedMethod, type KeySource } from '../methods/locked-method.js';
+import { LockedMethod } from '../methods/locked-method.js';
+import type { KeySource } from '../methods/method-key.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
 
 /** What a decorated method may give: the lock is held until it has settled, completed or ended. */

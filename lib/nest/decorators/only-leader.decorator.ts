@@ -1,11 +1,11 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
+import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
 import type { Prototype } from './distributed-lock.decorator.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';
-import { serviceOf } from '../methods/method-call.js';
 
 /** Which leader a method waits for. */
 export type OnlyLeaderOptions = Pick<CampaignOptions, 'provider'>;
@@ -43,10 +43,11 @@ export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions>
   return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
     const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
-      const service = serviceOf(method, this);
-      const run = service.leadership.runIfLeader(key, method.providerIn(service), () => original.apply(this, args));
+      const service = serviceOf(method.name, this);
+      const plan = method.planIn(service);
+      const run = service.leadership.runIfLeader(key, plan, () => original.apply(this, args));
       if (run) return await run;
-      publishSkipped(method.planFor(service), key);
+      publishSkipped(plan, key);
       return undefined;
     };
     copyMethodMetadata(wrapper, original);

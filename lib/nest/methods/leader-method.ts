@@ -15,6 +15,7 @@ const OPTIONS = { '@RunAsLeader': ['provider', 'lease'], '@OnlyLeader': ['provid
 /** A method that runs only in the process that leads a key. */
 export class LeaderMethod {
   readonly #options: DecoratorOptions<CampaignOptions>;
+  readonly #plans = new WeakMap<LockService, LockPlan>();
 
   constructor(
     readonly decorator: '@RunAsLeader' | '@OnlyLeader',
@@ -29,28 +30,26 @@ export class LeaderMethod {
     this.#options = new DecoratorOptions(options, decorator);
   }
 
-  /** The name of its provider; the class may set it by `@LockDefaults`. */
-  providerIn(service: LockService): string | undefined {
-    return this.#options.in(service).provider ?? defaultsOfClass(this.target, service)?.provider;
+  /** The lock of its campaign in an application, with `provider` and `lease` of its class, made once. @throws LockConfigError */
+  planIn(service: LockService): LockPlan {
+    let plan = this.#plans.get(service);
+    if (!plan) {
+      const { decorator, name, key } = this;
+      const own = this.#options.in(service);
+      const { provider, lease } = defaultsOfClass(this.target, service) ?? {};
+      const options = {
+        ...(decorator === '@RunAsLeader' && lease && { lease }),
+        ...own,
+        provider: own.provider ?? provider,
+      };
+      const origin = { method: name, template: key };
+      plan = planCampaign(service.manager, options, decorator, OPTIONS[decorator], origin);
+      this.#plans.set(service, plan);
+    }
+    return plan;
   }
 
-  /** The lock of its campaign. @throws LockConfigError */
-  planFor(service: LockService): LockPlan {
-    const { decorator } = this;
-    const options = this.#options.in(service);
-    const provider = this.providerIn(service);
-    const lease = decorator === '@RunAsLeader' ? defaultsOfClass(this.target, service)?.lease : undefined;
-    const origin = { method: this.name, template: this.key };
-    return planCampaign(
-      service.manager,
-      { ...(lease && { lease }), ...options, provider },
-      decorator,
-      OPTIONS[decorator],
-      origin,
-    );
-  }
-
-  /** What is wrong with it in an application. */
+  /** The mistake that keeps it from working in an application. */
   problemIn(service: LockService): string | undefined {
     const { decorator, name, key } = this;
     if (typeof key === 'string' && key.includes('#{')) {
@@ -58,7 +57,7 @@ export class LeaderMethod {
     }
     try {
       assertLeaderKey(key);
-      this.planFor(service);
+      this.planIn(service);
       return undefined;
     } catch (error) {
       if (!LockError.is(error)) throw error;

@@ -2,11 +2,12 @@ import { from, isObservable, mergeMap, type Observable, of } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import { isIteration, type ResultKind } from '../../core/toolkit/decorated-method.js';
-import { MethodCall } from './method-call.js';
+import { serviceOf } from '../service/service-of.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
 import { lockedResult } from './locked-result.js';
+import { MethodCall } from './method-call.js';
 import { keepRequestStreams } from './request-stream.js';
 import { type RequestLock, requestLockOf } from './request-context.js';
 import { isStream } from './stream.js';
@@ -25,7 +26,7 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     };
     return async function (this: unknown, ...args) {
       keepRequestStreams(args);
-      const call = await new MethodCall(method, this, args).lock();
+      const call = await callOf(method, this, args).lock();
       return call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
     };
   },
@@ -33,7 +34,7 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     function (this: unknown, ...args) {
       keepRequestStreams(args);
       return lockedObservable(
-        async (signal) => new MethodCall(method, this, args).lock(signal),
+        async (signal) => callOf(method, this, args).lock(signal),
         () => flattened(original.apply(this, args)),
       );
     },
@@ -54,13 +55,18 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     },
 };
 
+/** @throws LockConfigError outside of a running application, and for options that cannot work in it */
+function callOf(method: LockedMethod, self: unknown, args: readonly unknown[]): MethodCall {
+  return new MethodCall(method.planIn(serviceOf(method.name, self)), self, args);
+}
+
 function iterated(
   method: LockedMethod,
   self: unknown,
   args: readonly unknown[],
   start: () => unknown,
 ): ReturnType<typeof lockedIteration> {
-  return lockedIteration(method.name, async (signal) => new MethodCall(method, self, args).lock(signal), start);
+  return lockedIteration(method.name, async (signal) => callOf(method, self, args).lock(signal), start);
 }
 
 /** The result of a plain function, run under the lock. An async generator that it returns has not begun, so its steps lock again. */
@@ -70,7 +76,7 @@ async function awaited(
   args: readonly unknown[],
   run: () => unknown,
 ): Promise<unknown> {
-  const call = await new MethodCall(method, self, args).lock();
+  const call = await callOf(method, self, args).lock();
   if (!call.lock) return call.instead;
   const { lock, onLost } = call;
   let given: unknown;
@@ -126,20 +132,12 @@ function underRequest(method: LockedMethod, original: Method, kind: ResultKind):
     }
     keepRequestStreams(args);
     const run = () => original.apply(this, args);
-    return kind === 'promise' || kind === 'unknown' ? untilSettled(method, held, run) : run();
+    return kind === 'promise' || kind === 'unknown' ? untilSettled(held, run) : run();
   };
 }
 
 // A pipeline may be over before its handler is, as under an interceptor with a timeout: an entry of the handler's own
 // keeps the lock until it is done.
-async function untilSettled(
-  method: LockedMethod,
-  { service, lock }: RequestLock,
-  run: () => unknown,
-): Promise<unknown> {
-  return runGuarded(
-    service.manager.acquirePlanned(method.planFor(service), lock.keys, { within: lock }),
-    run,
-    'ignore',
-  );
+async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
+  return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
 }

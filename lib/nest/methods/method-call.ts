@@ -1,76 +1,72 @@
-import { LockConfigError, LockBusyError } from '../../api/errors.js';
-import { type LockPlan, publishSkipped } from '../../core/acquire/lock-plan.js';
+import { LockBusyError } from '../../api/errors.js';
+import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { OnLoss } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
-import { liveServices } from '../service/live-services.js';
-import { serviceInSlot } from '../service/service-slot.js';
-import { LockService } from '../service/lock.service.js';
+import type { BusyContext, LossContext } from './distributed-lock-options.js';
+import type { MethodHandler } from './method-handler.js';
+import type { MethodPlan } from './method-plan.js';
 import { currentRequest } from './request-context.js';
-import type { BusyContext } from './distributed-lock-options.js';
-import type { LockedMethod } from './locked-method.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
   | { readonly lock: GrantedLock; readonly onLost: OnLoss<unknown> }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
-/** One call of a decorated method: of which instance, with which arguments, and whose locks it takes. */
+/** One call of a decorated method: by which plan, on which instance, and with which arguments. */
 export class MethodCall {
-  /** @param service default: the service of the application that the instance belongs to. @throws LockConfigError outside of an application */
   constructor(
-    private readonly method: LockedMethod,
+    private readonly plan: MethodPlan,
     private readonly self: unknown,
     private readonly args: readonly unknown[],
-    private readonly service: LockService = serviceOf(method, self),
   ) {}
 
   /**
    * Acquires the lock.
    *
    * @param signal ends the wait, like the signal that the caller may have given
-   * @throws what `onBusy` throws for a busy lock, and every other lock error; immediately for a key that cannot be made.
+   * @throws what `onBusy` throws for a busy lock, and every other lock error
    */
-  lock(signal?: AbortSignal): Promise<CallLock> {
-    const { method, self, args, service } = this;
-    const plan = method.planFor(service);
-    const context = (name: string) => service.context[name]?.();
-    const keys = method.keysOf({ self, args, request: currentRequest, context });
-    if (plan.origin.template === null) service.manager.missingValues.check(keys, method.name);
-    const acquire = (either?: AbortSignal) => service.manager.acquirePlanned(plan, keys, { signal: either });
-    const given = method.signalOf(service, self, args);
-    const acquired = signal && given ? underBoth(signal, given, acquire) : acquire(signal ?? given);
-    return acquired.then(
-      (lock) => ({ lock, onLost: this.#onLost(plan, keys) }),
-      async (error: unknown) => {
-        if (!(error instanceof LockBusyError)) throw error;
-        const instead = await this.#whenBusy(error, keys);
-        return { lock: undefined, instead, isSkipped: method.optionsIn(service).onBusy === 'skip' };
-      },
-    );
-  }
-
-  /** What the call answers whose lock stayed busy; throws what is to be thrown. */
-  #whenBusy(error: LockBusyError, keys: LockKey): unknown {
-    const { method, self, service } = this;
-    const plan = method.planFor(service);
-    if (method.optionsIn(service).onBusy === 'skip') {
-      publishSkipped(plan, error.key);
-      return undefined;
+  async lock(signal?: AbortSignal): Promise<CallLock> {
+    const { plan, self, args } = this;
+    const { manager } = plan.service;
+    const keys = plan.key.of({ self, args, request: currentRequest, context: plan.context });
+    if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
+    const onLost = typeof plan.onLost === 'string' ? plan.onLost : this.#onLost(plan.onLost, keys);
+    const given = plan.signalOf(self, args);
+    try {
+      const lock =
+        signal && given
+          ? await underBoth(signal, given, (either) => manager.acquirePlanned(plan.lock, keys, { signal: either }))
+          : await manager.acquirePlanned(plan.lock, keys, { signal: signal ?? given });
+      return { lock, onLost };
+    } catch (error) {
+      if (error instanceof LockBusyError) return this.#onBusy(error, keys);
+      throw error;
     }
-    const handler = method.handlerOf(service, 'onBusy', self);
-    if (!handler) throw error;
-    return handler({ ...this.#described(plan, keys), error });
   }
 
-  #onLost(plan: LockPlan, keys: LockKey): OnLoss<unknown> {
-    const handler = this.method.handlerOf(this.service, 'onLost', this.self);
-    return handler ? (error) => handler({ ...this.#described(plan, keys), error }) : plan.settings.onLost;
+  /** What the call answers whose lock stayed busy. @throws what is to be thrown */
+  async #onBusy(error: LockBusyError, keys: LockKey): Promise<CallLock> {
+    const { plan } = this;
+    if (plan.onBusy === 'throw') throw error;
+    if (plan.onBusy === 'skip') {
+      publishSkipped(plan.lock, error.key);
+      return { lock: undefined, instead: undefined, isSkipped: true };
+    }
+    const handle = plan.onBusy(this.self);
+    return { lock: undefined, instead: await handle({ ...this.#described(keys), error }), isSkipped: false };
   }
 
-  #described({ core }: LockPlan, keys: LockKey): Omit<BusyContext, 'error'> {
-    return { keys: normalizeKeys(keys), provider: core.name, method: this.method.name, args: this.args };
+  #onLost(handler: MethodHandler<LossContext>, keys: LockKey): OnLoss<unknown> {
+    const handle = handler(this.self);
+    return (error) => handle({ ...this.#described(keys), error });
+  }
+
+  #described(keys: LockKey): Omit<BusyContext, 'error'> {
+    const { name, lock } = this.plan;
+    return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args: this.args };
   }
 }
 
@@ -81,20 +77,4 @@ function underBoth<T>(one: AbortSignal, other: AbortSignal, work: (signal: Abort
     controller.abort(signal.reason);
   };
   return withAbort(one, passOn(one), () => withAbort(other, passOn(other), () => work(controller.signal)));
-}
-
-/** The lock service for a call on `self`. @throws LockConfigError outside of a running application. */
-export function serviceOf({ name }: { readonly name: string }, self: unknown): LockService {
-  const service: unknown = serviceInSlot(self) ?? liveServices.only;
-  if (service instanceof LockService) return service;
-  if (service !== undefined) {
-    // Otherwise an automatic mock would answer the call instead of the method.
-    throw new LockConfigError(
-      `${name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, so that useMocker() is not asked for it.`,
-    );
-  }
-  throw new LockConfigError(
-    `${name} was called before Nest has injected its lock service, or outside of Nest (live applications: ${liveServices.count}): ` +
-      'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
-  );
 }

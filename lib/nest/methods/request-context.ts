@@ -1,13 +1,13 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Observable } from 'rxjs';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import type { LockService } from '../service/lock.service.js';
 import type { LockedMethod } from './locked-method.js';
+import type { MethodPlan } from './method-plan.js';
 
 /** The lock that the interceptor has taken around the whole pipeline of a handler. */
 export interface RequestLock {
   readonly method: LockedMethod;
-  readonly service: LockService;
+  readonly plan: MethodPlan;
   readonly lock: GrantedLock;
 }
 

@@ -1,6 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
@@ -25,24 +26,29 @@ export function reportBoot(
   }
   const locked = [...methods];
   for (const method of locked) {
-    for (const warning of method.warnings) logger.warn(warning);
-    const { minHold } = method.planFor(service).settings;
+    for (const warning of method.key.warnings) logger.warn(warning);
+    const { minHold } = lockOf(method, service).settings;
     if (method.isScheduled && minHold === 0) logger.warn(runsTwice(method, service));
     const period = periodOf(method.inEffect);
     if (period !== undefined && minHold >= period) logger.warn(skipsRuns(method, minHold, period));
   }
   const planned = [...locked, ...leaderMethods];
   for (const method of planned) {
-    const missing = missingValueIn(method.planFor(service).origin.template?.split(', ') ?? []);
+    const missing = missingValueIn(lockOf(method, service).origin.template?.split(', ') ?? []);
     if (missing) logger.warn(hasNoValue(method, missing));
   }
   const rows = planned.map((method) => row(method, service)).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
+function lockOf(method: LockedMethod | LeaderMethod, service: LockService): LockPlan {
+  const plan = method.planIn(service);
+  return 'lock' in plan ? plan.lock : plan;
+}
+
 // Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.
 function runsTwice(method: LockedMethod, service: LockService): string {
-  const { core } = method.planFor(service);
+  const { core } = lockOf(method, service);
   return (
     `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
     (core.capabilities.minHold
@@ -91,7 +97,7 @@ function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabili
 const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 
 function row(method: LockedMethod | LeaderMethod, service: LockService): string[] {
-  const { core, settings, origin } = method.planFor(service);
+  const { core, settings, origin } = lockOf(method, service);
   const lease = core.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
   return [method.name, origin.template ?? '(key function)', core.name, duration(settings.wait), lease];
 }

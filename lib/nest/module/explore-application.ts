@@ -7,6 +7,7 @@ import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
+import { problemsOf } from './check-locked-method.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
@@ -38,7 +39,7 @@ export function exploreApplication(
     const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
     if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
     for (const method of methods) all.add(method);
-    for (const problem of methods.flatMap((method) => method.problems(service, prototype))) problems.add(problem);
+    for (const problem of methods.flatMap((method) => problemsOf(method, service, prototype))) problems.add(problem);
     for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
       if (!isUnlocked(target, methodName)) continue;
       problems.add(

@@ -69,7 +69,7 @@ export class LeaderCampaigns {
 
   /** @returns what is wrong with it */
   #add(method: LeaderMethod, { instance, isSingleton }: LeaderProvider): string | undefined {
-    const plan = method.planFor(this.service);
+    const plan = method.planIn(this.service);
     const id = campaignIdOf(method.key, plan);
     const other = this.#byKey.get(id);
     if (method.decorator === '@OnlyLeader') {

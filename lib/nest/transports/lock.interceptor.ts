@@ -56,7 +56,7 @@ export class LockInterceptor implements NestInterceptor {
             }),
           );
     // A skipped handler gives no value, and Nest fails over that.
-    const skips = methods.some((each) => each.optionsIn(this.service).onBusy === 'skip');
+    const skips = methods.some((each) => each.planIn(this.service).onBusy === 'skip');
     const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
     if (this.options.mapErrors === false) return answered;
     return answered.pipe(
@@ -66,15 +66,15 @@ export class LockInterceptor implements NestInterceptor {
   }
 
   #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
-    const { service } = this;
+    const plan = method.planIn(this.service);
     // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
-    const call = new MethodCall(method, undefined, [], service);
+    const call = new MethodCall(plan, undefined, []);
     const isHttp = context.getType() === 'http';
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
       async (signal) => runInRequest({ request }, () => call.lock(signal)),
-      (lock) => observedInRequest({ request, locked: { method, service, lock } }, handled),
+      (lock) => observedInRequest({ request, locked: { method, plan, lock } }, handled),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
         if (sending) this.#warnOfSlowReaders(method, context);
@@ -87,7 +87,7 @@ export class LockInterceptor implements NestInterceptor {
   // lock looks complete.
   #warnOfSlowReaders(method: LockedMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
-    if (method.planFor(this.service).settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
+    if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
     this.#warnedOf.add(method);
     loggerOf(this.options).warn(
       `${method.name} streams its response under its lock: a client that stops reading keeps the lock for as long as its connection lasts. ` +

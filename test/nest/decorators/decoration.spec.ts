@@ -1,6 +1,6 @@
 import { Observable } from 'rxjs';
 import { DistributedLock, LockConfigError, RunOnce } from '../../../lib/index.js';
-import type { KeySource } from '../../../lib/nest/methods/locked-method.js';
+import type { KeySource } from '../../../lib/nest/methods/method-key.js';
 
 // The types refuse all of this at compile time: this is for JavaScript, and for casts.
 type Untyped = (target: unknown, name?: unknown, descriptor?: unknown) => void;

@@ -170,4 +170,20 @@ describe('onLost', () => {
     expect(runs).toBe(1);
     expect(stub.calls).toMatchObject([{ onLost: 'throw' }]);
   });
+
+  it('a method that the instance does not have fails the call before a lock is acquired', async () => {
+    @Injectable()
+    class Orders {
+      @DistributedLock('order', { onLost: 'refuse' })
+      async pay() {}
+
+      refuse() {}
+    }
+    const stub = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [Orders, stub] }).compile();
+    const orders = module.get(Orders);
+    Object.defineProperty(orders, 'refuse', { value: undefined });
+    await expect(orders.pay()).rejects.toThrow(/Orders.pay: option "onLost" is 'refuse', but the class has no method/);
+    expect(stub.acquired).toEqual([]);
+  });
 });

@@ -1,0 +1,90 @@
+import { LockKeyError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
+import type { KeyFunction } from '../../key/key-function.js';
+import { KeyTemplate } from '../../key/key-template.js';
+import type { LockKey } from '../../key/lock-key.js';
+import { parameterNamesOf } from '../../key/parameter-names.js';
+import type { KeyScope } from '../../key/scope.js';
+
+/** The key as a decorator gets it: a template, several, or a function of the method's arguments. */
+export type KeySource = string | readonly string[] | KeyFunction<never[]>;
+
+/** The key of a decorated method, read at decoration: templates, or a function of the arguments. */
+export class MethodKey {
+  /** Kept for the list of problems at boot: thrown at decoration, the first one would hide the others. */
+  readonly errors: LockKeyError[] = [];
+  /** The templates as they are written; `null` for a function. */
+  readonly template: string | null = null;
+  readonly #templates: KeyTemplate[] = [];
+  readonly #function: ((...args: never[]) => LockKey) | undefined;
+
+  /** @param method its name for messages, such as `OrderService.pay` */
+  constructor(
+    private readonly method: string,
+    source: KeySource,
+    target: object,
+    methodName: string | symbol,
+    original: (...args: never[]) => unknown,
+  ) {
+    if (typeof source === 'function') {
+      this.#function = source;
+      return;
+    }
+    const templates = templatesOf(source);
+    this.template = templates.join(', ');
+    if (templates.length === 0) {
+      this.errors.push(
+        new LockKeyError(
+          `${method} has no lock key: give @DistributedLock a template such as 'order:#{order.id}', several of them, or a function of the arguments.`,
+        ),
+      );
+    }
+    const owner = target.constructor;
+    const parameters = parameterNamesOf(original, owner, methodName);
+    const site = { method, className: owner.name, methodName: String(methodName), parameters };
+    for (const template of templates) {
+      try {
+        this.#templates.push(KeyTemplate.parse(template, site));
+      } catch (error) {
+        if (!(error instanceof LockKeyError)) throw error;
+        this.errors.push(error);
+      }
+    }
+  }
+
+  /** The key or keys of one call. @throws LockKeyError */
+  of(scope: KeyScope): LockKey {
+    if (this.#function) {
+      const key: unknown = this.#function.apply(scope.self, Array.from(scope.args) as never[]);
+      if (typeof key === 'string' || Array.isArray(key)) return key as LockKey;
+      throw new LockKeyError(
+        `The key function of ${this.method} gave ${shown(key)}, but a lock key must be a string or a list of strings: make it with lockKey, such as (order) => lockKey\`order:\${order.id}\`.`,
+      );
+    }
+    const [error] = this.errors;
+    if (error) throw error;
+    const [first, second] = this.#templates;
+    if (first && !second) return first.evaluate(scope);
+    return this.#templates.flatMap((template) => template.evaluate(scope));
+  }
+
+  /** Mistakes that are probable, although the templates can make keys. */
+  get warnings(): readonly string[] {
+    return this.#templates.flatMap((template) => template.warnings);
+  }
+
+  /** The names that it reads as `#{ctx.name}`. */
+  get contextNames(): readonly string[] {
+    return this.#templates.flatMap((template) => template.contextNames);
+  }
+
+  get usesParameters(): boolean {
+    return this.#function !== undefined || this.#templates.some((template) => template.usesParameters);
+  }
+}
+
+/** The templates of a key; none where JavaScript or a cast gives something else. */
+function templatesOf(key: unknown): readonly string[] {
+  const sources: unknown = typeof key === 'string' ? [key] : key;
+  return Array.isArray(sources) && sources.every((source) => typeof source === 'string') ? sources : [];
+}

@@ -1,0 +1,56 @@
+import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
+import { LockConfigError } from '../../api/errors.js';
+import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockService } from '../service/lock.service.js';
+import type { ClassLockDefaults } from './class-defaults.js';
+import type { BusyContext, DistributedLockOptions, LossContext } from './distributed-lock-options.js';
+import { handlerOf, isHandler, type MethodHandler } from './method-handler.js';
+import type { MethodKey } from './method-key.js';
+
+/** A decorated method in one application: everything that its calls need, with the options of its class and the module, checked. */
+export class MethodPlan {
+  readonly lock: LockPlan;
+  readonly onBusy: 'throw' | 'skip' | MethodHandler<BusyContext>;
+  readonly onLost: LossPolicy | MethodHandler<LossContext>;
+  /** The values for `#{ctx.name}`. */
+  readonly context: (name: string) => unknown;
+  readonly #signal: ((...args: never[]) => AbortSignal | undefined) | undefined;
+
+  /** @throws LockConfigError for options that cannot work in this application */
+  constructor(
+    /** For messages, such as `OrderService.pay`. */
+    readonly name: string,
+    readonly key: MethodKey,
+    options: DistributedLockOptions,
+    classDefaults: ClassLockDefaults | undefined,
+    readonly service: LockService,
+  ) {
+    // The signal is one of each call.
+    const own = { ...withoutUndefined(options), signal: undefined };
+    // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
+    if (own.onBusy === 'skip') own.wait ??= 0;
+    // A handler gets the error that would be thrown.
+    if (isHandler('onLost', own.onLost)) own.onLost = 'throw';
+    const lockOptions = { ...classDefaults, ...(own as LockOptions) };
+    this.lock = service.manager.plan(lockOptions, { method: name, template: key.template });
+    this.onBusy =
+      handlerOf<BusyContext>('onBusy', options.onBusy, name) ?? (options.onBusy === 'skip' ? 'skip' : 'throw');
+    this.onLost = handlerOf<LossContext>('onLost', options.onLost, name) ?? this.lock.settings.onLost;
+    this.context = (value) => service.context[value]?.();
+    this.#signal = options.signal;
+  }
+
+  /** The signal that ends the wait of one call, if it has one. @throws LockConfigError for what is no `AbortSignal` */
+  signalOf(self: unknown, args: readonly unknown[]): AbortSignal | undefined {
+    const signal: unknown = this.#signal?.apply(self, args as never[]);
+    if (signal === undefined || signal instanceof AbortSignal) return signal;
+    throw new LockConfigError(
+      `Option "signal" of ${this.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
+    );
+  }
+}
+
+// An option that is set to undefined is left open: spread as it is, it would hide the default.
+function withoutUndefined<T extends object>(options: T): T {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
+}

@@ -1,0 +1,95 @@
+import { LockError } from '../../api/errors.js';
+import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
+import type { LockedMethod } from '../methods/locked-method.js';
+import { handlersInWords, isHandler, noHandler } from '../methods/method-handler.js';
+import type { LockService } from '../service/lock.service.js';
+
+/**
+ * Everything that is wrong with a locked method in an application, found without calling it.
+ *
+ * @param prototype that of the class which has or inherits it
+ */
+export function problemsOf(method: LockedMethod, service: LockService, prototype: object): string[] {
+  const { name, key, locksBelow } = method;
+  const problems: string[] = [];
+  try {
+    method.planIn(service);
+  } catch (error) {
+    if (!LockError.is(error)) throw error;
+    problems.push(error.message);
+  }
+  for (const context of key.contextNames) {
+    if (!Object.hasOwn(service.context, context)) {
+      problems.push(`its key reads #{ctx.${context}}, but the module's "context" has no "${context}"`);
+    }
+  }
+  problems.push(...optionProblems(method, service, prototype));
+  if (locksBelow.some((below) => below.isAroundRequest)) {
+    problems.push(
+      `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
+    );
+  }
+  // The errors of templates name the method themselves.
+  return [...key.errors.map((error) => error.message), ...problems.map((problem) => `${name}: ${problem}`)];
+}
+
+function optionProblems(method: LockedMethod, service: LockService, prototype: object): string[] {
+  let options: DistributedLockOptions;
+  try {
+    options = method.options.in(service);
+  } catch {
+    // There is no plan without them either, which is a problem already.
+    return [];
+  }
+  const problems = [...mistypedOptions(options), ...handlerProblems(method, options, prototype)];
+  const { around, signal } = options;
+  if (around !== undefined && !method.options.fixed) {
+    problems.push(`option "around" cannot come from the configuration, since it decides how the method is wrapped`);
+  }
+  if (around === 'request' && method.key.usesParameters) {
+    problems.push(
+      `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
+    );
+  }
+  if (around === 'request' && signal) {
+    problems.push(
+      `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one of the two`,
+    );
+  }
+  return problems;
+}
+
+function handlerProblems({ methodName }: LockedMethod, options: DistributedLockOptions, prototype: object): string[] {
+  const problems: string[] = [];
+  for (const option of ['onBusy', 'onLost'] as const) {
+    const given: unknown = options[option];
+    if (typeof given !== 'string' || !isHandler(option, given)) continue;
+    if (typeof Reflect.get(prototype, given) !== 'function') problems.push(noHandler(option, given));
+    else if (given === methodName) problems.push(`option "${option}" names the method itself: name another one`);
+    else if (options.around === 'request') {
+      problems.push(
+        `around: 'request' takes the lock before the handler of its instance runs, so option "${option}" cannot name a method: give a function`,
+      );
+    }
+  }
+  return problems;
+}
+
+/** Mistakes that the types refuse, in the options that the core does not check. */
+function mistypedOptions(options: DistributedLockOptions): string[] {
+  const { around, onBusy, signal } = options;
+  const problems: string[] = [];
+  if (Reflect.get(options, 'within') !== undefined) {
+    problems.push(`option "within" belongs to one call: call the method under lock.run(), or set reentrant: true`);
+  }
+  if (signal !== undefined && typeof signal !== 'function') {
+    problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
+  }
+  if (!['undefined', 'string', 'function'].includes(typeof onBusy)) {
+    problems.push(`option "onBusy" is ${String(onBusy)}, but must be ${handlersInWords('onBusy')}`);
+  }
+  if (![undefined, 'method', 'request'].includes(around)) {
+    problems.push(`option "around" is '${String(around)}', but must be 'method' or 'request'`);
+  }
+  return problems;
+}

@@ -53,13 +53,9 @@ export type {
   LossContext,
   LossHandler,
 } from './nest/methods/distributed-lock-options.js';
-export {
-  DistributedLock,
-  RunOnce,
-  type LockableResult,
-  type LockDecorator,
-  type SkippableLockDecorator,
-} from './nest/decorators/distributed-lock.decorator.js';
+export { DistributedLock } from './nest/decorators/distributed-lock.decorator.js';
+export { RunOnce } from './nest/decorators/run-once.decorator.js';
+export type { LockableResult, LockDecorator, SkippableLockDecorator } from './nest/decorators/decorator-types.js';
 export { DistributedLockModule } from './nest/module/distributed-lock.module.js';
 export { getLockServiceToken, InjectLockService } from './nest/decorators/inject-lock-service.decorator.js';
 export {

@@ -1,5 +1,5 @@
 import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
-import { RunOnce } from '../../lib/nest/decorators/distributed-lock.decorator.js';
+import { RunOnce } from '../../lib/nest/decorators/run-once.decorator.js';
 import { LockService } from '../../lib/nest/service/lock.service.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';

@@ -8,7 +8,7 @@ import { Interval, ScheduleModule } from '@nestjs/schedule';
 
 const [, , folder, url, asks] = process.argv;
 const library = (file) => import(`${folder}/${file}.js`);
-const { RunOnce } = await library('nest/decorators/distributed-lock.decorator');
+const { RunOnce } = await library('nest/decorators/run-once.decorator');
 const { DistributedLockModule } = await library('nest/module/distributed-lock.module');
 const { currentLock } = await library('nest/service/current-lock');
 const { LockService } = await library('nest/service/lock.service');

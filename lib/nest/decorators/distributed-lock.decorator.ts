@@ -1,155 +1,21 @@
-import type { Observable } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
-import type { KeyFunction } from '../../key/key-function.js';
-import { decoratedMethod, copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { LossPolicy } from '../../api/lock-options.js';
-import type {
-  BusyContext,
-  BusyHandler,
-  DistributedLockOptions,
-  LossContext,
-  LossHandler,
-} from '../methods/distributed-lock-options.js';
-import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
-import type { Configurable, FromConfig } from '../methods/decorator-options.js';
+import { copyMethodMetadata, decoratedMethod } from '../../core/toolkit/decorated-method.js';
+import type { KeyFunction } from '../../key/key-function.js';
+import type { Configurable } from '../methods/decorator-options.js';
+import type { BusyContext, DistributedLockOptions, LossContext } from '../methods/distributed-lock-options.js';
 import { lockedMethodsBehind, recordLockedMethod } from '../methods/lock-metadata.js';
 import { lockedCall } from '../methods/locked-call.js';
 import { LockedMethod } from '../methods/locked-method.js';
 import type { KeySource } from '../methods/method-key.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-
-/** What a decorated method may give: the lock is held until it has settled, completed or ended. */
-export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
-
-/** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
-export type Prototype = object & { prototype?: 'A static method cannot be locked: make it a method of a provider' };
-
-/** Nothing more, if a method `M` has a result `R` that a lock can wait for, and otherwise a sentence, which the compiler shows. */
-type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
-  ReturnType<M> extends R
-    ? unknown
-    : 'A locked method must return a Promise, an Observable or an async generator: make it async';
-
-/** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
-type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
-  ? undefined extends First
-    ? unknown[]
-    : [unknown, ...Needed<Others>]
-  : unknown[];
-
-/** Of a list of parameters, only how many there are, and which may be left out. */
-type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
-
-/** Nothing more, if a method `M` has as many parameters as `A` needs, and otherwise what no descriptor is. */
-type Supplies<
-  M extends (...args: never[]) => unknown,
-  A extends readonly unknown[],
-> = number extends Parameters<M>['length']
-  ? unknown
-  : Counted<Parameters<M>> extends Needed<A>
-    ? unknown
-    : { parameters: 'fewer than the key or signal function asks for' };
-
-/**
- * What the descriptor of a method `M` must be, so that a function of the parameters `A` can be called with its arguments. `P` infers
- * the parameters of the method: written out as [...A, ...never[]] they would be compared the other way round, and the function could
- * not ask for less than them.
- */
-type Accepts<
-  M extends (...args: never[]) => unknown,
-  A extends readonly unknown[],
-  P extends readonly unknown[],
-> = Supplies<M, A> & { value?: (...args: P) => unknown };
-
-/**
- * What a class must be for a handler `H` that gets a `C`: the class of its `this`, or one with a method of that name, unless it is one of
- * the `Words`.
- */
-type ClassFor<H, Words, C> = H extends Words | undefined
-  ? unknown
-  : H extends string
-    ? string extends H
-      ? unknown
-      : Record<H, (context: C) => unknown>
-    : [ThisParameterType<H>] extends [never]
-      ? unknown
-      : ThisParameterType<H>;
-
-/** The handlers of a call, in the types that tell what they want of the class. */
-interface HandlerOptions<B, L> {
-  onBusy?: B | BusyHandler | undefined;
-  onLost?: L | LossPolicy | LossHandler | undefined;
-}
-
-/** What a function of the configuration may give: not how the method is wrapped. */
-type ConfiguredLockOptions<S extends readonly unknown[]> = FromConfig<
-  Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy' | 'onLost'>
-> &
-  Pick<DistributedLockOptions<S>, 'signal'>;
-
-/**
- * Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`, in a class that is a `T`, as its
- * handlers want.
- */
-export interface LockDecorator<
-  A extends readonly unknown[] = readonly [],
-  S extends readonly unknown[] = readonly [],
-  T = unknown,
-> {
-  // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
-  // which wants decorators for methods of any type, takes this one. Of more than three that do not fit, the compiler names the last alone.
-  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
-  (target: never, method: never, descriptor: never): void;
-  (target: never, method: never, descriptor: never): void;
-  (target: never, method: never, descriptor: never): void;
-  /* eslint-enable @typescript-eslint/unified-signatures */
-  <
-    M extends (...args: never[]) => unknown,
-    P extends readonly [...A, ...unknown[]],
-    Q extends readonly [...S, ...unknown[]],
-  >(
-    target: Prototype & T,
-    method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & Waits<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
-  ): void;
-}
-
-/** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
-export interface SkippableLockDecorator<
-  A extends readonly unknown[] = readonly [],
-  S extends readonly unknown[] = readonly [],
-  T = unknown,
-> {
-  <
-    M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
-    P extends readonly [...A, ...unknown[]],
-    Q extends readonly [...S, ...unknown[]],
-  >(
-    target: Prototype & T,
-    method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
-  ): void;
-  // Of more than three signatures that do not fit, the compiler names the last alone.
-  /* eslint-disable @typescript-eslint/unified-signatures -- as above */
-  (target: never, method: never, descriptor: never): void;
-  (target: never, method: never, descriptor: never): void;
-  /* eslint-enable @typescript-eslint/unified-signatures */
-  <
-    M extends (...args: never[]) => unknown,
-    P extends readonly [...A, ...unknown[]],
-    Q extends readonly [...S, ...unknown[]],
-  >(
-    target: Prototype & T,
-    method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> &
-      Waits<M, PromiseLike<unknown>> &
-      Accepts<M, A, P> &
-      Accepts<M, S, Q> & {
-        // Written as a setter, since only there must `undefined` be assignable to the method's result.
-        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-      },
-  ): void;
-}
+import type {
+  ClassFor,
+  ConfiguredLockOptions,
+  HandlerOptions,
+  LockDecorator,
+  SkippableLockDecorator,
+} from './decorator-types.js';
 
 /**
  * Runs the method under a lock, on every instance that Nest makes of the class.
@@ -206,25 +72,4 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
     reserveServiceSlot(target);
     descriptor.value = wrapper;
   };
-}
-
-/**
- * Runs the method once in the whole fleet: the process that gets the lock runs it, the others skip it.
- * The same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
- *
- * @example
- * ```ts
- * @Cron('0 3 * * *')
- * @RunOnce('nightly-report', { atLeast: '1m' })
- * async report() {}
- * ```
- */
-export function RunOnce(key: string, options: Configurable<RunOnceOptions>): SkippableLockDecorator {
-  const example = "@RunOnce('nightly-report', { atLeast: '1m' })";
-  const lockOf = (given: RunOnceOptions) => ({ ...lockOfRun(given, '@RunOnce', example), onBusy: 'skip' as const });
-  // What configuration gives is checked with the options of the lock.
-  return DistributedLock(
-    key,
-    typeof options === 'function' ? (config: never) => lockOf(options(config) as RunOnceOptions) : lockOf(options),
-  );
 }

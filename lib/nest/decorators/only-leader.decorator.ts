@@ -3,7 +3,7 @@ import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type { Prototype } from './distributed-lock.decorator.js';
+import type { Prototype } from './decorator-types.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';
 

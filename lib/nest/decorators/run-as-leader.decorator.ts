@@ -1,7 +1,7 @@
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type { Prototype } from './distributed-lock.decorator.js';
+import type { Prototype } from './decorator-types.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';
 

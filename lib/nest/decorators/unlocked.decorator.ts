@@ -1,5 +1,5 @@
 import 'reflect-metadata';
-import type { Prototype } from './distributed-lock.decorator.js';
+import type { Prototype } from './decorator-types.js';
 
 const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
 

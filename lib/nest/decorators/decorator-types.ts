@@ -1,0 +1,136 @@
+import type { Observable } from 'rxjs';
+import type { LossPolicy } from '../../api/lock-options.js';
+import type { FromConfig } from '../methods/decorator-options.js';
+import type { BusyHandler, DistributedLockOptions, LossHandler } from '../methods/distributed-lock-options.js';
+
+/** The result of a decorated method: the lock is held until it has settled, completed or ended. */
+export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
+
+/** The target of a decorator on an instance method. That of a static method is a class, which has a prototype. */
+export type Prototype = object & { prototype?: 'A static method cannot be locked: make it a method of a provider' };
+
+/** Nothing more, if a method `M` has a result `R` that a lock can wait for, and otherwise a sentence, which the compiler shows. */
+type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
+  ReturnType<M> extends R
+    ? unknown
+    : 'A locked method must return a Promise, an Observable or an async generator: make it async';
+
+/** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
+type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
+  ? undefined extends First
+    ? unknown[]
+    : [unknown, ...Needed<Others>]
+  : unknown[];
+
+/** Of a list of parameters, only how many there are, and which may be left out. */
+type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
+
+/** Nothing more, if a method `M` has as many parameters as `A` needs, and otherwise what no descriptor is. */
+type Supplies<
+  M extends (...args: never[]) => unknown,
+  A extends readonly unknown[],
+> = number extends Parameters<M>['length']
+  ? unknown
+  : Counted<Parameters<M>> extends Needed<A>
+    ? unknown
+    : { parameters: 'fewer than the key or signal function asks for' };
+
+/**
+ * The descriptor that a method `M` must have, so that a function of the parameters `A` can be called with its arguments. `P` infers
+ * the parameters of the method: written out as [...A, ...never[]] they would be compared the other way round, and the function could
+ * not ask for less than them.
+ */
+type Accepts<
+  M extends (...args: never[]) => unknown,
+  A extends readonly unknown[],
+  P extends readonly unknown[],
+> = Supplies<M, A> & { value?: (...args: P) => unknown };
+
+/**
+ * The class that a handler `H` of a `C` demands: that of its `this`, or one with a method of that name, unless `H` is one of the `Words`.
+ */
+export type ClassFor<H, Words, C> = H extends Words | undefined
+  ? unknown
+  : H extends string
+    ? string extends H
+      ? unknown
+      : Record<H, (context: C) => unknown>
+    : [ThisParameterType<H>] extends [never]
+      ? unknown
+      : ThisParameterType<H>;
+
+/** The handlers of a call, in the types that tell what they want of the class. */
+export interface HandlerOptions<B, L> {
+  onBusy?: B | BusyHandler | undefined;
+  onLost?: L | LossPolicy | LossHandler | undefined;
+}
+
+/** The options that a function of the configuration may give: not how the method is wrapped. */
+export type ConfiguredLockOptions<S extends readonly unknown[]> = FromConfig<
+  Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy' | 'onLost'>
+> &
+  Pick<DistributedLockOptions<S>, 'signal'>;
+
+/**
+ * Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`, in a class that is a `T`, as its
+ * handlers want.
+ */
+export interface LockDecorator<
+  A extends readonly unknown[] = readonly [],
+  S extends readonly unknown[] = readonly [],
+  T = unknown,
+> {
+  // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
+  // which wants decorators for methods of any type, takes this one. Of more than three that do not fit, the compiler names the last alone.
+  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
+  <
+    M extends (...args: never[]) => unknown,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
+    target: Prototype & T,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & Waits<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
+  ): void;
+}
+
+/** As {@link LockDecorator}, for methods whose result may be `undefined`: a skipped call has none. */
+export interface SkippableLockDecorator<
+  A extends readonly unknown[] = readonly [],
+  S extends readonly unknown[] = readonly [],
+  T = unknown,
+> {
+  <
+    M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
+    target: Prototype & T,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
+  ): void;
+  // Of more than three signatures that do not fit, the compiler names the last alone.
+  /* eslint-disable @typescript-eslint/unified-signatures -- as above */
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
+  <
+    M extends (...args: never[]) => unknown,
+    P extends readonly [...A, ...unknown[]],
+    Q extends readonly [...S, ...unknown[]],
+  >(
+    target: Prototype & T,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M> &
+      Waits<M, PromiseLike<unknown>> &
+      Accepts<M, A, P> &
+      Accepts<M, S, Q> & {
+        // Written as a setter, since only there must `undefined` be assignable to the method's result.
+        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
+      },
+  ): void;
+}

@@ -1,13 +1,14 @@
 import type { LockCapabilities } from '../api/lock-provider.js';
+import { describe } from '../core/acquire/lock-plan.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 
 /**
- * What each provider can do: their backends are made, as at boot, and never connected.
+ * The capabilities of each provider: their backends are made, as at boot, and never connected.
  *
  * @throws LockConfigError for what fails the boot, such as members of a composite that are missing
  */
 export function capabilitiesOf(options: LockManagerOptions): ReadonlyMap<string, LockCapabilities> {
   const manager = new LockManager(options);
-  return new Map(manager.providerNames.map((name) => [name, manager.plan({ provider: name }).core.capabilities]));
+  return new Map(manager.providerNames.map((name) => [name, describe(manager.plan({ provider: name })).capabilities]));
 }

@@ -1,4 +1,5 @@
 import type { LockEvent } from '../../api/lock-events.js';
+import type { LockCapabilities } from '../../api/lock-provider.js';
 import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
@@ -10,6 +11,25 @@ export interface LockPlan {
   readonly queues: KeyQueues;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
+}
+
+/** A plan as a report shows it; all times in ms. */
+export interface LockDescription extends LockOrigin {
+  readonly provider: string;
+  /** The class of the provider. */
+  readonly kind: string;
+  readonly capabilities: LockCapabilities;
+  readonly wait: number;
+  /** `undefined` where a lock lives as long as the session of its provider. */
+  readonly lease: number | undefined;
+  readonly minHold: number;
+}
+
+export function describe({ core, settings, origin }: LockPlan): LockDescription {
+  const { name: provider, kind, capabilities } = core;
+  const { wait, minHold } = settings;
+  const lease = capabilities.lease === 'per-lock' ? settings.lease : undefined;
+  return { ...origin, provider, kind, capabilities, wait, lease, minHold };
 }
 
 /** A lock of this plan, for events and messages. */

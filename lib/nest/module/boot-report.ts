@@ -1,7 +1,7 @@
 import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import { describe, type LockDescription } from '../../core/acquire/lock-plan.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
@@ -21,50 +21,52 @@ export function reportBoot(
 ): void {
   const { manager } = service;
   for (const provider of manager.providerNames) {
-    const { core } = manager.plan({ provider });
-    logger.log(`Lock provider "${provider}" is a ${core.kind}: ${inWords(core.capabilities)}`);
+    const { kind, capabilities } = describe(manager.plan({ provider }));
+    logger.log(`Lock provider "${provider}" is a ${kind}: ${inWords(capabilities)}`);
   }
-  const locked = [...methods];
-  for (const method of locked) {
+  const planned: Planned[] = [];
+  for (const method of methods) {
+    const each = { name: method.name, lock: describe(method.planIn(service).lock) };
+    planned.push(each);
     for (const warning of method.key.warnings) logger.warn(warning);
-    const { minHold } = lockOf(method, service).settings;
-    if (method.isScheduled && minHold === 0) logger.warn(runsTwice(method, service));
+    const { minHold } = each.lock;
+    if (method.isScheduled && minHold === 0) logger.warn(runsTwice(each));
     const period = periodOf(method.inEffect);
-    if (period !== undefined && minHold >= period) logger.warn(skipsRuns(method, minHold, period));
+    if (period !== undefined && minHold >= period) logger.warn(skipsRuns(each, period));
   }
-  const planned = [...locked, ...leaderMethods];
-  for (const method of planned) {
-    const missing = missingValueIn(lockOf(method, service).origin.template?.split(', ') ?? []);
-    if (missing) logger.warn(hasNoValue(method, missing));
+  for (const method of leaderMethods) planned.push({ name: method.name, lock: describe(method.planIn(service)) });
+  for (const each of planned) {
+    const missing = missingValueIn(each.lock.template?.split(', ') ?? []);
+    if (missing) logger.warn(hasNoValue(each, missing));
   }
-  const rows = planned.map((method) => row(method, service)).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  const rows = planned.map(row).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
-function lockOf(method: LockedMethod | LeaderMethod, service: LockService): LockPlan {
-  const plan = method.planIn(service);
-  return 'lock' in plan ? plan.lock : plan;
+/** A method and the lock that is planned for it. */
+interface Planned {
+  readonly name: string;
+  readonly lock: LockDescription;
 }
 
 // Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.
-function runsTwice(method: LockedMethod, service: LockService): string {
-  const { core } = lockOf(method, service);
+function runsTwice({ name, lock }: Planned): string {
   return (
-    `${method.name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
-    (core.capabilities.minHold
+    `${name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
+    (lock.capabilities.minHold
       ? 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.'
-      : `lock provider "${core.name}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
+      : `lock provider "${lock.provider}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
   );
 }
 
-function skipsRuns({ name }: LockedMethod, minHold: number, period: number): string {
+function skipsRuns({ name, lock }: Planned, period: number): string {
   return (
-    `${name} is due again after ${exactly(period)}, but "atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${exactly(minHold)}, so that runs are skipped: ` +
+    `${name} is due again after ${exactly(period)}, but "atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
     `lower it below ${exactly(period)}, or schedule the method less often.`
   );
 }
 
-function hasNoValue({ name }: LockedMethod | LeaderMethod, { key, segment }: MissingValue): string {
+function hasNoValue({ name }: Planned, { key, segment }: MissingValue): string {
   return (
     `The lock key ${quote(key)} of ${name} contains the text "${segment}" instead of a value, since decorators run when their file is imported: ` +
     `make sure that the value is set by then, or write #{…} for a value of each call.`
@@ -96,10 +98,9 @@ function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabili
 
 const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 
-function row(method: LockedMethod | LeaderMethod, service: LockService): string[] {
-  const { core, settings, origin } = lockOf(method, service);
-  const lease = core.capabilities.lease === 'per-lock' ? duration(settings.lease) : 'session';
-  return [method.name, origin.template ?? '(key function)', core.name, duration(settings.wait), lease];
+function row({ name, lock }: Planned): string[] {
+  const lease = lock.lease === undefined ? 'session' : duration(lock.lease);
+  return [name, lock.template ?? '(key function)', lock.provider, duration(lock.wait), lease];
 }
 
 function duration(time: number): string {

@@ -12,13 +12,14 @@ const only = (layer, below, comment) => ({
 });
 
 const BELOW_RECIPES = 'core|key|api';
-const BELOW_NEST = `recipes|${BELOW_RECIPES}`;
+const BELOW_NEST = `recipes|decoration|${BELOW_RECIPES}`;
 
 module.exports = {
   forbidden: [
     { name: 'no-circle', severity: 'error', from: {}, to: { circular: true } },
     only('api', 'api'),
     only('key', 'key|api'),
+    only('decoration', 'decoration|api'),
     only('core', 'core|key|api'),
     only('recipes', `recipes|${BELOW_RECIPES}`),
     only('nest/service', `nest/service|${BELOW_NEST}`),
@@ -38,8 +39,8 @@ module.exports = {
     ),
     only(
       'providers/typeorm',
-      'providers/typeorm|providers/sql|api|core/toolkit',
-      'The locks of TypeORM are those of SQL, on the connections of a DataSource.',
+      'providers/typeorm|providers/sql|api|core/toolkit|decoration',
+      'The locks of TypeORM are those of SQL, on the connections of a DataSource. @RetryOnConflict is a decorator.',
     ),
     {
       name: 'above-providers',
@@ -52,7 +53,7 @@ module.exports = {
       name: 'no-nest',
       comment: 'Only nest/, integrations/ and testing/ may import Nest.',
       severity: 'error',
-      from: { path: '^lib/(api|key|core|recipes|providers|provider-kit)/' },
+      from: { path: '^lib/(api|key|decoration|core|recipes|providers|provider-kit)/' },
       to: { path: '@nestjs/' },
     },
     {

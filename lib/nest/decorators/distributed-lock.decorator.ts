@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
-import { copyMethodMetadata, decoratedMethod } from '../../core/toolkit/decorated-method.js';
+import { copyMethodMetadata, decoratedMethod } from '../../decoration/decorated-method.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import type { BusyContext, DistributedLockOptions, LossContext } from '../methods/distributed-lock-options.js';

@@ -1,5 +1,5 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
-import { copyMethodMetadata } from '../../core/toolkit/decorated-method.js';
+import { copyMethodMetadata } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';

@@ -1,6 +1,6 @@
 import 'reflect-metadata';
 import { LockConfigError, LockError } from '../../api/errors.js';
-import { decoratedMethod, type DecoratedMethod } from '../../core/toolkit/decorated-method.js';
+import { decoratedMethod, type DecoratedMethod } from '../../decoration/decorated-method.js';
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { defaultsOfClass } from './class-defaults.js';

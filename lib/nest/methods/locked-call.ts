@@ -1,7 +1,7 @@
 import { from, isObservable, mergeMap, type Observable, of } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
-import { isIteration, type ResultKind } from '../../core/toolkit/decorated-method.js';
+import type { ResultKind } from '../../decoration/decorated-method.js';
 import { serviceOf } from '../service/service-of.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
@@ -10,7 +10,7 @@ import { lockedResult } from './locked-result.js';
 import { MethodCall } from './method-call.js';
 import { keepRequestStreams } from './request-stream.js';
 import { type RequestLock, requestLockOf } from './request-context.js';
-import { isStream } from './stream.js';
+import { isIteration, isStream } from './stream.js';
 
 type Method = (...args: unknown[]) => unknown;
 

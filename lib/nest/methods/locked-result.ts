@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../api/errors.js';
-import { isIteration } from '../../core/toolkit/decorated-method.js';
+import { isIteration } from './stream.js';
 
 type Steps = AsyncGenerator<unknown, unknown, unknown>;
 

@@ -1,6 +1,6 @@
 import { AsyncResource } from 'node:async_hooks';
 import { Observable, type Observer, ReplaySubject, Subject } from 'rxjs';
-import { isObservablePrototype } from '../../core/toolkit/decorated-method.js';
+import { isObservablePrototype } from '../../decoration/decorated-method.js';
 import { setImmediate } from '../../core/toolkit/real-timers.js';
 
 /** The stream of messages that Nest gives to a handler with `@GrpcStreamMethod`, as Nest marks it. */

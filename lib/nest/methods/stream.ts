@@ -11,3 +11,9 @@ export function isStream(result: unknown): boolean {
     result instanceof Response
   );
 }
+
+/** Whether a result is an async generator object, or another async iterator that is its own iterable. */
+export function isIteration(result: unknown): result is AsyncGenerator<unknown, unknown, unknown> {
+  if (typeof result !== 'object' || result === null || !(Symbol.asyncIterator in result)) return false;
+  return 'next' in result && typeof result.next === 'function';
+}

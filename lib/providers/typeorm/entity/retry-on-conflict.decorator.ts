@@ -2,7 +2,7 @@ import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
-import { decoratedMethod, copyMethodMetadata } from '../../../core/toolkit/decorated-method.js';
+import { decoratedMethod, copyMethodMetadata } from '../../../decoration/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
 /** How often, and after which pauses, a method runs again. */

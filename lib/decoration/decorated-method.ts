@@ -1,5 +1,5 @@
 import 'reflect-metadata';
-import { LockConfigError } from '../../api/errors.js';
+import { LockConfigError } from '../api/errors.js';
 
 type Method = (...args: unknown[]) => unknown;
 
@@ -62,7 +62,7 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
   return isObservableClass(returnType) ? 'observable' : 'unknown';
 }
 
-/** Whether it is the Observable of RxJS, of any copy of it: an application may have several. */
+/** Whether a type is the Observable of RxJS, of any copy of it: an application may have several. */
 function isObservableClass(type: unknown): boolean {
   return typeof type === 'function' && isObservablePrototype(type.prototype);
 }
@@ -72,12 +72,6 @@ export function isObservablePrototype(prototype: unknown): boolean {
   if (typeof prototype !== 'object' || prototype === null) return false;
   const { subscribe, pipe, lift } = prototype as Record<string, unknown>;
   return typeof subscribe === 'function' && typeof pipe === 'function' && typeof lift === 'function';
-}
-
-/** Whether it is an async generator object, or another async iterator that is its own iterable. */
-export function isIteration(result: unknown): result is AsyncGenerator<unknown, unknown, unknown> {
-  if (typeof result !== 'object' || result === null || !(Symbol.asyncIterator in result)) return false;
-  return 'next' in result && typeof result.next === 'function';
 }
 
 /**

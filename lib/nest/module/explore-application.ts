@@ -49,7 +49,8 @@ export function exploreApplication(
     for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
     for (const warning of unlockedOverrides(prototype, instance, methods, leaderMethods)) unlocked.add(warning);
     // A value that several applications share may still have the service of one that has stopped.
-    if (isObject(instance) && !liveServices.has(serviceInSlot(instance))) fillServiceSlot(instance, service);
+    const inSlot = serviceInSlot(instance);
+    if (isObject(instance) && !(inSlot && liveServices.has(inSlot))) fillServiceSlot(instance, service);
   }
   const campaigns = new LeaderCampaigns(service, leaders);
   for (const problem of campaigns.problems) problems.add(problem);

@@ -79,7 +79,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   async #stop(): Promise<void> {
     const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
     await Promise.all(instances.filter((each) => each instanceof LockManager).map((manager) => manager.stop()));
-    for (const each of instances) if (each instanceof LockService) liveServices.remove(each);
+    for (const each of instances) if (each instanceof LockService) liveServices.delete(each);
   }
 
   // Injectables are guards, interceptors, pipes and filters that are named by their class.

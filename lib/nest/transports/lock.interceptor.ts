@@ -22,7 +22,8 @@ import { catches } from './own-filters.js';
 import { observedInRequest, requestLockOf, runInRequest } from '../methods/request-context.js';
 import { isStream } from '../methods/stream.js';
 import { reportedToGraphql } from './graphql/reported-iteration.js';
-import { asHttpError, hasSocketTimeout, reportFileErrors, streamedResponse } from './http/http-response.js';
+import { asHttpError, reportFileErrors } from './http/http-response.js';
+import { hasSocketTimeout, streamedResponse } from './http/streamed-response.js';
 import { requestOf } from './request-of.js';
 import { sendException } from './ws/exception-event.js';
 

@@ -100,7 +100,7 @@ describe('mistakes in locked methods', () => {
     ];
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
-    expect([provider.starts, provider.stops, liveServices.count]).toEqual([1, 1, 0]);
+    expect([provider.starts, provider.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
   it('fail the boot with a sentence each where the types did not look', async () => {
@@ -235,7 +235,7 @@ describe('mistakes in the module', () => {
     const error = await failureOf({}, options);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(message);
-    expect(liveServices.count).toBe(0);
+    expect(liveServices.size).toBe(0);
   });
 
   it('a factory without options fails the boot', async () => {
@@ -265,7 +265,7 @@ describe('mistakes in the module', () => {
       name: 'LockConfigError',
       message: expect.stringMatching(/more than once/) as string,
     });
-    expect([one.stops, other.stops, liveServices.count]).toEqual([1, 1, 0]);
+    expect([one.stops, other.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
   it('the same forRoot() may be imported from two places', async () => {
@@ -333,7 +333,7 @@ describe('a backend that is down', () => {
     const [up, down] = [new CountingProvider(), new DownProvider()];
     const error = await failureOf({}, { providers: { up, down }, default: 'up' });
     expect(error).toBeInstanceOf(LockUnavailableError);
-    expect([up.stops, down.stops, liveServices.count]).toEqual([1, 1, 0]);
+    expect([up.stops, down.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
   it('does not with failFast: false', async () => {

@@ -1,0 +1,43 @@
+import type { ServerResponse } from 'node:http';
+import type { ExecutionContext } from '@nestjs/common';
+import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
+import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
+import { isStream } from '../../methods/stream.js';
+
+/** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */
+export function streamedResponse(
+  context: ExecutionContext,
+  handler: string | symbol,
+  result: unknown,
+): Promise<void> | undefined {
+  const raw = rawResponse(context);
+  if (raw.writableEnded || raw.destroyed) return undefined;
+  if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
+  // `close` comes after the last byte, when the client goes away, and after an error, which is the application's to hear of.
+  return new Promise((resolve) => raw.once('close', resolve));
+}
+
+/** Whether Node.js ends the connection when nothing has moved on it for a while, which it does not by default. */
+export function hasSocketTimeout(context: ExecutionContext): boolean {
+  return Boolean(rawResponse(context).socket?.timeout);
+}
+
+// Fastify wraps Node's response, Express extends it.
+function rawResponse(context: ExecutionContext): ServerResponse {
+  const response: ServerResponse & { raw?: ServerResponse } = context.switchToHttp().getResponse();
+  return response.raw ?? response;
+}
+
+// Nest also sends the stream in `{ data: stream }`, which an interceptor may have made of it.
+function holdsStream(result: unknown): boolean {
+  return isStream(result) || (typeof result === 'object' && result !== null && Object.values(result).some(isStream));
+}
+
+/** Whether Nest leaves the response to the handler: it may return before the first byte, as after `file.pipe(response)`. */
+function respondsByItself(controller: object, handler: string | symbol): boolean {
+  if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;
+  const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;
+  return Object.keys(parameters).some((parameter) => BY_ITSELF.has(Number.parseInt(parameter, 10)));
+}
+
+const BY_ITSELF: ReadonlySet<number> = new Set([RouteParamtypes.RESPONSE, RouteParamtypes.NEXT]);

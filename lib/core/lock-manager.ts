@@ -31,7 +31,7 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
 /**
  * The core without Nest: locks by key over any number of providers.
  *
- * It guarantees that a task under a lock starts only while the lock is surely held, that every lock is released
+ * The core guarantees that a task under a lock starts only while the lock is surely held, that every lock is released
  * however the task ends, and that a loss is known at the latest at the local deadline. Mutual exclusion itself is the
  * provider's promise, under that provider's assumptions.
  */

@@ -9,7 +9,7 @@ export interface PropertyStep {
   readonly holder: string;
 }
 
-/** What is between `#{` and `}`, such as `order.lines[*].product?.id ?? 'none'`. */
+/** The text between `#{` and `}`, such as `order.lines[*].product?.id ?? 'none'`. */
 export interface ExpressionSyntax {
   /** The expression as it is written, for messages. */
   readonly text: string;

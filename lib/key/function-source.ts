@@ -1,6 +1,6 @@
 import { parseExpressionAt, type ClassExpression, type Expression, type FunctionExpression } from 'acorn';
 
-/** Any function or class. It is never called: only its source is read. */
+/** Any function or class. Only its source is read: nobody calls it. */
 export interface ReadableFunction {
   readonly name: string;
 }

@@ -19,15 +19,15 @@ const NO_CALL: KeyScope = { self: undefined, args: [] };
  * key needs it, a key function writes it.
  */
 export class KeyTemplate {
-  /** Whether it reads the request, and so needs the interceptor. */
+  /** Whether the template reads the request, and so needs the interceptor. */
   readonly usesRequest: boolean;
-  /** Whether it reads the arguments or `this`, which exist only once the method is called. */
+  /** Whether the template reads the arguments or `this`, which exist only once the method is called. */
   readonly usesParameters: boolean;
   /** The names behind `ctx`, each of which the module must know. */
   readonly contextNames: readonly string[];
-  /** Whether it makes a key for each item of a list. */
+  /** Whether the template makes a key for each item of a list. */
   readonly multiple: boolean;
-  /** What is probably not meant, although it can make keys. */
+  /** Mistakes that are probable, although the template can make keys. */
   readonly warnings: readonly string[];
   readonly #list: Expression | undefined;
   readonly #head: readonly Piece[];

@@ -2,7 +2,7 @@ import { isDate } from 'node:util/types';
 import { LockKeyError } from '../api/errors.js';
 import { MAX_KEY_BYTES } from './lock-key.js';
 
-/** What can be a value in a key. */
+/** A value that a key can contain. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
 // The separators, the escape character itself and control characters, which could forge lines in a log. '#' only where it could become

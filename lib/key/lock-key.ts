@@ -1,7 +1,7 @@
 import { LockKeyError } from '../api/errors.js';
 import { quote } from './quote.js';
 
-/** What is locked: one key, or several that are locked together, all or nothing. */
+/** The subject of a lock: one key, or several that are locked together, all or nothing. */
 export type LockKey = string | readonly string[];
 
 /** How many keys one lock may have. */

@@ -19,7 +19,7 @@ export function parameterNamesOf(
   methodName: string | symbol = method.name,
 ): ParameterNames | null {
   const source = sourceOf(method);
-  // A method of a class is written `pay(order) {}`, which is no expression. What is one was made elsewhere.
+  // A method of a class is written `pay(order) {}`, which is no expression. A function whose source is an expression was made elsewhere.
   const expression = parseSource(source);
   const isFunction = expression !== undefined && 'params' in expression;
   const own = isFunction ? expression.params : methodIn(parseSource(`class { ${source} }`))?.params;

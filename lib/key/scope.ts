@@ -14,9 +14,9 @@ export interface KeySite {
   readonly parameters: ParameterNames | null;
 }
 
-/** What one call brings to a key template. */
+/** The values that one call brings to a key template. */
 export interface KeyScope {
-  /** What `this` is in the method. */
+  /** The `this` of the method. */
   readonly self: unknown;
   readonly args: ArrayLike<unknown>;
   /** The request being handled; absent, or giving `undefined`, outside of one. */
@@ -25,11 +25,11 @@ export interface KeyScope {
   readonly context?: ((name: string) => unknown) | undefined;
 }
 
-/** What the first name of an expression means. */
+/** The meaning of the first name of an expression. */
 export interface Root {
   readonly kind: 'constant' | 'parameter' | 'request' | 'context';
   readonly read: (scope: KeyScope) => unknown;
-  /** What is left of the expression's path from there on. */
+  /** The rest of the expression's path from there on. */
   readonly path: readonly PropertyStep[];
   /** The name behind `ctx`. */
   readonly contextName?: string;

@@ -12,10 +12,10 @@ import { type LeaderTask, Term } from './leader-term.js';
 // counted, a few losses in a row would leave no candidate that asks.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// What may pass, and was reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
+// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
-/** What a campaign is for. */
+/** The purpose of a campaign. */
 export interface Candidacy {
   readonly key: string;
   /** Checked options, with an endless wait. */

@@ -5,9 +5,9 @@ import { lossSignal } from '../core/hold/loss-signal.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-/** What a task gets that runs while this process leads. */
+/** The argument of a task that runs while this process leads. */
 export interface LeaderTerm {
-  /** What this process leads. */
+  /** The key that this process leads. */
   readonly key: string;
   /**
    * Larger than that of every earlier leader. Send it along with every write, and let the resource refuse a smaller one than it has
@@ -18,7 +18,7 @@ export interface LeaderTerm {
    * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application begins to stop: end the task then.
    * Asked after a blocked event loop, it looks at the clock; its listeners are called when timers run.
    *
-   * It has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added after it has aborted:
+   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added after it has aborted:
    * look at `aborted` before you add one later.
    */
   readonly signal: AbortSignal;
@@ -84,7 +84,7 @@ export class Term {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
     try {
-      // It may have ended since this call began. A task that waits for the event `abort` would wait permanently.
+      // The term may have ended since this call began. A task that waits for the event `abort` would wait permanently.
       await this.join(() => (signal.aborted ? undefined : task(withJson({ key, fencingToken, signal }))));
     } catch (error) {
       if (!signal.aborted) throw error;
@@ -110,7 +110,7 @@ export class Term {
 
   /** Waits for what has joined, and gives the lock back. @param failed whether the task failed */
   async resign(failed: boolean): Promise<ResignReason> {
-    // What the task has left behind ends as well.
+    // Work that the task has left behind ends as well.
     this.end('task-ended');
     while (this.#joined.size > 0) await Promise.all(this.#joined);
     const result = await this.lock.end(failed);

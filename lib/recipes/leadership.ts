@@ -38,7 +38,7 @@ interface EndOptions {
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** What this process leads, and what it campaigns for: one for each application. */
+/** The keys that this process leads or campaigns for: one object for each application. */
 export class Leadership {
   readonly #campaigns = new Set<Campaign>();
   /** The campaigns without a task, by their keys. */

@@ -32,7 +32,7 @@ import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 
-/** What the stub replaces. */
+/** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
   /**
    * The providers that the code under test names; the first is the default. Names alone: each can do everything. Otherwise each is given with what it
@@ -42,7 +42,7 @@ export interface LockServiceStubOptions {
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
-  /** What functions of decorators get, as in the module's options. */
+  /** The value that functions of decorators get, as in the module's options. */
   readonly config?: unknown;
 }
 

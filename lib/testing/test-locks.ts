@@ -14,7 +14,7 @@ import { ProviderInMemory } from './provider-in-memory.js';
  * capabilities, so a test refuses what production refuses. Time stops until `clock.advance()`: until then no wait, no lease and no
  * `minHold` ends.
  *
- * What only one backend has, such as the transaction of a row lock, is not there.
+ * The features of one backend alone, such as the transaction of a row lock, are not there.
  */
 export class TestLocks {
   readonly clock = new FakeClock();

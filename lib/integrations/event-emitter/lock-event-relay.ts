@@ -3,7 +3,7 @@ import { eventChannels } from '../../core/events/channels.js';
 import type { LockEventName } from '../../api/lock-events.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
-/** What emits events of the application: `EventEmitter2` of `@nestjs/event-emitter`, or anything else with its `emit`. */
+/** An emitter of events of the application: `EventEmitter2` of `@nestjs/event-emitter`, or anything else with its `emit`. */
 export interface LockEventTarget {
   emit(name: string, event: unknown): unknown;
 }

@@ -19,7 +19,7 @@ export const ATTRIBUTE = {
   method: 'code.function.name',
 } as const;
 
-/** What is known of a lock from the code alone, and so has as few values as the code has locks. Never the key. */
+/** The attributes that follow from the code alone, so they have as few values as the code has locks. Never the key. */
 export function attributesOf({ provider, mode, template, method }: LockEvent): Attributes {
   return {
     [ATTRIBUTE.provider]: provider,

@@ -2,21 +2,21 @@ import { type MeterProvider, metrics, trace, type TracerProvider } from '@opente
 import { LockMetrics } from './lock-metrics.js';
 import { LockSpans } from './lock-spans.js';
 
-/** What {@link DistributedLockInstrumentation} records. */
+/** The options of {@link DistributedLockInstrumentation}. */
 export interface DistributedLockInstrumentationConfig {
   /**
    * Whether spans carry the key (`distributed_lock.key`). Default false: there may be any number of keys, and personal
    * data in them. Metrics never carry it.
    */
   keys?: boolean;
-  /** Whether it is at work. Kept by `enable()` and `disable()`. */
+  /** Whether the instrumentation is at work. Kept by `enable()` and `disable()`. */
   enabled?: boolean;
 }
 
 /**
  * Spans and metrics of OpenTelemetry for all locks of this process.
  *
- * It has the form of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` take it; without them, call
+ * This class has the form of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` take it; without them, call
  * `enable()`. It subscribes to the diagnostics channels of this package and patches nothing: `disable()` leaves no trace,
  * and what is in flight then is closed.
  *

@@ -1,10 +1,10 @@
 import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_channel';
 
-/** What a subscriber does with each operation of a tracing channel. */
+/** The work of a subscriber for each operation of a tracing channel. */
 interface Observer<T extends object, N> {
-  /** It begins. The answer is what `end` will need. */
+  /** The operation begins. The answer is what `end` will need. */
   readonly begin: (trace: T) => N;
-  /** It is over; without a trace when nobody will hear of its end, because the subscriber leaves first. */
+  /** The operation is over; without a trace when nobody will hear of its end, because the subscriber leaves first. */
   readonly end: (note: N, trace?: T) => void;
 }
 

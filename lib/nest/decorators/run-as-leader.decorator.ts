@@ -16,7 +16,7 @@ export interface RunAsLeaderDecorator {
  * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
  * `LockService.runAsLeader`. An error of the method is logged, and the process campaigns again after a pause.
  *
- * It changes nothing about the method, so it goes with other decorators in any order, and a unit test can call the method with a term of
+ * The decorator changes nothing about the method, so it goes with other decorators in any order, and a unit test can call the method with a term of
  * its own. A key or option that cannot work fails the boot, as do a request-scoped provider and two methods that lead the same key.
  *
  * @example

@@ -8,7 +8,7 @@ export type UnlockedDecorator = (target: Prototype, name: string | symbol, descr
 
 /**
  * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires one itself. Without it,
- * the boot warns of an override that has no `@DistributedLock` and does not call `super`. It changes nothing about the method.
+ * the boot warns of an override that has no `@DistributedLock` and does not call `super`. The decorator changes nothing about the method.
  *
  * @example
  * ```ts

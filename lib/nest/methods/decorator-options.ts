@@ -20,7 +20,7 @@ export class DecoratorOptions<O extends object> {
     private readonly decorator: string,
   ) {}
 
-  /** What is known at decoration. */
+  /** The options that are known at decoration. */
   get fixed(): O | undefined {
     return typeof this.given === 'function' ? undefined : this.given;
   }

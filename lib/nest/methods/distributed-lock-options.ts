@@ -1,7 +1,7 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockLostError } from '../../api/errors.js';
 
-/** What an `onBusy` handler gets. */
+/** The argument of an `onBusy` handler. */
 export interface BusyContext {
   /** The keys that the call wanted, sorted. */
   readonly keys: readonly string[];
@@ -10,17 +10,17 @@ export interface BusyContext {
   readonly method: string;
   /** The arguments of the call. */
   readonly args: readonly unknown[];
-  /** What would be thrown by default. */
+  /** The error that would be thrown by default. */
   readonly error: LockBusyError;
 }
 
-/** What an `onLost` handler gets. */
+/** The argument of an `onLost` handler. */
 export interface LossContext extends Omit<BusyContext, 'error'> {
-  /** What would be thrown by default; its `outcome` is that of the method. */
+  /** The error that would be thrown by default; its `outcome` is that of the method. */
   readonly error: LockLostError;
 }
 
-/** Answers the call in place of the method. Its `this` is the instance: write `function (this: OrderService, busy) {…}`. */
+/** Answers the call instead of the method. Its `this` is the instance: write `function (this: OrderService, busy) {…}`. */
 export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 
 /** Answers the call whose lock was lost, after the method has ended. Its `this` is the instance. */
@@ -42,7 +42,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    */
   signal?: ((...args: S) => AbortSignal | undefined) | undefined;
   /**
-   * What a call does when the lock stays busy.
+   * The answer of a call when the lock stays busy.
    *
    * - `throw` (default): `LockBusyError`.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
@@ -53,7 +53,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    */
   onBusy?: 'throw' | 'skip' | BusyHandler | HandlerName | undefined;
   /**
-   * What the caller gets if the lock was lost while the method ran. Default `throw`.
+   * The answer that the caller gets if the lock was lost while the method ran. Default `throw`.
    *
    * - `throw`: `LockLostError` after the method, with its `outcome`.
    * - `throw-early`: `LockLostError` at the loss; the method runs on with its signal aborted.
@@ -63,7 +63,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    */
   onLost?: LossPolicy | LossHandler | HandlerName | undefined;
   /**
-   * What the lock is around. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
+   * The scope of the lock. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from
    * `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does not read a streamed response keeps the lock
    * until its connection ends: set `maxHold`, or a timeout of the HTTP server.

@@ -111,7 +111,7 @@ function eachStepUnder(
   };
 }
 
-/** Whether it is how a wait or a body ends whose consumer has left: no failure, and no consumer is left to handle it. */
+/** Whether an error is how a wait or a body ends whose consumer has left: no failure, and no consumer is left to handle it. */
 function isEndBy(leaving: AbortSignal, error: unknown): boolean {
   return leaving.aborted && (error as { name?: unknown } | null | undefined)?.name === 'AbortError';
 }

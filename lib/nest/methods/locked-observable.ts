@@ -44,7 +44,7 @@ function underLock(
   return new Observable((subscriber) => {
     let last: unknown;
     let sending: Promise<void> | undefined;
-    // Its values are sent by then; what a handler answers comes after them.
+    // The answer of a handler of `onLost` comes after the values, which are sent by then.
     let answer: Observable<unknown> = EMPTY;
     const policy: OnLoss<unknown> =
       typeof onLost === 'function'
@@ -78,7 +78,7 @@ function underLock(
           pass(endGuarded(lock, { status: 'rejected', reason }, policy));
         },
         complete: () => {
-          // What is lost already must not be sent.
+          // A response whose lock is lost already must not be sent.
           sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
           // The sender of the value waits for the completion, so the completion cannot wait for the sending.
           if (sending) subscriber.complete();
@@ -95,7 +95,7 @@ function underLock(
   });
 }
 
-// A skipped call gives nothing. What `onBusy` answers is an answer, also when it is undefined.
+// A skipped call gives nothing. The answer of `onBusy` is a value, also when it is undefined.
 function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
   return isSkipped ? EMPTY : asObservable(instead);
 }

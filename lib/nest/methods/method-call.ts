@@ -47,7 +47,7 @@ export class MethodCall {
     }
   }
 
-  /** What the call answers whose lock stayed busy. @throws what is to be thrown */
+  /** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */
   async #onBusy(error: LockBusyError, keys: LockKey): Promise<CallLock> {
     const { plan } = this;
     if (plan.onBusy === 'throw') throw error;

@@ -11,7 +11,7 @@ export interface RequestLock {
   readonly lock: GrantedLock;
 }
 
-/** What the interceptor knows about the request that is being handled. */
+/** The request that is being handled, as the interceptor knows it. */
 export interface RequestContext {
   /** The request object of the transport, for `#{request…}`. */
   readonly request: unknown;
@@ -25,7 +25,7 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
 }
 
 /**
- * What `handle` gives, subscribed in this context: Nest subscribes to the Observable that a handler returns long after the
+ * The Observable that `handle` gives, subscribed in this context: Nest subscribes to the Observable that a handler returns long after the
  * handler itself was called.
  */
 export function observedInRequest<T>(context: RequestContext, handle: () => Observable<T>): Observable<T> {

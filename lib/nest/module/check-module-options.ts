@@ -95,7 +95,7 @@ function assertKnown(options: object, known: object, complaint: string): void {
   throw new LockConfigError(`${complaint} "${unknown}", but only: ${Object.keys(known).join(', ')}.`);
 }
 
-/** What is wrong with it, if it is no lock provider. */
+/** The complaint about an option that is no lock provider. */
 function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
   return typeof provider === 'function'

@@ -21,7 +21,7 @@ interface ModuleCampaign {
   readonly task: LeaderTask | undefined;
 }
 
-/** What the application campaigns for by its decorators. */
+/** The campaigns that the decorators of an application ask for. */
 export class LeaderCampaigns {
   readonly problems: readonly string[];
   readonly #byKey = new Map<string, ModuleCampaign>();
@@ -67,7 +67,7 @@ export class LeaderCampaigns {
     }
   }
 
-  /** @returns what is wrong with it */
+  /** @returns the mistake that keeps the method from working */
   #add(method: LeaderMethod, { instance, isSingleton }: LeaderProvider): string | undefined {
     const plan = method.planIn(this.service);
     const id = campaignIdOf(method.key, plan);

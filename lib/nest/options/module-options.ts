@@ -24,7 +24,7 @@ export interface DistributedLockModuleOptions {
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
   context?: KeyContext | undefined;
   /**
-   * What functions of decorators get, such as the `ConfigService` of the application: `@DistributedLock(key, (config: ConfigService) => ({ lease:
+   * The value that functions of decorators get, such as the `ConfigService` of the application: `@DistributedLock(key, (config: ConfigService) => ({ lease:
    * config.get('LOCK_LEASE') }))`. They are called once, at boot.
    */
   config?: unknown;
@@ -59,12 +59,12 @@ export interface HttpLockStatuses {
   readonly conflict?: number;
 }
 
-/** What `useClass` and `useExisting` name. */
+/** The class that `useClass` and `useExisting` name. */
 export interface DistributedLockOptionsFactory {
   createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
 }
 
-/** What is said of the module itself rather than of its locks. */
+/** Options of the module itself rather than of its locks. */
 export interface DistributedLockModuleExtras {
   /** Whether the module's services can be injected everywhere. Default true. */
   isGlobal?: boolean;

@@ -11,7 +11,7 @@ import { runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
-/** What an application gives its decorators. */
+/** The values that an application gives its decorators. */
 export interface ApplicationValues {
   readonly context?: KeyContext | undefined;
   readonly config?: unknown;
@@ -20,7 +20,7 @@ export interface ApplicationValues {
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
- * What a lock guarantees is its provider's promise; this service adds that every lock is given back, that a task starts
+ * The guarantee of a lock is its provider's promise; this service adds that every lock is given back, that a task starts
  * only while its lock is surely held, and that a loss is known at the latest at the local deadline.
  */
 export class LockService {
@@ -158,7 +158,7 @@ export class LockService {
     return sibling;
   }
 
-  /** What happens to the locks of this application, on all providers. */
+  /** The events of the locks of this application, on all providers. */
   get events(): LockEvents {
     return this.manager.events;
   }

@@ -7,7 +7,7 @@ import {
   VersionConflictError,
 } from '../../api/errors.js';
 
-/** What a client sees of a lock error, on every transport: never a key or a provider, which are internal to the server. */
+/** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict';
   readonly message: string;
@@ -20,7 +20,7 @@ export interface ClientError {
 // RFC 9110 §10.2.3: whole seconds. Nobody knows when a lock will be free, so: soon.
 const SOON = 1;
 
-/** What a client sees; `undefined` for misuse, which is a bug of the server like any other. */
+/** A lock error as a client sees it; `undefined` for misuse, which is a bug of the server like any other. */
 export function toClientError(error: LockError): ClientError | undefined {
   const { code } = error;
   if (error instanceof LockBusyError) {

@@ -40,7 +40,7 @@ export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpExce
     return undefined;
   }
 
-  // What a guard throws, the interceptor has not seen.
+  // The interceptor has not seen what a guard throws.
   protected seenByFilters(thrown: LockError | LockHttpException, host: ArgumentsHost): LockError | LockHttpException {
     if (host.getType() !== 'http' || !LockError.is(thrown)) return thrown;
     return asHttpError(thrown, this.options, this.host.httpAdapter, host.switchToHttp().getResponse());

@@ -44,7 +44,7 @@ export class LockInterceptor implements NestInterceptor {
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
     const methods = lockedMethodsBehind(context.getHandler());
     const [method] = methods;
-    // It runs twice where it is registered globally and named once more by the controller.
+    // An interceptor runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
     const request = requestOf(context);
     const result =

@@ -2,7 +2,7 @@ import { Logger } from '@nestjs/common';
 import type { LockError } from '../../api/errors.js';
 import { toClientError } from './client-error.js';
 
-/** What the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
+/** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
 export interface MessageError {
   readonly status: 'error';
   readonly message: string;

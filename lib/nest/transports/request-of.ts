@@ -1,6 +1,6 @@
 import type { ExecutionContext } from '@nestjs/common';
 
-/** What `#{request…}` means on each transport; `undefined` where Nest has no request, or not one that we know. */
+/** The value of `#{request…}` on each transport; `undefined` where Nest has no request, or one that is not known here. */
 export function requestOf(context: ExecutionContext): unknown {
   switch (context.getType<string>()) {
     case 'http':

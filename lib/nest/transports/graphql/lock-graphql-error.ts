@@ -1,7 +1,7 @@
 import type { LockError } from '../../../api/errors.js';
 import { toClientError } from '../client-error.js';
 
-/** What `errors[].extensions` holds. */
+/** The `extensions` of a lock error among the `errors` of a response. */
 export interface LockErrorExtensions {
   /** The lock error's code, such as `LOCK_BUSY`. */
   readonly code: string;
@@ -25,7 +25,7 @@ export class LockGraphqlError extends Error {
   }
 }
 
-/** What a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
+/** The error that a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const clientError = toClientError(error);
   if (!clientError) return error;

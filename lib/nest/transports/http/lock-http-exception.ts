@@ -33,7 +33,7 @@ export class LockHttpException extends HttpException {
   }
 }
 
-/** What a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
+/** The HTTP error that a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
 export function toHttpException(error: LockError, statuses: HttpLockStatuses = {}): LockHttpException | undefined {
   const clientError = toClientError(error);
   return (

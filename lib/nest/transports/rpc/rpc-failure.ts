@@ -5,8 +5,8 @@ import { toMessageError } from '../message-error.js';
 import { grpcFailure } from './grpc-failure.js';
 
 /**
- * What a filter of a microservice answers: an observable that fails with the client's error. It is what Nest itself makes
- * of an `RpcException`, so no class of @nestjs/microservices is needed, which this package never loads.
+ * The answer of a filter of a microservice: an observable that fails with the client's error. Nest itself makes the same of an
+ * `RpcException`, so this needs no class of @nestjs/microservices, which this package never loads.
  */
 export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {
   return grpcFailure(error, host) ?? throwError(() => toMessageError(error));

@@ -1,4 +1,7 @@
 import { afterAll, beforeAll } from '@jest/globals';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
@@ -8,15 +11,22 @@ import { type MemcachedServer, startMemcached } from '../servers/memcached-serve
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 let server: MemcachedServer;
+// It demands a login, which the provider has not: a server refuses nothing but the connection.
+let closed: MemcachedServer;
+let folder: string;
 // Each provider has a wire of its own, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
 
 beforeAll(async () => {
   server = await startMemcached();
+  folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
+  await writeFile(join(folder, 'accounts'), 'kit:secret\n');
+  closed = await startMemcached({ args: ['-Y', join(folder, 'accounts')] });
 });
 afterAll(async () => {
   await Promise.all([...wires.values()].map((wire) => wire.close()));
-  await server.stop();
+  await Promise.all([server.stop(), closed.stop()]);
+  await rm(folder, { recursive: true });
 });
 
 describeLockProvider('memcached', {
@@ -33,7 +43,14 @@ describeLockProvider('memcached', {
     revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),
     cutOff: async (provider) => wires.get(provider)?.refuse(),
     silence: async (provider) => wires.get(provider)?.freeze(),
-    restore: async (provider) => wires.get(provider)?.heal(),
+    refuse: async (provider) => {
+      wires.get(provider)?.leadTo(closed.port);
+      wires.get(provider)?.cut();
+    },
+    restore: async (provider) => {
+      wires.get(provider)?.leadTo(server.port);
+      wires.get(provider)?.heal();
+    },
   },
   remainingLocks: async (namespace) => (await server.keys()).filter((key) => key.startsWith(`${namespace}:`)).length,
 });

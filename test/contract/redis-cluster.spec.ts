@@ -4,7 +4,7 @@ import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
-import { IOREDIS } from '../redis/client-libraries.js';
+import { type Credentials, IOREDIS } from '../redis/client-libraries.js';
 import { backendOf } from '../redis/seam.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -13,6 +13,10 @@ let cluster: RedisCluster;
 let admin: Cluster;
 // The backend of each provider has wires of its own, one to each master, which can be cut.
 const wires = new Map<LockProvider, TcpProxy[]>();
+// And a user on each master, who can lose permissions.
+const users = new Map<LockProvider, string>();
+const allow = (user: string | undefined, ...rules: string[]) =>
+  Promise.all(cluster.masters.map((node) => node.admin.call('ACL', 'SETUSER', user ?? '', ...rules)));
 
 beforeAll(async () => {
   cluster = await startRedisCluster();
@@ -28,11 +32,11 @@ type Nodes = readonly { readonly host: string; readonly port: number }[];
 type NatMap = Record<string, Nodes[number]>;
 
 const LIBRARIES = {
-  ioredis: (nodes: Nodes, natMap: NatMap) => IOREDIS.cluster(nodes, { natMap }),
+  ioredis: (nodes: Nodes, natMap: NatMap, credentials: Credentials) => IOREDIS.cluster(nodes, { natMap, credentials }),
   // As options, which are those of node-redis for their `defaults`: a client would make all its classes anew for each map, in half of the CPU time.
-  'node-redis': (nodes: Nodes, natMap: NatMap) => ({
+  'node-redis': (nodes: Nodes, natMap: NatMap, credentials: Credentials) => ({
     cluster: nodes,
-    options: { defaults: {}, nodeAddressMap: natMap },
+    options: { defaults: credentials, nodeAddressMap: natMap },
   }),
 };
 
@@ -45,8 +49,12 @@ for (const [library, clusterBy] of Object.entries(LIBRARIES))
         cluster.addresses.map(({ host, port }, index) => [`${host}:${port}`, { host, port: own[index]?.port ?? 0 }]),
       );
       const nodes = own.map(({ port }) => ({ host: '127.0.0.1', port }));
-      const provider = new RedisLockProvider({ ...clusterBy(nodes, natMap), commandTimeout: '10s' });
+      const username = `kit-${own[0]?.port ?? 0}`;
+      await allow(username, 'on', '>secret', '~*', '&*', '+@all');
+      const connection = clusterBy(nodes, natMap, { username, password: 'secret' });
+      const provider = new RedisLockProvider({ ...connection, commandTimeout: '10s' });
       wires.set(provider, own);
+      users.set(provider, username);
       return provider;
     },
     faults: {
@@ -61,10 +69,11 @@ for (const [library, clusterBy] of Object.entries(LIBRARIES))
         wires.get(provider)?.forEach((wire) => {
           wire.freeze();
         }),
-      restore: async (provider) =>
-        wires.get(provider)?.forEach((wire) => {
-          wire.heal();
-        }),
+      refuse: (provider) => allow(users.get(provider), '-eval', '-evalsha'),
+      restore: async (provider) => {
+        await allow(users.get(provider), '+@all');
+        for (const wire of wires.get(provider) ?? []) wire.heal();
+      },
     },
     remainingLocks: async (namespace) => {
       const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));

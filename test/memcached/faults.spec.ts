@@ -1,10 +1,13 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, jest } from '@jest/globals';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
-import { LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { ReconnectingConnection } from '../../lib/providers/memcached/reconnecting-connection.js';
 import { DirectCaller } from '../../lib/provider-kit/direct-caller.js';
@@ -304,4 +307,19 @@ it('an item that was evicted is a lock that is lost', async () => {
   const thief = await (await application()).tryAcquire('order');
   await aborted(lock.signal);
   expect(thief?.isHeld()).toBe(true);
+});
+
+it('a server that demands a login is a refusal at the start, which names it', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
+  await writeFile(join(folder, 'accounts'), 'app:secret\n');
+  const closed = await startMemcached({ args: ['-Y', join(folder, 'accounts')] });
+  try {
+    const starting = start(`127.0.0.1:${closed.port}`);
+    await expect(starting).rejects.toBeInstanceOf(LockConfigError);
+    await expect(starting).rejects.toMatchObject({ refused: true, provider: 'cache' });
+    await expect(starting).rejects.toThrow(/CLIENT_ERROR unauthenticated.*demands a login.*without a login/);
+  } finally {
+    await closed.stop();
+    await rm(folder, { recursive: true });
+  }
 });

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { answers, end, freePort, killAtExit, programOf } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
-const GREETING = { hello: 'version\r\n', answer: /^VERSION/ };
+const GREETING = { hello: 'version\r\n', answer: /^(VERSION|CLIENT_ERROR unauthenticated)/ };
 
 /** Starts a memcached of its own on a free loopback port. */
 export async function startMemcached({ args = [] } = {}) {

@@ -9,8 +9,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { isRefusal, isUnavailable } from '../../core/toolkit/retryable.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { LockUnavailableError } from '../../api/errors.js';
 import type { LockInfo } from '../../api/lock-info.js';
 import { MemcachedRequest } from './memcached-request.js';
 import type { Connection, Item } from './connection.js';
@@ -90,7 +90,7 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
-    const item = await this.#connection.use((connection) => connection.read(this.#itemKey(key)));
+    const item = await this.#connection.use((connection) => connection.read(this.#itemKey(key)), key);
     if (!item) return null;
     const isRetained = item.value === RETAINED;
     return {
@@ -105,7 +105,7 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   }
 
   forceRelease(key: string): Promise<boolean> {
-    return this.#connection.use((connection) => connection.remove(this.#itemKey(key)));
+    return this.#connection.use((connection) => connection.remove(this.#itemKey(key)), key);
   }
 
   diagnose(): Promise<Diagnostic[]> {
@@ -138,7 +138,7 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
         return 'unknown';
       });
     } catch (error) {
-      if (error instanceof LockUnavailableError) return 'unknown';
+      if (isUnavailable(error) || isRefusal(error)) return 'unknown';
       throw error;
     }
   }

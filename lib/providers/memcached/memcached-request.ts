@@ -39,7 +39,7 @@ export class MemcachedRequest {
 
   async #acquire(): Promise<Grant | 'busy'> {
     const { request, context, connection, itemKey } = this;
-    const { id: holder, lease, minHold } = request;
+    const { id: holder, key, lease, minHold } = request;
     const seconds = secondsFor(Math.max(lease, minHold));
     let isOthers = false;
     for (let round = 0; !this.#isReleased;) {
@@ -48,10 +48,10 @@ export class MemcachedRequest {
       const now = context.clock.now();
       this.#askedAt = now;
       const hold: Hold = { holder, leaseEndsAt: now + lease, keptUntil: now + minHold };
-      if (await connection.use((server) => server.add(itemKey, textOf(hold), seconds))) return this.#grant(hold);
+      if (await connection.use((server) => server.add(itemKey, textOf(hold), seconds), key)) return this.#grant(hold);
       if (!isOthers) {
         // An earlier ask of this request, or this one, may have added the item and lost the reply.
-        const item = await connection.use((server) => server.read(itemKey));
+        const item = await connection.use((server) => server.read(itemKey), key);
         if (!item) continue;
         const own = holdOf(item.value, holder);
         if (own) return this.#grant(own);

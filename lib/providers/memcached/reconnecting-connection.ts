@@ -1,7 +1,7 @@
 import type { BackendContext } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
 import { backOff } from '../../core/toolkit/timing.js';
-import { LockError, LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
 import { inBrackets } from '../../api/printable.js';
 import { Connection } from './connection.js';
 import type { MemcachedSettings } from './memcached-options.js';
@@ -17,6 +17,8 @@ export class ReconnectingConnection {
   #timer: Timer | undefined;
   /** How often it has connected, or tried to, since the server last executed a command of ours. */
   #attempts = 0;
+  /** The server's words, if it has refused the latest connection. */
+  #refusal: unknown;
   #isClosed = false;
 
   constructor(
@@ -24,26 +26,31 @@ export class ReconnectingConnection {
     private readonly settings: MemcachedSettings,
   ) {}
 
-  /** @throws LockUnavailableError when the server cannot be reached; the reconnect goes on in the background */
+  /** @throws LockUnavailableError when the server cannot be reached, LockConfigError when it refuses; the reconnect goes on in the background */
   async open(): Promise<void> {
     try {
       await this.#connect();
     } catch (error) {
       if (LockError.is(error)) throw error;
       this.#retry();
-      throw this.#unavailable(error);
+      throw this.#errorOf(error);
     }
   }
 
-  /** Does `work` on the connection. @throws LockUnavailableError when it has no answer, so its outcome is unknown */
-  async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
-    if (!this.#connection) throw this.#unavailable(undefined, false);
+  /**
+   * Does `work` on the connection.
+   *
+   * @param key of the lock that it is for
+   * @throws LockUnavailableError when it has no answer, so its outcome is unknown; LockConfigError while the server refuses
+   */
+  async use<T>(work: (connection: Connection) => Promise<T>, key?: string): Promise<T> {
+    if (!this.#connection) throw this.#errorOf(this.#refusal, key, false);
     try {
       const answer = await work(this.#connection);
       this.#attempts = 0;
       return answer;
     } catch (error) {
-      throw this.#unavailable(error);
+      throw this.#errorOf(error, key);
     }
   }
 
@@ -55,7 +62,11 @@ export class ReconnectingConnection {
   }
 
   async #connect(): Promise<void> {
-    const connection = await Connection.open(this.settings, this.context.clock);
+    this.#refusal = undefined;
+    const connection = await Connection.open(this.settings, this.context.clock).catch((error: unknown) => {
+      if (isRefused(error)) this.#refusal = error;
+      throw error;
+    });
     if (this.#isClosed) {
       connection.close();
       return;
@@ -87,11 +98,22 @@ export class ReconnectingConnection {
     if (!this.#isClosed) this.context.emit({ type: 'recovered' });
   }
 
-  #unavailable(cause: unknown, sent = true): LockUnavailableError {
+  #errorOf(cause: unknown, key?: string, sent = true): LockError {
     const { name: provider } = this.context;
+    if (isRefused(cause)) {
+      return new LockConfigError(
+        `The memcached server of lock provider "${provider}" refuses it${inBrackets(cause)}, because it demands a login, and the provider has none. Give the locks a server without a login (-Y, -S) that only your applications can reach.`,
+        { provider, key, cause, refused: true },
+      );
+    }
     return new LockUnavailableError(
       `The memcached server of lock provider "${provider}" does not answer${inBrackets(cause)}: check its address, and that it is up and reachable.`,
-      { provider, cause, sent },
+      { provider, key, cause, sent },
     );
   }
+}
+
+/** Whether the server demands a login. */
+function isRefused(cause: unknown): boolean {
+  return cause instanceof Error && cause.message.startsWith('CLIENT_ERROR unauthenticated');
 }

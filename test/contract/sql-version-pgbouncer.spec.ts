@@ -12,5 +12,6 @@ afterAll(() => backend.stop());
 
 describeLockProvider(
   'SQL leases on Postgres, behind PgBouncer in transaction mode',
-  versionLockHarness(() => backend),
+  // The pooler uses one account of the server for all of its clients, so none of them can be refused alone.
+  versionLockHarness(() => backend, false),
 );

@@ -5,11 +5,20 @@ import { type Connection, createConnection } from 'mysql2/promise';
 import pg from 'pg';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
+import { REFUSAL_RETRIED_FOR } from '../../lib/core/toolkit/retryable.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { installed } from '../servers/server-process.mjs';
 import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { until } from '../until.js';
+
+const failureOf = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'done',
+    (error: unknown) => error,
+  );
 
 /** The password of the account `app`, and how often it was asked for. */
 class Token {
@@ -171,6 +180,52 @@ describe('a password that is rotated', () => {
     }
   }
 
+  /** Rotates the token at the server alone, ends all connections, and asks until the server is certainly right. */
+  async function refusedAfter(
+    way: Way,
+    { url }: SqlServer,
+    rotate: (token: string) => Promise<unknown>,
+    end: () => Promise<unknown>,
+  ): Promise<void> {
+    const { hostname: host, port, pathname } = new URL(url);
+    const token = new Token(`token-${(tokens += 1)}`);
+    await rotate(token.text);
+    const provider = way({ host, port: Number(port), database: pathname.slice(1), user: 'app' }, token);
+    const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
+    await locks.start();
+    try {
+      await locks.withLock('k', () => undefined);
+      // Its caller has the new one before the time is over: it waits as through an outage.
+      const next = `token-${(tokens += 1)}`;
+      await rotate(next);
+      await end();
+      const first = await failureOf(locks.acquire('k', { wait: 0 }));
+      expect(first).toBeInstanceOf(LockUnavailableError);
+      expect(String(first)).toMatch(
+        /refuses the login, which it has accepted before: .*Check the user and the password/,
+      );
+      expect(String(first)).not.toContain('token-');
+      const waiter = locks.withLock('k', () => 'done', { wait: '1m' });
+      token.asked = 0;
+      await until(() => token.asked > 0, 'it is asked again');
+      token.text = next;
+      expect(await waiter).toBe('done');
+
+      const last = `token-${(tokens += 1)}`;
+      await rotate(last);
+      await end();
+      const began = performance.now();
+      const error = await failureOf(locks.acquire('k', { wait: '10m' }));
+      expect(error).toBeInstanceOf(LockConfigError);
+      expect(error).toMatchObject({ refused: true, provider: 'sql', key: 'k' });
+      expect(performance.now() - began).toBeGreaterThan(REFUSAL_RETRIED_FOR * 0.9);
+      token.text = last;
+      expect(await locks.withLock('k', () => 'done')).toBe('done');
+    } finally {
+      await locks.stop();
+    }
+  }
+
   describe('is asked for at each connection to Postgres, by', () => {
     let server: SqlServer;
     let admin: pg.Client;
@@ -196,6 +251,12 @@ describe('a password that is rotated', () => {
       const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`;
       await locksAfter(way, server, rotate, () => admin.query(end));
     });
+
+    it('and is an outage for 10 s while it is refused, then a refusal, and accepted at any time', async () => {
+      const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
+      const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`;
+      await refusedAfter(onPostgres['a getter']!, server, rotate, () => admin.query(end));
+    }, 120_000);
   });
 
   describe('is asked for at each connection to MariaDB, by', () => {
@@ -220,5 +281,11 @@ describe('a password that is rotated', () => {
         admin.query(`ALTER USER app IDENTIFIED VIA ${other} mysql_native_password USING PASSWORD('${token}')`);
       await locksAfter(way, server, rotate, () => admin.query('KILL USER app'));
     });
+
+    it('and is an outage for 10 s while it is refused, then a refusal, and accepted at any time', async () => {
+      const rotate = (token: string) =>
+        admin.query(`ALTER USER app IDENTIFIED VIA mysql_native_password USING PASSWORD('${token}')`);
+      await refusedAfter(onMariaDb['a getter']!, server, rotate, () => admin.query('KILL USER app'));
+    }, 120_000);
   });
 });

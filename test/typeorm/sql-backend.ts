@@ -4,6 +4,7 @@ import type { BackendContext, CasStore, LockBackend, LockProvider } from '../../
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
@@ -90,16 +91,23 @@ const OPERATORS = {
   },
 };
 
+const PRIVILEGES = `SELECT, INSERT, UPDATE, DELETE ON ${TABLE}`;
+
 /** A real database with an operator's connection, and wires that can be cut. */
 export class SqlBackend {
   readonly #wires = new Map<LockProvider, TcpProxy>();
   /** The keys that advisory locks were asked for, by their namespace: their names in the server tell neither. */
   readonly #advisoryKeys = new Map<string, Set<string>>();
+  /** The account of each provider, where each has one of its own. */
+  readonly #accounts = new Map<LockProvider, string>();
+  /** The end of the last change of privileges: Postgres fails for one of two at the same time. */
+  #changed: Promise<unknown> = Promise.resolve();
 
   private constructor(
     readonly type: SqlType | 'mysql',
     readonly server: SqlServer,
     readonly admin: DataSource,
+    private hasAccounts = false,
   ) {}
 
   /** @param options of MariaDB, or of the MySQL that stands in its place where LOCK_TEST_ROOT has one */
@@ -107,13 +115,23 @@ export class SqlBackend {
     return SqlBackend.#on(type === 'mariadb' ? await startMySqlOrMariaDb({ options }) : await startPostgres());
   }
 
-  /** On the server that the environment names, or on one of our own. `mysql:` and `mariadb:` say which of the two it is. */
+  /**
+   * On the server that the environment names, or on one of our own. `mysql:` and `mariadb:` say which of the two it is. Each provider has
+   * an account of its own, which can lose its privileges.
+   */
   static async forContract(type: SqlType): Promise<SqlBackend> {
     const server = externalServer(type === 'mariadb' ? 'LOCK_TEST_MYSQL_URL' : 'LOCK_TEST_POSTGRES_URL');
-    if (!server) return SqlBackend.start(type);
-    const backend = await SqlBackend.#on(server);
-    const [row] = await backend.admin.query<{ version: string }[]>('SELECT version() AS version');
-    console.log(`on ${row!.version}`);
+    const backend = server ? await SqlBackend.#on(server) : await SqlBackend.start(type);
+    const { admin } = backend;
+    const [row] = await admin.query<{ version: string }[]>('SELECT version() AS version');
+    if (server) console.log(`on ${row!.version}`);
+    await admin.query(createTableSql(type === 'mariadb' ? 'mysql' : 'postgres', TABLE));
+    if (type === 'mariadb') {
+      // Every account may do everything in a database of the name `test`.
+      await admin.query(`DELETE FROM mysql.db WHERE User IN ('', 'PUBLIC')`);
+      await admin.query('FLUSH PRIVILEGES');
+    }
+    backend.hasAccounts = true;
     return backend;
   }
 
@@ -192,9 +210,40 @@ export class SqlBackend {
 
   async #wiredByUrl<P extends LockProvider>(make: (url: string) => P): Promise<P> {
     const { wire, url } = await wireTo(this.server.url);
-    const provider = make(url);
+    const account = `kit_${wire.port}`;
+    const address = new URL(url);
+    if (this.hasAccounts) {
+      await this.#change(
+        this.type === 'postgres'
+          ? `CREATE ROLE ${account} LOGIN PASSWORD 'secret'`
+          : `CREATE USER ${account} IDENTIFIED BY 'secret'`,
+        `GRANT ${PRIVILEGES} TO ${account}`,
+      );
+      [address.username, address.password] = [account, 'secret'];
+    }
+    const provider = make(address.toString());
     this.#wires.set(provider, wire);
+    this.#accounts.set(provider, account);
     return provider;
+  }
+
+  /** Takes the privileges of its account away. */
+  refuse(provider: LockProvider): Promise<void> {
+    return this.#change(`REVOKE ${PRIVILEGES} FROM ${this.#accounts.get(provider) ?? ''}`);
+  }
+
+  /** Ends {@link refuse}, and what was done to its wire. */
+  async restore(provider: LockProvider): Promise<void> {
+    this.wireOf(provider)?.thaw();
+    if (this.hasAccounts) await this.#change(`GRANT ${PRIVILEGES} TO ${this.#accounts.get(provider) ?? ''}`);
+  }
+
+  async #change(...statements: string[]): Promise<void> {
+    const change = this.#changed.then(async () => {
+      for (const sql of statements) await this.admin.query(sql);
+    });
+    this.#changed = change.catch(() => undefined);
+    await change;
   }
 
   /** The connections that have the advisory lock of the key. */
@@ -343,7 +392,8 @@ function sessionHarness(backend: () => SqlBackend) {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
       cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),
       silence: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),
-      restore: async (provider: LockProvider) => backend().wireOf(provider)?.thaw(),
+      refuse: (provider: LockProvider) => backend().refuse(provider),
+      restore: (provider: LockProvider) => backend().restore(provider),
     },
   };
 }

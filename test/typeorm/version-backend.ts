@@ -43,8 +43,8 @@ export function versionProvider(
 
 const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) }));
 
-/** What the conformance kit needs of leases on a server. */
-export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
+/** What the conformance kit needs of leases on a server. @param hasAccounts whether each provider has an account of its own there */
+export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true): ProviderHarness {
   return {
     capabilities,
     create: () => backend().leases({ statementTimeout: '3s' }),
@@ -52,7 +52,8 @@ export function versionLockHarness(backend: () => SqlBackend): ProviderHarness {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),
       silence: async (provider) => backend().wireOf(provider)?.freeze(),
-      restore: async (provider) => backend().wireOf(provider)?.thaw(),
+      ...(hasAccounts && { refuse: (provider) => backend().refuse(provider) }),
+      restore: (provider) => backend().restore(provider),
     },
     remainingLocks: (namespace) => heldLeases(backend().admin, namespace),
   };

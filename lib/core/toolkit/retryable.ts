@@ -20,7 +20,7 @@ export function wasSent(error: unknown): boolean {
  * server (a permission, an ACL, a wrong table). A refusal that may pass by itself is a `LockUnavailableError` first, so that callers wait: a
  * login that was accepted before, since a password that is rotated may be right at the next connection; a master that was demoted, since its
  * address leads to the new one soon; a login that one of several servers refuses. After this time it is a refusal like any other, and
- * the provider goes on asking in the background. Silence, a full memory and a lost quorum are outages for as long as they last. Where a failover
+ * the provider goes on asking, in the background or with each call. Silence, a full memory and a lost quorum are outages for as long as they last. Where a failover
  * finds the writer by itself (Sentinel, Cluster), so is a replica.
  */
 export const REFUSAL_RETRIED_FOR = 10_000;

@@ -45,6 +45,8 @@ export interface ServerFacts {
   readonly kill: string | undefined;
   /** The findings in the configuration of the server that weaken the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
+  /** Its one fault is that it takes no writes, which may change: it is a replica, or an operator has stopped them. */
+  readonly refusesWrites: boolean;
   /** Whether the server may keep parsed statements for this connection. */
   readonly prepares: boolean;
   /** Whether a statement may catch an error (on Postgres, by the language plpgsql). */

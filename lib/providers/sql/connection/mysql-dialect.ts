@@ -2,10 +2,17 @@ import { type EventEmitter, once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
-import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, textOf } from './answer.js';
-import type { Dialect, DriverConnection, DriverSource, OpenStream, SendStatement, TimeLimits } from './dialect.js';
+import type {
+  Dialect,
+  DriverConnection,
+  DriverSource,
+  OpenStream,
+  SendStatement,
+  ServerFacts,
+  TimeLimits,
+} from './dialect.js';
 import { driverSettings } from './driver-settings.js';
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
@@ -109,7 +116,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         // MariaDB derives its own from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${threadId}`,
-        diagnostics: diagnose(variables),
+        ...diagnose(variables),
         prepares: false,
         catchesErrors: false,
         // A user lock takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
@@ -241,7 +248,7 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   );
 }
 
-function diagnose(variables: ReadonlyMap<unknown, unknown>): readonly Diagnostic[] {
+function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'diagnostics' | 'refusesWrites'> {
   const found: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
     found.push(
@@ -255,7 +262,8 @@ function diagnose(variables: ReadonlyMap<unknown, unknown>): readonly Diagnostic
   }
   // Newer servers have more values than ON.
   const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
+  const refusesWrites = readOnly !== undefined && found.length === 0;
   if (readOnly !== undefined)
     found.push(`This server is read-only (${readOnly}): give the provider the address of the writer.`);
-  return found.map((message) => ({ severity: 'error', message }));
+  return { diagnostics: found.map((message) => ({ severity: 'error', message })), refusesWrites };
 }

@@ -205,6 +205,7 @@ async function setUp(
       'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
     );
   }
+  const readOnly = diagnostics.length;
   if (!mayConfigure && facts?.['isolation'] !== 'read committed') {
     refuse(
       `Transactions are ${String(facts?.['isolation'])} here, which cannot be changed behind a pooler: set default_transaction_isolation to 'read committed' for this role.`,
@@ -223,6 +224,7 @@ async function setUp(
       ? undefined
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
     diagnostics,
+    refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
     // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),

@@ -1,8 +1,10 @@
 import type { Clock } from '../../../api/clock.js';
 import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../../api/errors.js';
-import type { Dialect, DriverConnection, SessionKind } from './dialect.js';
+import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
+import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { DatabaseSettings } from '../options.js';
+import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import { inTime, Session, type SessionHome } from './session.js';
 
@@ -20,6 +22,10 @@ export class Server implements SessionHome {
   diagnostics: readonly Diagnostic[] = [];
   /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
   silentSince = -Infinity;
+  /** It has accepted a login. */
+  #hasAccepted = false;
+  /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
+  #refusedSince: number | undefined;
   #control: Promise<Session> | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
@@ -129,7 +135,7 @@ export class Server implements SessionHome {
       const facts = await dialect.setUp(connection, run, kind);
       this.#closing.signal.throwIfAborted();
       this.diagnostics = facts.diagnostics;
-      if (!this.settings.allowUnsafeTopology) this.#refuse(facts.diagnostics);
+      if (!this.settings.allowUnsafeTopology) this.#refuse(facts);
       return new Session(this, connection, facts, control, kind, sentAt);
     } catch (error) {
       dialect.sever(connection);
@@ -142,6 +148,8 @@ export class Server implements SessionHome {
     const connecting = dialect.connect();
     try {
       const connection = await inTime(this.clock, this.statementTimeout, connecting);
+      this.#hasAccepted = true;
+      this.#refusedSince = undefined;
       this.#closing.signal.throwIfAborted();
       return connection;
     } catch (error) {
@@ -152,8 +160,20 @@ export class Server implements SessionHome {
         },
         () => undefined,
       );
-      throw error;
+      throw this.#maybeForNow(error);
     }
+  }
+
+  /** A login that was accepted before and is refused now is an outage for a while: the next connection reads a rotated password again. */
+  #maybeForNow(error: unknown): unknown {
+    if (!isRefusedLogin(error) || !this.#hasAccepted) return error;
+    const now = this.clock.now();
+    this.#refusedSince ??= now;
+    if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;
+    return new LockUnavailableError(
+      `Lock provider "${this.name}": the database refuses the login, which it has accepted before: ${reasonOf(error)}. ${LOGIN_REMEDY} Where the password is rotated, give it as a function or a getter: both are read at each connection.`,
+      { provider: this.name, cause: error, sent: false },
+    );
   }
 
   #refuseInitSql(sql: string, error: unknown): never {
@@ -164,12 +184,12 @@ export class Server implements SessionHome {
     );
   }
 
-  #refuse(diagnostics: readonly Diagnostic[]): void {
+  #refuse({ diagnostics, refusesWrites }: ServerFacts): void {
     const errors = diagnostics.filter(({ severity }) => severity === 'error').map(({ message }) => message);
     if (errors.length === 0) return;
     throw new LockConfigError(
       `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,
-      { provider: this.name },
+      { provider: this.name, refused: refusesWrites },
     );
   }
 }

@@ -109,7 +109,7 @@ export async function ensureTable(run: Run, { what, columns, create, synchronize
     if (failureOf(error) !== 'refused') throw error;
     throw new LockConfigError(
       `The table of the ${what} could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
-      { cause: error },
+      { refused: true, cause: error },
     );
   }
 }

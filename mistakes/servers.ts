@@ -1,3 +1,6 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import mysql from 'mysql2/promise';
 import pg from 'pg';
@@ -109,8 +112,18 @@ export const SERVERS: Readonly<Record<string, Start>> = {
   async memcached(stops) {
     const server = await startMemcached();
     stops.push(() => server.stop());
+    const folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
+    stops.push(() => rm(folder, { recursive: true }));
+    await writeFile(join(folder, 'accounts'), 'shop:secret\n');
+    const locked = await startMemcached({ args: ['-Y', join(folder, 'accounts')] });
+    stops.push(() => locked.stop());
     const redis = await startRedisServer();
     stops.push(() => redis.stop());
-    return { address: server.address, url: `redis://${server.address}`, redisAddress: `127.0.0.1:${redis.port}` };
+    return {
+      lockedAddress: locked.address,
+      address: server.address,
+      url: `redis://${server.address}`,
+      redisAddress: `127.0.0.1:${redis.port}`,
+    };
   },
 };

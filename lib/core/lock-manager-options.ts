@@ -51,7 +51,7 @@ export function resolveManagerOptions(options: LockManagerOptions) {
   const { failFast = true } = options;
   if (typeof (providers as unknown) !== 'object' || (providers as unknown) === null) {
     throw new LockConfigError(
-      `LockManager needs "providers", its lock providers by name.${unknownIn(options, ['providers'])} Write new LockManager({ providers: { memory: new MemoryLockProvider() } }).`,
+      `LockManager needs "providers", its lock providers by name.${unknownIn(options, { providers: true })} Write new LockManager({ providers: { memory: new MemoryLockProvider() } }).`,
     );
   }
   if (!NAMESPACE.test(namespace)) {

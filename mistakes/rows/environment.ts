@@ -297,6 +297,15 @@ export const onOthers: Group = {
       remedy: 'check its address',
     },
     {
+      id: 'memcached-demands-a-login',
+      how: 'provider',
+      server: 'memcached',
+      code: `new MemcachedLockProvider({ server: lockedAddress })`,
+      place: 'lock provider "default"',
+      value: 'CLIENT_ERROR unauthenticated',
+      remedy: 'without a login',
+    },
+    {
       id: 'redis-is-a-memcached',
       how: 'provider',
       server: 'memcached',

@@ -94,10 +94,10 @@ export async function startRedlock(
   context: Partial<BackendContext> = {},
 ): Promise<StartedRedlock> {
   const events: TestEvent[] = [];
-  const backend = direct(
-    new RedlockProvider({ ...TERMS, ...options }).createBackend(contextFor(events, { name: 'redlock', ...context })),
-    events,
-  );
+  // A quorum has more than options.
+  const { nodes, maxLease, delayedRestart, commandTimeout } = { delayedRestart: undefined, ...TERMS, ...options };
+  const provider = new RedlockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
+  const backend = direct(provider.createBackend(contextFor(events, { name: 'redlock', ...context })), events);
   closing.add(() => backend.close());
   await backend.connect();
   return { backend, events };

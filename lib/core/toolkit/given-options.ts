@@ -1,5 +1,12 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
+import { nearest } from './nearest.js';
+
+/** The names of all options, which the type keeps complete. */
+export type OptionNames<O> = Readonly<Record<keyof O, true>>;
+
+/** Options of the module that are given to a provider instead. */
+const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace', 'maxWaiters'];
 
 /**
  * Options that come from the environment as a rule, and whose absence has a meaning: they say which server is asked, as whom, and which locks
@@ -68,11 +75,42 @@ export function assertSignal(signal: unknown): void {
   );
 }
 
-/** Names the options that do not exist: somebody has written them instead of those that do. Empty if there are none. */
-export function unknownIn(options: object, known: readonly string[]): string {
-  const unknown = Object.keys(options).filter((name) => !known.includes(name));
-  if (unknown.length === 0) return '';
-  return ` There is no option ${unknown.map((name) => `"${name}"`).join(' or ')}.`;
+/**
+ * Names the options that do not exist, and those that somebody may have meant. Empty if there are none.
+ *
+ * @param remedy for those that resemble no other
+ */
+export function unknownIn(options: object, known: object, remedy = ''): string {
+  const names = Object.keys(known);
+  const strange: string[] = [];
+  const sentences: string[] = [];
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue;
+    const meant = nearest(name, names);
+    const ofModule = meant === undefined ? nearest(name, OF_MODULE) : undefined;
+    if (meant !== undefined) sentences.push(`There is no option "${name}": write "${meant}".`);
+    else if (ofModule !== undefined) {
+      sentences.push(`There is no option "${name}": write "${ofModule}" in the options of DistributedLockModule.`);
+    } else strange.push(`"${name}"`);
+  }
+  if (strange.length > 0) sentences.push(`There is no option ${strange.join(' or ')}${remedy}.`);
+  return sentences.map((sentence) => ` ${sentence}`).join('');
+}
+
+/**
+ * Refuses options that do not exist: they would be ignored silently, and so would what they were meant for.
+ *
+ * @param others where options belong that are not known here
+ * @throws LockConfigError
+ */
+export function refuseUnknown(owner: string, options: object, known: object, others?: string): void {
+  const names = Object.keys(known).map((name) => `"${name}"`);
+  const unknown = unknownIn(
+    options,
+    known,
+    `: remove it. The options are ${names.join(', ')}${others === undefined ? '' : `; ${others}`}`,
+  );
+  if (unknown !== '') throw new LockConfigError(`${owner}:${unknown.replace('There', 'there')}`);
 }
 
 function refuseUnset(owner: string, options: object, path: string, optional: readonly string[]): void {

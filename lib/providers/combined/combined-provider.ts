@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { checkProviders } from '../../core/toolkit/composite.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { CombinedBackend } from './combined-backend.js';
 
 export interface CombinedProviderOptions {
@@ -35,6 +35,8 @@ export class CombinedProvider implements LockProvider {
   }
 }
 
+const OPTIONS: OptionNames<CombinedProviderOptions> = { providers: true };
+
 function assertOptions(options: CombinedProviderOptions): void {
   checkGiven('CombinedProvider', options, "new CombinedProvider({ providers: ['redis', 'sql'] })");
   if ('quorum' in options) {
@@ -43,6 +45,7 @@ function assertOptions(options: CombinedProviderOptions): void {
     );
   }
   if ('engines' in options) refuse('the option "engines" is now called "providers": rename it');
+  refuseUnknown('CombinedProvider', options, OPTIONS);
   checkProviders(options.providers, refuse);
 }
 

@@ -2,7 +2,7 @@ import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import { checkProviders } from '../../core/toolkit/composite.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 
 export interface FailoverProviderOptions {
   /** The names of the providers to use, the preferred one first. At least two. The same in all processes. */
@@ -45,7 +45,13 @@ const MIN_PROBE_INTERVAL = 20;
 // Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire immediately, again and again.
 const DAY = 24 * 60 * 60 * 1_000;
 
-const OPTIONS: readonly string[] = ['providers', 'casStore', 'window', 'probeInterval', 'failbackDelay'];
+const OPTIONS: OptionNames<FailoverProviderOptions> = {
+  providers: true,
+  casStore: true,
+  window: true,
+  probeInterval: true,
+  failbackDelay: true,
+};
 const RENAMED: Readonly<Record<string, string>> = {
   engines: 'write "providers"',
   record: 'write "casStore"',
@@ -58,8 +64,10 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
   checkGiven('FailoverProvider', options, "new FailoverProvider({ providers: ['redis', 'sql'], casStore: 'sql' })");
   const { providers, casStore } = options;
   for (const option of Object.keys(options)) {
-    if (!OPTIONS.includes(option)) refuse(`there is no option "${option}": ${RENAMED[option] ?? 'remove it'}`);
+    const renamed = RENAMED[option];
+    if (renamed !== undefined) refuse(`there is no option "${option}": ${renamed}`);
   }
+  refuseUnknown('FailoverProvider', options, OPTIONS);
   checkProviders(providers, refuse);
   if (typeof casStore !== 'string') {
     refuse(

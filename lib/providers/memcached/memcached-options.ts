@@ -1,6 +1,6 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { checkGiven, unknownIn } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
 
 export interface MemcachedLockProviderOptions {
   /**
@@ -22,6 +22,8 @@ export interface MemcachedSettings {
   readonly commandTimeout: number;
 }
 
+const OPTIONS: OptionNames<MemcachedLockProviderOptions> = { server: true, commandTimeout: true };
+
 const DEFAULT_PORT = 11211;
 const SERVER = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/;
 
@@ -33,8 +35,9 @@ export function readOptions(options: MemcachedLockProviderOptions): MemcachedSet
   const host = ipv6 ?? name;
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
     throw new LockConfigError(
-      `MemcachedLockProvider: "server" must be host:port, such as localhost:11211.${unknownIn(options, ['server', 'commandTimeout'])}`,
+      `MemcachedLockProvider: "server" must be host:port, such as localhost:11211.${unknownIn(options, OPTIONS)}`,
     );
   }
+  refuseUnknown('MemcachedLockProvider', options, OPTIONS);
   return { host, port: Number(port), commandTimeout: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
 }

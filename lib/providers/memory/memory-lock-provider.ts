@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
 
@@ -9,6 +9,8 @@ export interface MemoryLockProviderOptions {
   /** Share this store with other providers and applications of the same process; all then compete for the same locks. Default: a new one for each application. */
   readonly store?: MemoryStore;
 }
+
+const OPTIONS: OptionNames<MemoryLockProviderOptions> = { store: true };
 
 /**
  * Locks in the memory of this process: the default, with nothing to install.
@@ -23,6 +25,7 @@ export class MemoryLockProvider implements LockProvider {
   /** @throws LockConfigError for a store of another kind */
   constructor(options: MemoryLockProviderOptions = {}) {
     checkGiven('MemoryLockProvider', options, 'new MemoryLockProvider()');
+    refuseUnknown('MemoryLockProvider', options, OPTIONS);
     const { store } = options;
     if (store !== undefined && !(store instanceof MemoryStore)) {
       throw new LockConfigError(

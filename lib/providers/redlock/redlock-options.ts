@@ -1,7 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
 import { isCluster, readOptions, type RedisServerOptions, type RedisSettings } from '../redis/client/redis-options.js';
 
 /** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
@@ -39,6 +39,14 @@ export interface RedlockSettings {
   readonly commandTimeout: number;
 }
 
+const OPTIONS: OptionNames<RedlockProviderOptions> = {
+  nodes: true,
+  maxLease: true,
+  delayedRestart: true,
+  commandTimeout: true,
+};
+const NODE_OPTIONS: OptionNames<RedlockNodeOptions> = { url: true, client: true, options: true };
+
 const FEWEST = 3;
 const SHORTEST_LEASE = 100;
 
@@ -48,9 +56,10 @@ export function readRedlockOptions(options: RedlockProviderOptions): RedlockSett
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {
     throw new LockConfigError(
-      `RedlockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)} For one server use RedisLockProvider.`,
+      `RedlockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)}${unknownIn(options, OPTIONS)} For one server use RedisLockProvider.`,
     );
   }
+  refuseUnknown('RedlockProvider', options, OPTIONS);
   if (typeof delayedRestart !== 'boolean') {
     throw new LockConfigError(
       `RedlockProvider: "delayedRestart" must be true or false, and is ${shown(delayedRestart)}.`,
@@ -72,7 +81,9 @@ function whatIsGiven(nodes: unknown): string {
 
 function readNode(node: RedlockNodeOptions | undefined, index: number, commandTimeout: number): RedisSettings {
   const owner = `RedlockProvider, node ${index + 1}`;
-  const settings = { ...readOptions(node as RedlockNodeOptions, owner), commandTimeout };
+  // A Cluster is refused with a reason of its own.
+  const known = Object.hasOwn(Object(node) as object, 'cluster') ? { ...NODE_OPTIONS, cluster: true } : NODE_OPTIONS;
+  const settings = { ...readOptions(node as RedlockNodeOptions, owner, known), commandTimeout };
   if (!isCluster(settings)) return settings;
   throw new LockConfigError(
     `${owner} is a Redis Cluster, by ${settings.source.cluster === undefined ? '"client"' : '"cluster"'}, and must be one server: give each server by its own "url", "client" or "options".`,

@@ -1,10 +1,11 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
+import { SQL_OPTIONS } from '../sql/option-names.js';
 import type { SqlSource } from '../sql/sources/source.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
 import { openFile, shareSqljs } from './sqlite.js';
@@ -27,7 +28,7 @@ interface TypeOrmMysqlDriver {
 /**
  * Connections of our own to the database of a DataSource, to the writer where there are several.
  *
- * @throws LockConfigError for anything but a DataSource, and for a database without locks
+ * @throws LockConfigError for anything but a DataSource, for a database without locks, and for options that do not exist
  */
 export function sourceOf(provider: string, given: { readonly dataSource: DataSource }): SqlSource {
   checkGiven(provider, given, `new ${provider}({ dataSource })`);
@@ -41,6 +42,12 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
       `${provider}: "dataSource" must be a DataSource of TypeORM, and is ${what}: pass new DataSource(options), or the one that Nest injects.`,
     );
   }
+  refuseUnknown(
+    provider,
+    given,
+    { dataSource: true, ...SQL_OPTIONS },
+    'those of a connection belong into the DataSource',
+  );
   const { dataSource } = given;
   const { options } = dataSource;
   switch (FAMILY_OF.get(type)) {

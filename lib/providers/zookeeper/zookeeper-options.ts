@@ -2,7 +2,7 @@ import type { ConnectionOptions } from 'node:tls';
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven, unknownIn } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
 
 /** Our identity for ZooKeeper's ACLs. */
 export interface ZooKeeperAuth {
@@ -76,7 +76,16 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
-const OPTIONS: readonly string[] = ['connectString', 'tls', 'chroot', 'sessionTimeout', 'recipe', 'auth', 'acl'];
+const OPTIONS: OptionNames<ZooKeeperLockProviderOptions> = {
+  connectString: true,
+  tls: true,
+  chroot: true,
+  sessionTimeout: true,
+  recipe: true,
+  auth: true,
+  acl: true,
+};
+const AUTH: OptionNames<ZooKeeperAuth> = { scheme: true, credentials: true };
 
 /** How long the start waits for its session, in ms. For a shorter session its timeout is enough. */
 const START_TIMEOUT = 5_000;
@@ -93,6 +102,7 @@ const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
   checkGiven('ZooKeeperLockProvider', options, "new ZooKeeperLockProvider({ connectString: 'localhost:2181' })");
   const { servers, path } = readConnectString(options);
+  refuseUnknown('ZooKeeperLockProvider', options, OPTIONS);
   const { recipe = 'read-write' } = options;
   const auth = readAuth(options.auth);
   if (!['read-write', 'mutex'].includes(recipe)) {
@@ -169,8 +179,10 @@ function readChroot(chroot: unknown = ''): string {
 function readAuth(auth: ZooKeeperAuth | null | undefined): ZooKeeperSettings['auth'] {
   if (auth === undefined) return undefined;
   const { scheme = 'digest', credentials }: { readonly scheme?: unknown; readonly credentials?: unknown } = auth ?? {};
-  if (typeof scheme === 'string' && typeof credentials === 'string' && credentials !== '')
+  if (typeof scheme === 'string' && typeof credentials === 'string' && credentials !== '') {
+    refuseUnknown('ZooKeeperLockProvider, "auth"', auth as ZooKeeperAuth, AUTH);
     return { scheme, credentials };
+  }
   return refuse('"auth" needs credentials: for the scheme digest write { credentials: \'user:password\' }.');
 }
 

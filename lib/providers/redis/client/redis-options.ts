@@ -2,7 +2,7 @@ import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
-import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
 import {
   type Ioredis,
   type IoredisClient,
@@ -98,15 +98,31 @@ export interface RedisSettings {
 }
 
 const SOURCES = ['client', 'url', 'cluster', 'options'] as const;
+const OPTIONS: OptionNames<RedisLockProviderOptions> = {
+  client: true,
+  url: true,
+  cluster: true,
+  options: true,
+  waitReplicas: true,
+  commandTimeout: true,
+};
 const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
 
-/** @throws LockConfigError for options that cannot work. @param owner who has them, in messages */
-export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLockProvider'): RedisSettings {
+/**
+ * @param owner who has them, in messages
+ * @param known the names of its options
+ * @throws LockConfigError for options that cannot work
+ */
+export function readOptions(
+  options: RedisLockProviderOptions,
+  owner = 'RedisLockProvider',
+  known: object = OPTIONS,
+): RedisSettings {
   checkGiven(owner, options, "{ url: 'redis://localhost:6379' }", SOURCES);
   const { client, url, cluster, options: clientOptions, waitReplicas = 0 } = options;
   const given = SOURCES.filter((name) => options[name] !== undefined && !(name === 'options' && cluster !== undefined));
   if (given.length !== 1) {
-    const unknown = unknownIn(options, [...SOURCES, 'waitReplicas', 'commandTimeout']);
+    const unknown = unknownIn(options, known);
     throw new LockConfigError(
       `${owner} needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").` +
         (given.length === 0
@@ -114,6 +130,7 @@ export function readOptions(options: RedisLockProviderOptions, owner = 'RedisLoc
           : ` ${given.map((name) => `"${name}"`).join(' and ')} were given: remove all but one.`),
     );
   }
+  refuseUnknown(owner, options, known, 'those of a client belong into "options"');
   if (url !== undefined) assertUrl(owner, 'url', url);
   if (client !== undefined) {
     const reason = whyUnreadable(client) ?? whyUnusable(client);

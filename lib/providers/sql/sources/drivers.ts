@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../../api/errors.js';
-import { checkGiven, unknownIn } from '../../../core/toolkit/given-options.js';
+import { checkGiven, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
 import { propertyOf } from '../connection/answer.js';
+import { SQL_OPTIONS } from '../option-names.js';
 import type { ServerSource } from './source.js';
 
 /** The settings that the drivers have in common; each knows more, and all of them may be given. */
@@ -35,14 +36,9 @@ const PROTOCOLS = new Map([
 ] as const);
 
 const SOURCES = ['url', 'postgres', 'mysql'] as const;
-/** Those of all locks in a database. */
-const OPTIONS: readonly string[] = [
-  ...SOURCES,
-  ...['table', 'synchronize', 'statementTimeout', 'allowUnsafeTopology', 'sessionGuard', 'maxConnections', 'fencing'],
-  ...['nestedConnections', 'commitTimeout', 'connectionInitSql', 'purgeAfter'],
-];
+const OPTIONS = { url: true, postgres: true, mysql: true, ...SQL_OPTIONS };
 
-/** @throws LockConfigError for options that name no server, or several */
+/** @throws LockConfigError for options that name no server, or several, or that do not exist */
 export function sourceOf(provider: string, options: SqlConnectionOptions): ServerSource {
   const example = `new ${provider}({ url: 'postgres://user:password@localhost:5432/shop' }), with exactly one of "url", "postgres" and "mysql"`;
   checkGiven(provider, options, example, SOURCES);
@@ -53,6 +49,7 @@ export function sourceOf(provider: string, options: SqlConnectionOptions): Serve
       `${provider} needs exactly one of "url", "postgres" and "mysql".${name === undefined ? remedy : ` "${name}" and "${other}" were given: remove one.`}`,
     );
   }
+  refuseUnknown(provider, options, OPTIONS, 'those of the driver belong into "postgres" or "mysql"');
   const given: unknown = options[name];
   if (name === 'url') return ofUrl(provider, options);
   // The method is that of pools and clients.

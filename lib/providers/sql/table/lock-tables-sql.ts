@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
-import { checkGiven } from '../../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown } from '../../../core/toolkit/given-options.js';
 import { assertTableName, createRecordTableSql, createTableSql, DEFAULT_TABLE } from './lock-schema.js';
 
 export interface LockTablesOptions {
@@ -10,6 +10,8 @@ export interface LockTablesOptions {
   readonly records?: boolean | undefined;
 }
 
+const OPTIONS: OptionNames<LockTablesOptions> = { table: true, records: true };
+
 /**
  * The statements that create the tables of the locks, as `synchronize` runs them: one for each table, for a migration of your own.
  *
@@ -17,6 +19,7 @@ export interface LockTablesOptions {
  */
 export function lockTablesSql(database: 'mysql' | 'postgres' | 'sqlite', options: LockTablesOptions = {}): string[] {
   checkGiven('lockTablesSql()', options, "lockTablesSql('postgres', { table: 'distributed_lock' })");
+  refuseUnknown('lockTablesSql()', options, OPTIONS);
   const { table = DEFAULT_TABLE, records = false } = options;
   if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
     throw new LockConfigError(

@@ -1,0 +1,31 @@
+/** The known name that a misspelled one stands for: a third of its letters differ at most, or the known name contains it. Undefined if there is none. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  const wanted = name.toLowerCase();
+  const most = Math.min(Math.max(Math.floor(wanted.length / 3), 1), 3);
+  const scored = known.map((each) => [each, difference(wanted, each.toLowerCase())] as const);
+  const [best] = scored.sort(([, one], [, other]) => one - other);
+  if (best !== undefined && best[1] <= most) return best[0];
+  return wanted.length < 4 ? undefined : known.find((each) => each.toLowerCase().includes(wanted));
+}
+
+/** How many letters must be added, removed, replaced, or exchanged with the next one. */
+function difference(one: string, other: string): number {
+  let before: number[] = [];
+  let last = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (let row = 1; row <= one.length; row += 1) {
+    const next = [row];
+    for (let column = 1; column <= other.length; column += 1) {
+      const isSame = one[row - 1] === other[column - 1];
+      const isExchanged =
+        row > 1 && column > 1 && one[row - 1] === other[column - 2] && one[row - 2] === other[column - 1];
+      next[column] = Math.min(
+        (last[column] ?? 0) + 1,
+        (next[column - 1] ?? 0) + 1,
+        (last[column - 1] ?? 0) + (isSame ? 0 : 1),
+        isExchanged ? (before[column - 2] ?? 0) + 1 : Infinity,
+      );
+    }
+    [before, last] = [last, next];
+  }
+  return last[other.length] ?? 0;
+}

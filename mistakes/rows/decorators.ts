@@ -550,6 +550,26 @@ export const decorators: Group = {
       remedy: 'remove it',
     },
     {
+      id: 'decorator-renew-text-of-the-environment',
+      how: 'members',
+      code: `@DistributedLock('orders', { renew: process.env.LOCK_RENEW }) async pay() {}`,
+      env: { LOCK_RENEW: 'false' },
+      of: ['LockOptions.renew'],
+      place: 'Orders.pay: Option "renew"',
+      value: "is the text 'false'",
+      remedy: 'convert it, such as',
+    },
+    {
+      id: 'decorator-class-defaults-text-of-the-environment',
+      how: 'classes',
+      code: `@LockDefaults({ reentrant: process.env.LOCK_REENTRANT }) @Injectable() class Orders { @DistributedLock('orders') async pay() {} }`,
+      env: { LOCK_REENTRANT: 'true' },
+      of: ['LockOptions.reentrant'],
+      place: 'Orders.pay: Option "reentrant"',
+      value: "is the text 'true'",
+      remedy: 'convert it, such as',
+    },
+    {
       id: 'decorator-override-without-lock',
       how: 'classes',
       code: `

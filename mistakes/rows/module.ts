@@ -140,6 +140,16 @@ export const moduleOptions: Group = {
       remedy: 'must be 1 to 100 printable characters of ASCII',
     },
     {
+      id: 'module-defaults-text-of-the-environment',
+      how: 'module',
+      code: `{ provider: new MemoryLockProvider(), defaults: { reentrant: process.env.LOCK_REENTRANT } }`,
+      env: { LOCK_REENTRANT: 'false' },
+      of: ['LockOptions.reentrant'],
+      place: 'Option "defaults.reentrant"',
+      value: "is the text 'false'",
+      remedy: 'convert it, such as',
+    },
+    {
       id: 'module-default-wait-without-unit',
       how: 'module',
       code: `{ provider: new MemoryLockProvider(), defaults: { wait: process.env.LOCK_WAIT } }`,

@@ -28,6 +28,40 @@ describe('the options of a lock', () => {
     await expect(locks.withLock('a', () => undefined, options)).rejects.toThrow(name);
   });
 
+  const TEXTS: readonly [string, object, string][] = [
+    ['renew', { renew: 'false' }, `is the text 'false', but must be true or false: convert it`],
+    ['renew', { renew: 'no' }, `is 'no', but must be true or false`],
+    ['renew', { renew: 0 }, 'is 0, but must be true or false'],
+    ['reentrant', { reentrant: 'true' }, `is the text 'true', but must be true or false or 'explicit': convert it`],
+    ['limit', { limit: '5' }, `is 5, but must be a whole number from 1. It is the text '5': convert it by Number().`],
+    [
+      'weight',
+      { limit: 5, weight: '2' },
+      `is 2, but must be a whole number from 1 to "limit", which is 5. It is the text '2': convert it`,
+    ],
+    ['wait', { wait: '5000' }, `is '5000', but must be a duration`],
+    ['release', { release: true }, `is true, but must be 'confirmed' or 'sent'`],
+  ];
+  it.each(TEXTS)('are refused as the text of an environment: %s %j', async (name, options, words) => {
+    const { locks } = await startManager();
+    await expect(locks.acquire('a', options as LockOptions)).rejects.toThrow(`Option "${name}" ${words}`);
+  });
+
+  it('of the module are checked at construction, and as those of the module', () => {
+    for (const [option, value] of Object.entries({ reentrant: 'false', onLost: 'no', release: 'yes', wait: '5' })) {
+      const options = { providers: { main: new MemoryLockProvider() }, defaults: { [option]: value } };
+      expect(() => new LockManager(options as never)).toThrow(`Option "defaults.${option}" is`);
+    }
+  });
+
+  it('of a decorator are none of a call, which would not follow them', async () => {
+    const { locks } = await startManager();
+    for (const option of ['onBusy', 'around']) {
+      const call = locks.acquire('a', { [option]: 'skip' });
+      await expect(call).rejects.toThrow(`There is no option "${option}" for a lock`);
+    }
+  });
+
   it.each<[string, LockOptions]>([
     ['shared', { mode: 'shared' }],
     ['lease', { lease: '10s' }],

@@ -1,17 +1,29 @@
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import type { LimitShare } from '../../api/lock-mode.js';
 import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
+import type { OptionNames } from '../toolkit/given-options.js';
+import { nearest } from '../toolkit/nearest.js';
 import type { Terms } from './caller.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
-/** The options that exist, those of the decorator among them. */
-const OPTIONS: ReadonlySet<string> = new Set([
-  ...['provider', 'mode', 'wait', 'lease', 'renew', 'maxHold', 'minHold', 'reentrant', 'onLost', 'signal'],
-  'within',
-  ...['limit', 'weight', 'release'],
-  ...['onBusy', 'around'],
-]);
+const OPTIONS: OptionNames<LockOptions> = {
+  provider: true,
+  mode: true,
+  limit: true,
+  weight: true,
+  wait: true,
+  lease: true,
+  renew: true,
+  maxHold: true,
+  minHold: true,
+  reentrant: true,
+  within: true,
+  onLost: true,
+  release: true,
+  signal: true,
+};
 
 /** The shortest lease, in ms: below it the margin and the timers' own lateness eat the lease up. */
 export const MIN_LEASE = 100;
@@ -54,10 +66,12 @@ export function resolveSettings(
 ): LockSettings {
   const { capabilities, name } = provider;
   for (const [option, value] of Object.entries(options)) {
-    if (value === undefined || OPTIONS.has(option)) continue;
-    throw new LockConfigError(`There is no option "${option}" for a lock of provider "${name}": remove it.`, {
-      provider: name,
-    });
+    if (value === undefined || Object.hasOwn(OPTIONS, option)) continue;
+    const meant = nearest(option, Object.keys(OPTIONS));
+    throw new LockConfigError(
+      `There is no option "${option}" for a lock of provider "${name}": ${meant === undefined ? 'remove it' : `write "${meant}"`}.`,
+      { provider: name },
+    );
   }
   const limited = limitOf(options, provider);
   const mode = limited ? 'limited' : oneOf(options.mode ?? 'exclusive', MODES, 'mode');
@@ -67,11 +81,12 @@ export function resolveSettings(
       { provider: name },
     );
   }
+  const renew = oneOf(options.renew ?? true, SWITCH, 'renew');
   const perLock = capabilities.lease === 'per-lock';
   // A mistake is named where it was made.
   const place = (option: keyof LockDefaults) =>
     options[option] === undefined && defaults[option] !== undefined ? `defaults.${option}` : option;
-  if (!perLock && (options.lease !== undefined || options.renew === false)) {
+  if (!perLock && (options.lease !== undefined || !renew)) {
     throw new LockConfigError(
       `Locks of provider "${name}" live as long as its session, so "lease" and "renew" cannot be set for one lock: set the session's time on the provider.`,
       { provider: name },
@@ -111,7 +126,7 @@ export function resolveSettings(
     limited,
     wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, place('wait'), { infinite: true }),
     lease,
-    renew: options.renew ?? true,
+    renew,
     maxHold,
     minHold,
     reentrant: reEntryOf(options, defaults, name),
@@ -123,6 +138,7 @@ export function resolveSettings(
 /** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
 const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
+const SWITCH: readonly boolean[] = [true, false];
 const RE_ENTRIES: readonly ReEntry[] = [true, false, 'explicit'];
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
 const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
@@ -158,11 +174,13 @@ function limitOf(
   }
   if (mode !== undefined) refuse(`Options "limit" and "mode" exclude each other: remove one of them.`);
   if (!Number.isSafeInteger(limit) || limit < 1) {
-    refuse(`Option "limit" is ${String(limit)}, but must be a whole number from 1.`);
+    refuse(`Option "limit" is ${String(limit)}, but must be a whole number from 1${ofText(limit)}.`);
   }
   const taken = weight ?? 1;
   if (!Number.isSafeInteger(taken) || taken < 1 || taken > limit) {
-    refuse(`Option "weight" is ${String(weight)}, but must be a whole number from 1 to "limit", which is ${limit}.`);
+    refuse(
+      `Option "weight" is ${String(weight)}, but must be a whole number from 1 to "limit", which is ${limit}${ofText(weight)}.`,
+    );
   }
   if (limit > taken * MOST_HOLDERS) {
     refuse(
@@ -173,9 +191,19 @@ function limitOf(
   return { limit, weight: taken };
 }
 
-// Settings often come from a configuration file, where the types did not look.
+// Settings often come from a configuration file or the environment, where the types did not look.
 function oneOf<T extends string | boolean>(value: T, allowed: readonly T[], option: string): T {
   if (allowed.includes(value)) return value;
-  const quoted = (each: T) => (typeof each === 'string' ? `'${each}'` : String(each));
-  throw new LockConfigError(`Option "${option}" is ${quoted(value)}, but must be ${allowed.map(quoted).join(' or ')}.`);
+  const must = `must be ${allowed.map(shown).join(' or ')}`;
+  const isSwitch = ['true', 'false'].includes(value as string) && allowed.some((each) => typeof each === 'boolean');
+  throw new LockConfigError(
+    isSwitch
+      ? `Option "${option}" is the text ${shown(value)}, but ${must}: convert it, such as process.env.NAME === 'true'.`
+      : `Option "${option}" is ${shown(value)}, but ${must}.`,
+  );
+}
+
+/** What to do with the text of an environment variable, which looks like a number in a message. */
+function ofText(value: unknown): string {
+  return typeof value === 'string' ? `. It is the text ${shown(value)}: convert it by Number()` : '';
 }

@@ -31,7 +31,9 @@ export class MethodPlan {
     if (own.onBusy === 'skip') own.wait ??= 0;
     // A handler gets the error that would be thrown.
     if (isHandler('onLost', own.onLost)) own.onLost = 'throw';
-    const lockOptions = { ...classDefaults, ...(own as LockOptions) };
+    // The decorator has options that are none of a lock.
+    const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
+    const lockOptions = { ...classDefaults, ...ofLock };
     this.lock = service.manager.plan(lockOptions, { method: name, template: key.template });
     this.onBusy =
       handlerOf<BusyContext>('onBusy', options.onBusy, name) ?? (options.onBusy === 'skip' ? 'skip' : 'throw');

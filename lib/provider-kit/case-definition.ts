@@ -53,6 +53,8 @@ export const fencing: Need = ({ capabilities }) =>
 export const sharedMode: Need = ({ capabilities }) =>
   capabilities.shared ? undefined : unclaimed('it has no shared locks');
 
+export const records: Need = (harness) => (harness.records ? undefined : unclaimed('it has no records (records)'));
+
 /** The provider does not claim it. */
 export function unclaimed(reason: string): Obstacle {
   return { reason, byDesign: true };

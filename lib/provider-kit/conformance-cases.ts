@@ -12,6 +12,7 @@ import { lossCases } from './cases/loss.js';
 import { mutualExclusionCases } from './cases/mutual-exclusion.js';
 import { nameCases } from './cases/names.js';
 import { randomSequenceCases } from './cases/random-sequences.js';
+import { recordCases } from './cases/records.js';
 import { seamCases } from './cases/seam.js';
 import { severalKeysCases } from './cases/several-keys.js';
 import { waitingCases } from './cases/waiting.js';
@@ -45,6 +46,7 @@ const DEFINITIONS: readonly CaseDefinition[] = [
   ...capabilityCases,
   ...limitCases,
   ...listingCases,
+  ...recordCases,
   ...seamCases,
   ...hygieneCases,
 ];

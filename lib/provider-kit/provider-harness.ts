@@ -27,6 +27,9 @@ export interface ProviderHarness {
   /** What can be done to the backend. */
   readonly faults?: ProviderFaults;
 
+  /** Whether its backends have `records`. Default false. The cases leave records behind, in namespaces of their own. */
+  readonly records?: boolean;
+
   /**
    * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
    * Must come down to what it was before.

@@ -78,8 +78,8 @@ export class Stage {
   }
 
   /** A new process without the core. */
-  async direct(clock: Clock = this.clock): Promise<DirectCaller> {
-    const caller = this.caller(await this.harness.create(), clock);
+  async direct(clock: Clock = this.clock, namespace = this.namespace): Promise<DirectCaller> {
+    const caller = this.caller(await this.harness.create(), clock, namespace);
     await caller.backend.connect();
     await caller.backend.register?.();
     return caller;
@@ -91,8 +91,8 @@ export class Stage {
   }
 
   /** A process without the core, with a backend of this provider that is not connected. */
-  caller(provider: LockProvider, clock: Clock = this.clock): DirectCaller {
-    const { namespace, secrets } = this;
+  caller(provider: LockProvider, clock: Clock = this.clock, namespace = this.namespace): DirectCaller {
+    const { secrets } = this;
     const events: BackendEvent[] = [];
     const id = instanceIdOf(secrets.id());
     const instance = { id, name: `caller-${id}` };

@@ -5,6 +5,7 @@ import * as holds from './broken/holds.js';
 import * as leases from './broken/leases.js';
 import * as lists from './broken/lists.js';
 import * as queues from './broken/queues.js';
+import * as records from './broken/records.js';
 import * as surroundings from './broken/surroundings.js';
 import { DistantBackend, MemoryServer } from './memory-server.js';
 
@@ -97,6 +98,38 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'the prefix of a list is a pattern', backend: lists.ReadsPrefixesAsPatterns, caughtBy: ['#59a'] },
   { fault: 'a list does not know who holds', backend: lists.ListsWithoutNames, caughtBy: ['#59', '#59b', '#59c'] },
   { fault: 'a list takes retained keys for held', backend: lists.ListsRetainedKeysAsHeld, caughtBy: ['#59d'] },
+  { fault: 'records are claimed and there are none', backend: records.NoRecords, caughtBy: ['#60', '#60a'] },
+  { fault: 'a record is written over', backend: records.WritesOverAnything, caughtBy: ['#60a', '#60b'] },
+  {
+    fault: 'a write that has found another value says it was done',
+    backend: records.AnswersWhatItWasAskedToWrite,
+    caughtBy: ['#60a', '#60b', '#60g'],
+  },
+  { fault: 'records are compared without case', backend: records.ComparesWithoutCase, caughtBy: ['#60a'] },
+  {
+    fault: 'a record is compared in one step and written in another',
+    backend: records.ReadsThenWrites,
+    caughtBy: ['#60b'],
+  },
+  {
+    fault: 'case is ignored in names of records',
+    backend: records.renamedRecords((name) => name.toLowerCase()),
+    caughtBy: ['#60c'],
+  },
+  {
+    fault: 'names of records are cut',
+    backend: records.renamedRecords((name) => name.slice(0, 255)),
+    caughtBy: ['#60c'],
+  },
+  { fault: 'records are cut', backend: records.CutsTexts, caughtBy: ['#60d'] },
+  { fault: 'a list of records has one page', backend: records.ListsItsFirstPage, caughtBy: ['#60e'] },
+  { fault: 'a list of records has those of others', backend: records.ListsAllNamespaces, caughtBy: ['#60e'] },
+  { fault: 'forceRelease deletes a record', backend: records.FreesRecords, caughtBy: ['#60f'] },
+  { fault: 'the time of a record is that of a process', backend: records.KnowsItsOwnClockOnly, caughtBy: ['#60g'] },
+  { fault: 'the time of a record is Date.now()', backend: records.KnowsTheDateOnly, caughtBy: ['#60g'] },
+  { fault: 'the time of a record is in seconds', backend: records.CountsInSeconds, caughtBy: ['#60g'] },
+  { fault: 'no answer is no record', backend: records.TakesAnOutageForNothing, caughtBy: ['#60h'] },
+  { fault: 'a refusal of a record is an outage', backend: records.RefusalIsOutage, caughtBy: ['#60i'] },
   { fault: 'forceRelease is claimed and does nothing', backend: holds.ForceReleasesNothing, caughtBy: ['#57f'] },
 ];
 

@@ -4,12 +4,15 @@ import type {
   Grant,
   LockCapabilities,
   LockProvider,
+  RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
+  StoredRecord,
 } from '../../lib/api/lock-provider.js';
 import { LockConfigError, type LockError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
+import { MemoryRecords } from '../../lib/providers/memory/memory-records.js';
 import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 
@@ -28,6 +31,7 @@ export class MemoryServer {
   harness(): ProviderHarness {
     return {
       capabilities: capabilitiesWith(this.fair),
+      records: true,
       create: () => this.create(),
       faults: {
         revoke: (namespace, key) => Promise.resolve(void this.store.free(`${namespace}:${key}`)),
@@ -95,6 +99,7 @@ export class DistantBackend extends MemoryBackend {
   readonly surrounding: BackendContext;
   readonly memory: MemoryStore;
   readonly cable: Cable;
+  override readonly records: RecordStore;
 
   constructor(...[context, store, cable, fair]: DistantTerms) {
     super(context, store);
@@ -103,6 +108,7 @@ export class DistantBackend extends MemoryBackend {
     this.memory = store;
     this.cable = cable;
     cable.backends.add(this);
+    this.records = new DistantRecords(this, `${context.namespace}:`);
   }
 
   /** Since when it has not been answered, on the monotonic clock. */
@@ -116,7 +122,7 @@ export class DistantBackend extends MemoryBackend {
     return this.cable.signal !== undefined;
   }
 
-  refusal({ key }: AcquireRequest): LockError {
+  refusal({ key }: Partial<AcquireRequest>): LockError {
     return new LockConfigError('No permission.', { key, provider: this.surrounding.name, refused: true });
   }
 
@@ -150,6 +156,31 @@ export class DistantBackend extends MemoryBackend {
 
   override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
     return this.isConnected ? super.release(request, options) : Promise.resolve('unknown');
+  }
+}
+
+/** The records in the store, by the cable. */
+class DistantRecords extends MemoryRecords {
+  constructor(
+    private readonly backend: DistantBackend,
+    prefix: string,
+  ) {
+    super(backend.memory, prefix);
+  }
+
+  override async read(name: string): Promise<StoredRecord> {
+    if (!this.backend.isConnected) throw unreachable();
+    return super.read(name);
+  }
+
+  override async replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
+    const { isConnected, cable } = this.backend;
+    if (!isConnected) throw unreachable();
+    if (cable.refuses) throw this.backend.refusal({});
+    const answer = await super.replace(name, expected, next);
+    // It has arrived, and the answer is lost.
+    if (!this.backend.isConnected) throw unreachable();
+    return answer;
   }
 }
 

@@ -5,7 +5,7 @@ import { rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
 
 // Families of keys that a backend may take for one another. Small ones: a lock may cost a connection each.
-const HOSTILE: Record<string, readonly string[]> = {
+export const HOSTILE: Record<string, readonly string[]> = {
   punctuation: ['/', '\\', ':', '#'],
   braces: ['{', '}', '{a}', '{}'],
   patterns: ['*', '?', '[a]', '%', '_'],

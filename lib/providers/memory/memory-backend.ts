@@ -42,7 +42,7 @@ export class MemoryBackend implements LockBackend {
     private readonly store: MemoryStore,
   ) {
     store.use(context.clock);
-    this.records = new MemoryRecords(store.records, this.#name(''), context.clock);
+    this.records = new MemoryRecords(store, this.#name(''));
   }
 
   connect(): Promise<void> {

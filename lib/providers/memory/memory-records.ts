@@ -1,31 +1,31 @@
-import type { Clock } from '../../api/clock.js';
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
+import type { MemoryStore } from './memory-store.js';
 
 /** The records of one namespace in a `MemoryStore`. */
 export class MemoryRecords implements RecordStore {
   constructor(
-    /** The values of all namespaces. */
-    private readonly values: Map<string, string>,
+    private readonly store: MemoryStore,
     /** Begins the names of this namespace. */
     private readonly prefix: string,
-    private readonly clock: Clock,
   ) {}
 
   read(name: string): Promise<StoredRecord> {
-    const value = this.values.get(this.prefix + name) ?? null;
-    return Promise.resolve({ value, serverTime: this.clock.wallTime() });
+    return Promise.resolve(this.#stored(name));
   }
 
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
-    const found = this.values.get(this.prefix + name) ?? null;
-    if (found === expected) this.values.set(this.prefix + name, next);
-    return Promise.resolve({ value: found === expected ? next : found, serverTime: this.clock.wallTime() });
+    if (this.#stored(name).value === expected) this.store.records.set(this.prefix + name, next);
+    return Promise.resolve(this.#stored(name));
   }
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     await Promise.resolve();
-    for (const [name, value] of [...this.values]) {
+    for (const [name, value] of [...this.store.records]) {
       if (name.startsWith(this.prefix)) yield { name: name.slice(this.prefix.length), value };
     }
+  }
+
+  #stored(name: string): StoredRecord {
+    return { value: this.store.records.get(this.prefix + name) ?? null, serverTime: this.store.wallTime() };
   }
 }

@@ -35,6 +35,11 @@ export class MemoryStore {
     this.#clock ??= clock;
   }
 
+  /** @internal The time of this "server", in ms since 1970. */
+  wallTime(): number {
+    return this.#clock?.wallTime() ?? 0;
+  }
+
   /** The keys that begin with this, as they are now: one that is freed and taken again would come again and again from the map. */
   keys(prefix: string): readonly string[] {
     return Array.from(this.#slots.keys()).filter((key) => key.startsWith(prefix));
@@ -185,7 +190,7 @@ export class MemoryStore {
   // A hybrid clock: it grows with each grant, and a new process starts above an old one as long as the wall clock does.
   #nextToken(): bigint {
     // Counted as a number, which is exact up to 2^53: microseconds until the year 2255.
-    this.#token = Math.max(this.#token + 1, Math.floor((this.#clock?.wallTime() ?? 0) * 1000));
+    this.#token = Math.max(this.#token + 1, Math.floor(this.wallTime() * 1000));
     return BigInt(this.#token);
   }
 

@@ -75,6 +75,7 @@ for (const [library, clusterBy] of Object.entries(LIBRARIES))
         for (const wire of wires.get(provider) ?? []) wire.heal();
       },
     },
+    records: true,
     remainingLocks: async (namespace) => {
       const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
       // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.

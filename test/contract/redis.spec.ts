@@ -55,6 +55,7 @@ for (const library of [IOREDIS, NODE_REDIS])
         wires.get(provider)?.heal();
       },
     },
+    records: true,
     remainingLocks: async (namespace) => {
       const keys = await admin.keys(`${namespace}:*`);
       // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.

@@ -22,6 +22,18 @@ describe('the names of the records in Redis', () => {
     expect(layout.lockOf(key)).toBe(name);
   });
 
+  // Golden as well.
+  it.each([
+    ['order:42', 'shop:{1}record:order:42'],
+    ['a}q', 'shop:{6}record:a~007dq'],
+    ['lone \ud800', 'shop:{1}record:lone ~d800'],
+    ['x'.repeat(513), `shop:{7}record:${'x'.repeat(513)}`],
+  ])('the record %j is in the slot of the lock of that name', (name, key) => {
+    expect(layout.recordOf(name)).toBe(key);
+    expect(layout.recordIn(key)).toBe(name);
+    expect(layout.bucketIn(key)).toBe(layout.bucketIn(layout.lockOf(name)));
+  });
+
   it('has 16 buckets, for ever', () => {
     expect(BUCKETS).toBe(16);
     expect(layout.counter).toBe('shop:{0}');
@@ -40,6 +52,11 @@ describe('the names of the records in Redis', () => {
         expect(bytes[0] === bytes[1]).toBe(one === two);
         // The suffixes of queue and readers begin with a brace, which no key contains after that of the tag.
         for (const [index, key] of [one, two].entries()) expect(layout.keyOf(names[index] ?? '')).toBe(key);
+        const records = [one, two].map((name) => layout.recordOf(name));
+        expect(records.map((key) => layout.recordIn(key))).toEqual([one, two]);
+        expect([...records.map((key) => layout.keyOf(key)), ...names.map((name) => layout.recordIn(name))]).toEqual(
+          Array(4).fill(undefined),
+        );
         for (const name of names) expect(name.replace(/^shop:\{\d+\}:/, '')).not.toContain('}');
       }),
       { numRuns: 2_000 },
@@ -51,6 +68,8 @@ describe('the names of the records in Redis', () => {
       'shop:{0}',
       'shop:{0}seen',
       layout.instanceOf('0123456789ab'),
+      layout.recordOf('a'),
+      layout.recordOf(':a'),
       'shop:{1}:a}q',
       'shop:{1}:a}r',
       'shop:{16}:a',

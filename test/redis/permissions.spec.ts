@@ -22,6 +22,13 @@ async function keysOf({ backend }: StartedBackend): Promise<string[]> {
   return keys;
 }
 
+async function recordsOf({ backend: { records } }: StartedBackend): Promise<unknown[]> {
+  const answers = [await records.replace('k', null, 'a'), await records.replace('k', 'a', 'b')];
+  const found: unknown[] = answers.map(({ value }) => value);
+  for await (const record of records.list()) found.push(record);
+  return found;
+}
+
 describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
   'under the permissions that the documentation names, by %s',
   (library) => {
@@ -57,6 +64,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await one.backend.release(retained, { keepFor: 4_000, failed: false });
       await one.backend.register();
       expect(await keysOf(one)).toEqual(['k']);
+      expect(await recordsOf(one)).toEqual(['a', 'b', { name: 'k', value: 'b' }]);
       expect(await one.backend.forceRelease('k')).toBe(true);
       expect((await one.backend.diagnose()).map(({ message }) => message)).toEqual([expect.stringContaining('AOF')]);
       const log = (await admin.call('ACL', ['LOG'])) as unknown[];
@@ -155,6 +163,7 @@ it.each([IOREDIS, NODE_REDIS])(
     await one.backend.register();
     granted(await one.backend.acquire(request('listed')));
     expect(await keysOf(two)).toEqual(['listed']);
+    expect(await recordsOf(two)).toEqual(['a', 'b', { name: 'k', value: 'b' }]);
     expect((await one.backend.diagnose()).filter(({ severity }) => severity === 'error')).toEqual([]);
     // What a library's own client asks for beyond that is refused, and not missed.
     const refused = await Promise.all(nodes.map(async ({ admin }) => await admin.call('ACL', ['LOG'])));

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import {
@@ -104,6 +105,34 @@ describe('replicas that fall behind', () => {
     expect(await two.backend.renew(held, 60_000)).toBe('unknown');
     replication.thaw();
     await until(async () => (await one.backend.renew(held, 60_000)) !== 'unknown', 'it is renewed');
+  });
+
+  it('with waitReplicas a record that was written or read is known to the promoted replica', async () => {
+    await start(1);
+    expect((await one.backend.records.replace('job', null, 'a')).value).toBe('a');
+    replication.freeze();
+    await failOver();
+    await Promise.all([back(one), back(two)]);
+    expect((await admin.get(new KeyLayout('lock').recordOf('job'))) ?? 'nothing').toBe('a');
+  });
+
+  it('with waitReplicas a record that no replica acknowledges is neither written nor read, until one does', async () => {
+    await start(1);
+    const { records } = two.backend;
+    expect((await records.replace('job', null, 'a')).value).toBe('a');
+    replication.freeze();
+    for (const operation of [
+      () => records.replace('job', 'a', 'b'),
+      // It is there by now, and could still be lost.
+      () => records.replace('job', 'a', 'b'),
+      () => records.replace('job', 'a', 'c'),
+      () => records.read('job'),
+    ]) {
+      await expect(operation()).rejects.toThrow(/^Record "job" .*: too few replicas have it \(0 of 1 replicas/);
+    }
+    replication.thaw();
+    expect((await untilAnswered(() => one.backend.records.replace('job', 'a', 'b'))).value).toBe('b');
+    expect((await one.backend.records.read('job')).value).toBe('b');
   });
 
   it('with waitReplicas a loss is told also when no replica answers', async () => {

@@ -8,6 +8,7 @@ export const BUCKETS = 16;
 
 // Behind the namespace. No encoded key contains the brace with which the suffixes of queues and readers begin.
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
+const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
 /** The names of a namespace's records in Redis. */
 export class KeyLayout {
@@ -36,17 +37,27 @@ export class KeyLayout {
 
   /** The key of a lock, with which the names of its queue and its readers begin. */
   lockOf(key: string): string {
-    // FNV-1a over the UTF-16 code units: 20 ns for a usual key.
-    let hash = 0x811c9dc5;
-    for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);
-    return `${this.#namespace}:{${(hash >>> 0) % BUCKETS}}:${encodeKey(key)}`;
+    return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
   /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for any other name. */
   keyOf(name: string): string | undefined {
-    const prefix = `${this.#namespace}:`;
-    const encoded = name.startsWith(prefix) ? LOCK.exec(name.slice(prefix.length))?.[1] : undefined;
-    return encoded === undefined ? undefined : decodeKey(encoded);
+    return this.#decode(name, LOCK);
+  }
+
+  /** The key of a record: in the bucket of the lock of that name, and without the `:` that follows the tag of a lock. Never a hash. */
+  recordOf(name: string): string {
+    return `${this.#namespace}:{${bucketOf(name)}}record:${encodeCharacters(name)}`;
+  }
+
+  /** The name of the record at this key; `undefined` for any other key. */
+  recordIn(key: string): string | undefined {
+    return this.#decode(key, RECORD);
+  }
+
+  /** What `SCAN` matches the keys of the records with. */
+  get patternOfRecords(): string {
+    return `${this.#namespace}:{*}record:*`;
   }
 
   /** The pattern of all keys and channels, for an ACL. */
@@ -68,4 +79,17 @@ export class KeyLayout {
   channelOf(process: string, counter = this.counter): string {
     return counter + process;
   }
+
+  #decode(name: string, pattern: RegExp): string | undefined {
+    const prefix = `${this.#namespace}:`;
+    const encoded = name.startsWith(prefix) ? pattern.exec(name.slice(prefix.length))?.[1] : undefined;
+    return encoded === undefined ? undefined : decodeKey(encoded);
+  }
+}
+
+/** FNV-1a over the UTF-16 code units: 20 ns for a usual key. */
+function bucketOf(key: string): number {
+  let hash = 0x811c9dc5;
+  for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);
+  return (hash >>> 0) % BUCKETS;
 }

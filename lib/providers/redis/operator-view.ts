@@ -2,13 +2,12 @@ import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { timeOfToken } from '../../core/toolkit/listing.js';
-import { type Batcher, HEAVY, LOOK, LOOKS } from './batcher.js';
+import { HEAVY, LOOK, LOOKS } from './batcher.js';
 import { NotSent } from './client/redis-connection.js';
-import { BUCKETS, type KeyLayout } from './key-layout.js';
+import type { KeyLayout } from './key-layout.js';
+import { scan } from './scan.js';
 import type { Servers } from './servers.js';
 
-// Names that the server reads for one SCAN: 0.5 to 0.9 ms on a busy machine.
-const PAGE = '500';
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /** What the server knows about a lock that is held or retained. */
@@ -41,24 +40,16 @@ export class OperatorView {
 
   /** Page by page, and each page in small calls, so that the server turns to other clients meanwhile. */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
-    const batchers = this.#reachable();
-    const pattern = this.layout.patternOf(prefix);
     const instances = new Map<string, string>();
-    for (const ask of this.servers.asks) {
-      let cursor = '0';
-      do {
-        const [next, names] = (await ask('scan', cursor, 'MATCH', pattern, 'COUNT', PAGE)) as [string, string[]];
-        const locks = names.flatMap((lock) => {
-          const key = this.layout.keyOf(lock);
-          return key === undefined ? [] : [{ lock, key }];
-        });
-        for (let at = 0; at < locks.length; at += LOOKS) {
-          yield* await this.#lookAt(locks.slice(at, at + LOOKS), instances);
-        }
-        cursor = next;
-      } while (cursor !== '0');
+    for await (const names of scan(this.servers, this.layout, this.layout.patternOf(prefix))) {
+      const locks = names.flatMap((lock) => {
+        const key = this.layout.keyOf(lock);
+        return key === undefined ? [] : [{ lock, key }];
+      });
+      for (let at = 0; at < locks.length; at += LOOKS) {
+        yield* await this.#lookAt(locks.slice(at, at + LOOKS), instances);
+      }
     }
-    if (this.servers.isCluster) await this.#assertUnmoved(batchers);
   }
 
   /** Records the name of an instance, with whose id the ids of its holders begin. */
@@ -73,26 +64,6 @@ export class OperatorView {
       // Locks with many holders fill a call before its last look.
       if (reply !== 'a') return readLook(key, reply);
     }
-  }
-
-  /** Of each bucket. The locks of one without a server would be missing. */
-  #reachable(): readonly Batcher[] {
-    const batchers = Array.from({ length: BUCKETS }, (_, bucket) => this.#batcherOf(bucket));
-    if (batchers.every(({ isReachable }) => isReachable)) return batchers;
-    throw new Error('A server is not connected.');
-  }
-
-  /** A slot may move from a server that is still to be read to one that was read already. Whether it has, its server says when it is asked. */
-  async #assertUnmoved(before: readonly Batcher[]): Promise<void> {
-    // A key that no lock has, since the empty key is refused.
-    const looks = before.map((batcher, bucket) => batcher.run(this.layout.counterOf(bucket) + ':', 'I', LOOK));
-    await Promise.all(looks);
-    if (before.some((batcher, bucket) => batcher !== this.#batcherOf(bucket)))
-      throw new Error('Slots moved meanwhile.');
-  }
-
-  #batcherOf(bucket: number): Batcher {
-    return this.servers.batcherOf(this.layout.counterOf(bucket));
   }
 
   /** @param names those of instances, as far as they are read */

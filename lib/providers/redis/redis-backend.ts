@@ -7,6 +7,7 @@ import type {
   Grant,
   LockBackend,
   LockCapabilities,
+  RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -18,6 +19,7 @@ import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { KeyLayout } from './key-layout.js';
 import { OperatorView } from './operator-view.js';
+import { RedisRecords } from './redis-records.js';
 import type { RedisRequest } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
 import type { ServersListener } from './server.js';
@@ -46,6 +48,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     ordered: true,
   };
   readonly commandTimeout: number;
+  readonly records: RecordStore;
   readonly #layout: KeyLayout;
   /** Private, because `inspect` would show a password. */
   readonly #settings: RedisSettings;
@@ -67,6 +70,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, settings.waitReplicas > 0);
+    this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
   }
 
   async connect(): Promise<void> {

@@ -11,6 +11,8 @@ export interface Servers {
   batcherOf(lock: string): Batcher;
   /** As {@link batcherOf}, for operations that keep a lock held: answered when as many replicas have them as the options ask for. */
   confirmerOf(lock: string, lease: number): Batcher;
+  /** Where operations on this record are sent: answered when as many replicas have it as the options ask for. */
+  recorderOf(record: string): Batcher;
   /** Where this process is notified about this lock. */
   channelOf(lock: string): string;
   clockOf(lock: string): ServerClock | undefined;

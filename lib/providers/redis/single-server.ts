@@ -1,7 +1,7 @@
 import { Batcher } from './batcher.js';
 import type { Ask } from './client/diagnostics.js';
 import type { Connect } from './client/redis-connection.js';
-import { LOCK_SCRIPT } from './lua/lock-script.js';
+import { LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
 import { Server, type ServerSettings, type ServersListener } from './server.js';
 import type { ServerClock } from './server-clock.js';
 import type { Servers } from './servers.js';
@@ -11,6 +11,7 @@ export class SingleServer implements Servers {
   readonly isCluster = false;
   readonly #batcher: Batcher;
   readonly #confirmer: Batcher;
+  readonly #recorder: Batcher;
   readonly #channel: string;
   #server: Server | undefined;
   #isClosed = false;
@@ -21,13 +22,14 @@ export class SingleServer implements Servers {
     private readonly listener: ServersListener,
   ) {
     const { process, layout, clock, waitReplicas } = settings;
-    const batcher = () =>
-      new Batcher(process, layout.counter, LOCK_SCRIPT, clock, (notice, sentAt) => {
+    const batcher = (script = LOCK_SCRIPT) =>
+      new Batcher(process, layout.counter, script, clock, (notice, sentAt) => {
         listener.onNotice(notice, sentAt);
       });
     this.#batcher = batcher();
     this.#channel = layout.channelOf(process);
     this.#confirmer = waitReplicas > 0 ? batcher() : this.#batcher;
+    this.#recorder = batcher(RECORD_SCRIPT);
   }
 
   get asks(): readonly Ask[] {
@@ -42,6 +44,7 @@ export class SingleServer implements Servers {
     this.#server = server;
     this.#batcher.connection = server.commands;
     if (server.confirmations) this.#confirmer.connection = server.confirmations;
+    this.#recorder.connection = server.confirmations ?? server.commands;
     server.subscription.listenTo([this.#channel]);
     await server.connect();
   }
@@ -53,6 +56,10 @@ export class SingleServer implements Servers {
   confirmerOf(_lock: string, lease: number): Batcher {
     this.#server?.confirmations?.limit(lease);
     return this.#confirmer;
+  }
+
+  recorderOf(): Batcher {
+    return this.#recorder;
   }
 
   channelOf(): string {

@@ -1,4 +1,4 @@
-import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
+import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
 import { inBrackets } from '../../api/printable.js';
 import { isReplyError } from './client/redis-connection.js';
 import { refusalIn } from './client/refusals.js';
@@ -14,6 +14,19 @@ export function unavailable(provider: string, key: string, cause: unknown, sent 
 export function notListed(provider: string, cause: unknown): LockError {
   const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
   return errorOf(`The locks of provider "${provider}" were not all listed`, otherwise, { provider, cause });
+}
+
+/** The error for a record that was not read or written. */
+export function recordUnavailable(provider: string, name: string, cause: unknown): LockError {
+  const what = `Record "${name}" of provider "${provider}" is not available`;
+  return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { provider, cause });
+}
+
+/** The error for a list of all records. */
+export function recordsNotListed(provider: string, cause: unknown): LockError {
+  if (LockError.is(cause)) return cause;
+  const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
+  return errorOf(`The records of provider "${provider}" were not all listed`, otherwise, { provider, cause });
 }
 
 /** The error for a start without a connection. */

@@ -4,7 +4,7 @@ import { Batcher } from '../batcher.js';
 import type { Ask } from '../client/diagnostics.js';
 import type { Address, FindCluster, KnownCluster } from '../client/redis-connection.js';
 import { BUCKETS } from '../key-layout.js';
-import { CLUSTER_LOCK_SCRIPT } from '../lua/lock-script.js';
+import { CLUSTER_LOCK_SCRIPT, RECORD_SCRIPT } from '../lua/lock-script.js';
 import { Server, type ServerSettings, type ServersListener } from '../server.js';
 import type { ServerClock } from '../server-clock.js';
 import type { Servers } from '../servers.js';
@@ -50,11 +50,11 @@ export class ClusterServers implements Servers, ServersListener {
     const { clock, layout, process, waitReplicas } = settings;
     const bucketOf = (_: unknown, index: number): Bucket => {
       const counter = layout.counterOf(index);
-      const batcher = (): Batcher =>
+      const batcher = (script = CLUSTER_LOCK_SCRIPT): Batcher =>
         new Batcher(
           process,
           counter,
-          CLUSTER_LOCK_SCRIPT,
+          script,
           clock,
           (notice, sentAt) => {
             listener.onNotice(notice, sentAt);
@@ -67,6 +67,7 @@ export class ClusterServers implements Servers, ServersListener {
         channel: layout.channelOf(process, counter),
         batcher: first,
         confirmer,
+        recorder: batcher(RECORD_SCRIPT),
         server: undefined,
       };
       return bucket;
@@ -102,6 +103,10 @@ export class ClusterServers implements Servers, ServersListener {
     const { server, confirmer } = this.#bucketOf(lock);
     server?.confirmations?.limit(lease);
     return confirmer;
+  }
+
+  recorderOf(record: string): Batcher {
+    return this.#bucketOf(record).recorder;
   }
 
   channelOf(lock: string): string {
@@ -227,6 +232,7 @@ export class ClusterServers implements Servers, ServersListener {
       bucket.server = server;
       bucket.batcher.connection = server.commands;
       if (server.confirmations) bucket.confirmer.connection = server.confirmations;
+      bucket.recorder.connection = server.confirmations ?? server.commands;
     }
     for (const [key, { server }] of this.#nodes) {
       const channels = this.#buckets.filter((bucket) => bucket.server === server).map(({ channel }) => channel);
@@ -276,5 +282,6 @@ interface Bucket {
   readonly channel: string;
   readonly batcher: Batcher;
   readonly confirmer: Batcher;
+  readonly recorder: Batcher;
   server: Server | undefined;
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import HANDOFF from './handoff.lua.js';
+import JOB_RECORD from './job-record.lua.js';
 import PLAIN_OPERATIONS from './plain-operations.lua.js';
 import OPERATIONS from './operations.lua.js';
 import RECORDS from './records.lua.js';
@@ -7,7 +8,7 @@ import RECORDS from './records.lua.js';
 // Each file uses the locals of those before it.
 const TEXT = PLAIN_OPERATIONS + RECORDS + HANDOFF + OPERATIONS;
 
-/** The one script of this provider: every operation on a lock runs in it. operations.lua lists its arguments. */
+/** The script of the locks: every operation on a lock runs in it. operations.lua lists its arguments. */
 export const LOCK_SCRIPT = scriptOf(TEXT);
 
 /**
@@ -17,6 +18,9 @@ export const LOCK_SCRIPT = scriptOf(TEXT);
 export const CLUSTER_LOCK_SCRIPT = scriptOf(
   TEXT.replaceAll("call('PUBLISH',", "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',"),
 );
+
+/** The script of the records of jobs. */
+export const RECORD_SCRIPT = scriptOf(JOB_RECORD);
 
 /** A script with the hash by which the server knows it once it has run it. */
 function scriptOf(text: string): { readonly text: string; readonly sha: string } {

@@ -9,6 +9,7 @@ import {
   SqlVersionLockProvider,
   type SqlVersionLockProviderOptions,
 } from '../../lib/providers/sql/index.js';
+import { contextFor } from '../backend-context.js';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 
 /** How many commands of a client begin in these bytes, which are whole messages: a client sends one when the last was answered. */
@@ -97,6 +98,31 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   afterAll(async () => {
     wire.close();
     await backend.stop();
+  });
+
+  it('a record costs one to be read, and one to be replaced', async () => {
+    const url = new URL(backend.server.url);
+    url.port = String(wire.port);
+    const options = { url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false } as const;
+    const provider = new SqlVersionLockProvider(options).createBackend(contextFor());
+    await provider.connect();
+    const { records } = provider;
+    try {
+      await records.replace('job', null, '0');
+      const counts: number[] = [];
+      for (let round = 0; round < 3; round += 1) {
+        const runs = async () => {
+          const { value } = await records.read('job');
+          for (let run = 0; run < 20; run += 1)
+            await records.replace('job', run === 0 ? value : String(run), String(run + 1));
+        };
+        counts.push(await wire.count(runs));
+      }
+      expect(Math.min(...counts)).toBe(21);
+      expect((await records.read('job')).value).toBe('20');
+    } finally {
+      await provider.close();
+    }
   });
 
   it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {

@@ -6,6 +6,10 @@ import {
   labelOf,
   leaseLabelOf,
   leaseNameOf,
+  leasesAndInstancesOf,
+  nameOfRecord,
+  recordNameOf,
+  recordNamesOf,
   rowNameOf,
   textOfLabel,
 } from '../../lib/providers/sql/table/lock-name.js';
@@ -48,6 +52,16 @@ describe('names of rows', () => {
     expect(leaseLabelOf('é b')).toBe('"\\u00e9 b"');
     expect(textOfLabel(labelOf('host:1'))).toBe('host:1');
     expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
+  });
+
+  it('of records lead back to their names, and come behind those of leases', () => {
+    expect(recordNameOf('shop', 'nightly')).toBe('shop#run:nightly');
+    const [first, last] = recordNamesOf('shop');
+    for (const name of ['nightly', 'x'.repeat(120), 'a b', '\ud800', 'x'.repeat(121), '', '~']) {
+      const row = recordNameOf('shop', name);
+      expect(nameOfRecord('shop', row, leaseLabelOf(name))).toBe(name);
+      expect([row, first < row && row < last, row > leasesAndInstancesOf('shop')[1]]).toEqual([row, true, true]);
+    }
   });
 
   it('of counters are sixteen in a namespace, and never those of keys', () => {

@@ -11,6 +11,7 @@ import {
   VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { createRecordTableSql, createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
+import { SqlBackend as SqlLockBackend } from '../../lib/providers/sql/sql-backend.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -73,6 +74,25 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     const store = casStoreOf(ann);
     const known = await store.compareAndSet('a', null, 'a');
     expect(await store.compareAndSet('a', known, 'b')).toBe('b');
+    const { records } = ann.admin.backend(SqlLockBackend);
+    const { value } = await records.replace('a', null, 'a');
+    expect((await records.replace('a', value, 'b')).value).toBe('b');
+  });
+
+  it('a record that the account may not write is a refusal, until it may', async () => {
+    const locks = new LockManager({ providers: { sql: new TypeOrmVersionLockProvider(given()) }, shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    const { records } = locks.admin.backend(SqlLockBackend);
+    expect((await records.replace('refused', null, 'a')).value).toBe('a');
+    await backend.admin.query(`REVOKE UPDATE ON ${LOCKS} FROM locker`);
+    const refused = records.replace('refused', 'a', 'b');
+    await expect(refused).rejects.toMatchObject({ code: 'LOCK_CONFIG', refused: true });
+    await expect(refused).rejects.toThrow(
+      /^Record "refused" of provider "sql" is not available\. The database refused/,
+    );
+    await backend.admin.query(`GRANT UPDATE ON ${LOCKS} TO locker`);
+    expect((await records.replace('refused', 'a', 'b')).value).toBe('b');
   });
 
   it('without DELETE a table that is to clean itself is warned about once', async () => {

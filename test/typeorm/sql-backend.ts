@@ -388,6 +388,7 @@ function sessionHarness(backend: () => SqlBackend) {
   return {
     // The session guard.
     lease: 6_000,
+    records: true,
     faults: {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),
       cutOff: async (provider: LockProvider) => backend().wireOf(provider)?.freeze(),

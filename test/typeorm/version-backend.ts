@@ -47,6 +47,7 @@ const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource:
 export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true): ProviderHarness {
   return {
     capabilities,
+    records: true,
     create: () => backend().leases({ statementTimeout: '3s' }),
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
@@ -63,6 +64,7 @@ export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true
 export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSource): ProviderHarness {
   return {
     capabilities,
+    records: true,
     create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
     embedded: true,
     // The database works on the thread of the tests, so statements of one case make the others late.

@@ -6,6 +6,7 @@ import type {
   Grant,
   LockBackend,
   LockCapabilities,
+  RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -17,6 +18,7 @@ import type { DatabaseSettings } from './options.js';
 import { pauseBeforeRetry } from './retry-pause.js';
 import { SqlCasStore } from './table/cas-store.js';
 import { probeNamespaceOf } from './table/lock-name.js';
+import { SqlRecords } from './table/records.js';
 
 // For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
 const PROBE_LEASE = 5_000;
@@ -49,6 +51,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   abstract readonly capabilities: LockCapabilities;
   /** On a server; not in SQLite. */
   readonly casStore?: CasStore;
+  readonly records: RecordStore;
   readonly commandTimeout: number | undefined;
   #database: Promise<D> | undefined;
 
@@ -57,6 +60,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     protected readonly settings: S,
   ) {
     const { source } = settings;
+    this.records = new SqlRecords(settings, context, () => this.database());
     if (source.database === 'sqlite') return;
     this.commandTimeout = settings.statementTimeout;
     this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());

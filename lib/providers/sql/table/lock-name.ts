@@ -22,7 +22,7 @@ export function leaseNameOf(namespace: string, key: string): string {
   return rowNameOf(`${namespace}#lease`, key);
 }
 
-/** The key of a lease, for the column `label`; `null` where the name of the row shows it. */
+/** The key of a lease, or the name of a record, for the column `label`; `null` where the name of the row shows it. */
 export function leaseLabelOf(key: string): string | null {
   return isReadable(key) ? null : labelOf(key);
 }
@@ -37,6 +37,24 @@ export function leaseNamesBetween(namespace: string, prefix: string): readonly [
   const first = `${namespace}#lease:${beginningOf(prefix)}`;
   // The tilde comes after every character of a name.
   return [first, `${first}~`];
+}
+
+/**
+ * The name of a record's row. It comes behind the names of leases and instances, between which older versions delete rows that are not used,
+ * and `expires` keeps it from a purge of all names.
+ */
+export function recordNameOf(namespace: string, name: string): string {
+  return rowNameOf(`${namespace}#run`, name);
+}
+
+/** The name of the record in this row. */
+export function nameOfRecord(namespace: string, row: string, label: string | null): string {
+  return label === null ? row.slice(`${namespace}#run:`.length) : textOf(label);
+}
+
+/** Between which names the rows of all records of a namespace are. */
+export function recordNamesOf(namespace: string): readonly [string, string] {
+  return [`${namespace}#run:`, `${namespace}#run:~`];
 }
 
 /** The row that has the name of an instance as its label. */

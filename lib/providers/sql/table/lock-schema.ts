@@ -37,12 +37,13 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * The table that all locks of this folder share, a row for each key of each kind of lock:
  *
  * - `name`: compared byte by byte.
- * - `token`: the last fencing token; the version of a lease.
+ * - `token`: the last fencing token; the version of a lease; when a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
  * - `expires`: in µs since 1970, until when a lease is held or retained. When that is past, it is the time of the last use.
- *   A row lock does not write its use in its row, because that would cost a commit: there it is the time when the row was created.
- * - `label`: what the row is for where its name does not show it, as JSON in ASCII: the key of a lease, the name of an instance.
- * - `holders`: of a limited lease, the list of them.
+ *   Of a record it is 400 days after it was written. A row lock does not write its use in its row, because that would cost a commit: there
+ *   it is the time when the row was created.
+ * - `label`: what the row is for where its name does not show it, as JSON in ASCII: the key of a lease, the names of a record and an instance.
+ * - `holders`: of a limited lease, the list of them; the text of a record, as JSON in ASCII.
  */
 export function createTableSql(family: DatabaseFamily, table: string): string {
   const name = quotedTable(family, table);

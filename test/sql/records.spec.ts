@@ -1,0 +1,144 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
+import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { type RowLockBackend, type VersionLockBackend } from '../../lib/providers/sql/index.js';
+import { contextFor } from '../backend-context.js';
+import { SqlBackend, TABLE } from '../typeorm/sql-backend.js';
+import { until } from '../until.js';
+
+const DAY_IN_MICROSECONDS = 86_400_000_000;
+
+describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
+  const value = type === 'mariadb' ? '?' : '$1';
+  let backend: SqlBackend;
+  const started: LockBackend[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(async () => {
+    await Promise.all(started.splice(0).map((each) => each.close()));
+  });
+  afterAll(() => backend.stop());
+
+  async function start(provider: LockProvider, namespace = 'shop'): Promise<LockBackend & { records: RecordStore }> {
+    const made = provider.createBackend(contextFor([], { namespace }));
+    started.push(made);
+    await made.connect();
+    return made as LockBackend & { records: RecordStore };
+  }
+  async function rowOf(name: string) {
+    const rows = await backend.admin.query<Record<'token' | 'expires' | 'holders' | 'label', unknown>[]>(
+      `SELECT token, expires, holders, label FROM ${TABLE} WHERE name = ${value}`,
+      [recordNameOf('shop', name)],
+    );
+    const [row] = rows;
+    return row && { token: Number(row.token), expires: Number(row.expires), text: String(row.holders) };
+  }
+  const valueOf = async (answer: Promise<StoredRecord>) => (await answer).value;
+  const kinds = {
+    version: () => backend.leases({ statementTimeout: '10s' }),
+    row: () => backend.rows(),
+    advisory: () => backend.advisory(),
+  };
+
+  it('are shared by all kinds of locks in the table', async () => {
+    const [version, row, advisory] = await Promise.all(Object.values(kinds).map(async (make) => start(await make())));
+    expect(await valueOf(version!.records.replace('shared', null, 'a'))).toBe('a');
+    expect(await valueOf(row!.records.replace('shared', 'a', 'b'))).toBe('b');
+    expect(await valueOf(advisory!.records.replace('shared', 'a', 'c'))).toBe('b');
+    expect(await valueOf(advisory!.records.read('shared'))).toBe('b');
+  });
+
+  it('end 400 days after each write, which is never an empty change, and which says when it was', async () => {
+    const { records } = await start(await kinds.version());
+    const first = await records.replace('written', null, 'é');
+    const before = (await rowOf('written'))!;
+    expect(before.text).toBe('"\\u00e9"');
+    expect(before.token / 1_000).toBeCloseTo(first.serverTime, 2);
+    expect(before.expires - before.token).toBe(400 * DAY_IN_MICROSECONDS);
+    // A server whose clock was set back since, to a time before the last write.
+    await backend.admin.query(`UPDATE ${TABLE} SET expires = expires + ${DAY_IN_MICROSECONDS} WHERE name = ${value}`, [
+      recordNameOf('shop', 'written'),
+    ]);
+    const second = await records.replace('written', 'é', 'é');
+    const after = (await rowOf('written'))!;
+    expect(after.expires).toBe(before.expires + DAY_IN_MICROSECONDS + 1);
+    expect(after.token / 1_000).toBeCloseTo(second.serverTime, 2);
+    expect(second.serverTime).toBeGreaterThan(first.serverTime);
+    await records.replace('written', 'other', 'never');
+    expect(await rowOf('written')).toEqual(after);
+  });
+
+  it('outlive every purge, also of a row that was not written for a year', async () => {
+    const version = (await start(await kinds.version())) as unknown as VersionLockBackend;
+    const row = (await start(await kinds.row())) as unknown as RowLockBackend;
+    for (const name of ['order', 'a b', 'zzz', '~']) await version.records.replace(name, null, name);
+    await backend.admin.query(
+      `UPDATE ${TABLE} SET expires = expires - ${365 * DAY_IN_MICROSECONDS} WHERE name LIKE 'shop#run:%'`,
+    );
+    await backend.admin.query(`INSERT INTO ${TABLE} (name, expires) VALUES ('shop#lease:old', 1)`);
+    expect(await version.purge({ unusedFor: '1s' })).toBeGreaterThanOrEqual(1);
+    await row.purge({ unusedFor: '1s' });
+    await version.register();
+    for (const name of ['order', 'a b', 'zzz', '~']) expect(await valueOf(version.records.read(name))).toBe(name);
+  });
+
+  it('are not among the rows that a process cleans each hour, by their names alone', () => {
+    const [first, last] = leasesAndInstancesOf('shop');
+    for (const name of ['', '!', 'order', 'a b', '~']) {
+      const row = recordNameOf('shop', name);
+      expect([row, row > first && row < last]).toEqual([row, false]);
+    }
+  });
+
+  it('a write whose answer is lost is done, and finds itself', async () => {
+    const provider = await backend.leases({ statementTimeout: '1s' });
+    const { records } = await start(provider);
+    await records.replace('lost', null, 'a');
+    const wire = backend.wireOf(provider)!;
+    wire.holdReplies();
+    await expect(records.replace('lost', 'a', 'b')).rejects.toThrow(LockUnavailableError);
+    wire.passReplies();
+    await until(
+      () =>
+        records.replace('lost', 'a', 'b').then(
+          ({ value: found }) => found === 'b',
+          () => false,
+        ),
+      'it is back',
+    );
+    expect(await valueOf(records.replace('lost', 'a', 'c'))).toBe('b');
+  });
+
+  it('a row that somebody else has written is named, and its remedy', async () => {
+    const { records } = await start(await kinds.version());
+    await records.replace('damaged', null, 'a');
+    await backend.admin.query(`UPDATE ${TABLE} SET holders = 'a' WHERE name = ${value}`, [
+      recordNameOf('shop', 'damaged'),
+    ]);
+    for (const operation of [() => records.read('damaged'), () => records.replace('damaged', 'a', 'b')]) {
+      await expect(operation()).rejects.toThrow(LockConfigError);
+      await expect(operation()).rejects.toThrow(
+        'Row "shop#run:damaged" of the table of the locks is no record that this package has written: delete the row.',
+      );
+    }
+    await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'damaged')]);
+    expect(await valueOf(records.replace('damaged', null, 'b'))).toBe('b');
+  });
+
+  it('of advisory locks need the table, which their locks do without', async () => {
+    const options = { table: 'late', synchronize: false };
+    const without = await start(await backend.advisory(options));
+    const refused = without.records.replace('job', null, 'a');
+    await expect(refused).rejects.toThrow(LockConfigError);
+    await expect(refused).rejects.toThrow(
+      /table of the locks does not exist\. Create it in a migration \(CREATE TABLE .*late.*synchronize/,
+    );
+    await expect(without.records.list()[Symbol.asyncIterator]().next()).rejects.toThrow(LockConfigError);
+    const creating = await start(await backend.advisory({ ...options, synchronize: true }));
+    expect(await valueOf(creating.records.replace('job', null, 'a'))).toBe('a');
+    expect(await valueOf(without.records.replace('job', 'a', 'b'))).toBe('b');
+  });
+});

@@ -49,7 +49,7 @@ export function recordNameOf(namespace: string, name: string): string {
 
 /** The name of the record in this row. */
 export function nameOfRecord(namespace: string, row: string, label: string | null): string {
-  return label === null ? row.slice(`${namespace}#run:`.length) : textOf(label);
+  return label === null ? row.slice(`${namespace}#run:`.length) : textOfLabel(label);
 }
 
 /** Between which names the rows of all records of a namespace are. */

@@ -3,7 +3,7 @@ import type { BackendContext, RecordStore, StoredRecord } from '../../../api/loc
 import { firstRow, type Run, textOf } from '../connection/answer.js';
 import { lockErrorOf } from '../connection/failure.js';
 import type { DatabaseSettings } from '../options.js';
-import { leaseLabelOf, labelOf, nameOfRecord, recordNameOf, recordNamesOf, textOf as textIn } from './lock-name.js';
+import { leaseLabelOf, labelOf, nameOfRecord, recordNameOf, recordNamesOf, textOfLabel } from './lock-name.js';
 import { LockTable } from './lock-table.js';
 
 /** For how long no purge may delete a record after its last write, in µs: 400 days, so that a job that runs once a year is remembered. */
@@ -132,7 +132,7 @@ async function readPage({ family, name, run }: LockTable, after: string) {
 
 function decode(row: string, text: string): string {
   try {
-    return textIn(text);
+    return textOfLabel(text);
   } catch (cause) {
     throw new LockConfigError(
       `Row "${row}" of the table of the locks is no record that this package has written: delete the row.`,

@@ -18,7 +18,7 @@ export type {
   ResignReason,
 } from './api/lock-events.js';
 export type { AcquireTrace, HoldTrace } from './api/lock-traces.js';
-export type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from './api/lock-info.js';
+export type { HeldLock, Leader, ListedLock, ListOptions, LockInfo, WaitingLock } from './api/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';
 export { LockFor, type KeyFunction } from './key/key-function.js';

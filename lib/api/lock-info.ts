@@ -17,10 +17,6 @@ export interface LockInfo {
   /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */
   readonly expiresIn: number | null;
   readonly fencingToken: bigint | null;
-}
-
-/** A lock in the list of all. */
-export interface ListedLock extends LockInfo {
   /**
    * Which applications hold it, each by its module option `instance`, or by its id where the backend does not know its name any more. Without
    * repetition, and of the first 100 holders; empty for a key that is retained.
@@ -28,6 +24,19 @@ export interface ListedLock extends LockInfo {
   readonly instances: readonly string[];
   /** When the latest holder got it, by the clock of the server; `null` for shared locks, and where the backend does not know. */
   readonly since: Date | null;
+}
+
+/** A lock in the list of all. */
+export type ListedLock = LockInfo;
+
+/** The process that leads a key, as any process sees it. */
+export interface Leader {
+  /** Its module option `instance`, or its id where the backend does not know the name; `null` where the backend knows neither. */
+  readonly instance: string | null;
+  /** When it got the lock, by the clock of the server; `null` where the backend does not know. */
+  readonly since: Date | null;
+  /** That of its term; `null` where the provider has none that is honest. */
+  readonly fencingToken: bigint | null;
 }
 
 /** Which locks to list. */

@@ -30,7 +30,7 @@ export class LockAdmin {
   async inspect(key: string, provider?: string): Promise<LockInfo | null> {
     const core = this.#core(provider);
     if (!core.capabilities.forceRelease || !core.backend.inspect) {
-      return notOffered(core, 'inspect() and isLocked()');
+      return notOffered(core, 'inspect(), isLocked() and leader()');
     }
     const info = await core.backend.inspect(oneKey(key));
     return info && withJson(info);

@@ -1,9 +1,11 @@
 import type { Duration } from '../api/duration.js';
 import { LockConfigError, LockKeyError } from '../api/errors.js';
+import type { Leader } from '../api/lock-info.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { LockOrigin } from '../core/events/subject.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
+import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign } from './campaign.js';
 import type { LeaderTask, LeaderTerm } from './leader-term.js';
@@ -77,6 +79,15 @@ export class Leadership {
   /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
   isLeader(key: string, provider?: string): boolean {
     return this.#termOf(key, this.manager.plan({ provider })) !== undefined;
+  }
+
+  /** The process that holds the key, by a question to the backend; see `LockService.leader`. */
+  async leader(key: string, provider: string | undefined): Promise<Leader | null> {
+    assertLeaderKey(key);
+    const info = await this.manager.admin.inspect(key, provider);
+    if (info?.state !== 'held') return null;
+    const { instances, since, fencingToken } = info;
+    return withJson({ instance: instances[0] ?? null, since, fencingToken });
   }
 
   /** Runs `work` under the lock of the term if this process leads the key now; otherwise not, and answers undefined. */

@@ -24,13 +24,16 @@ import {
   type RenewOutcome,
 } from '../api/lock-provider.js';
 import { Leadership } from '../recipes/leadership.js';
-import type { LockInfo } from '../api/lock-info.js';
+import type { Leader, LockInfo } from '../api/lock-info.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
+
+/** The name of the application under test, as an instance. */
+const STUB = 'stub';
 
 /** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
@@ -121,7 +124,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
 
   readonly useFactory = async (): Promise<LockService> => {
     const [first] = Object.keys(this.#providers);
-    const options = { providers: this.#providers, default: first, clock: new FakeClock() };
+    const options = { providers: this.#providers, default: first, clock: new FakeClock(), instance: STUB };
     const manager = new StubManager(options, this.calls);
     await manager.start();
     const leadership = new StubLeadership(manager, this.#busy);
@@ -234,6 +237,11 @@ class StubLeadership extends Leadership {
     else await untilAborted(options?.signal);
   }
 
+  override async leader(key: string, provider: string | undefined): Promise<Leader | null> {
+    const leader = await super.leader(key, provider);
+    return leader ?? { instance: STUB, since: null, fencingToken: null };
+  }
+
   override isLeader(key: string): boolean {
     return !this.busy.has(key);
   }
@@ -312,7 +320,8 @@ class StubBackend implements LockBackend {
     const [{ mode } = { mode: 'exclusive' as const }] = held;
     return Promise.resolve({
       ...{ key, state: 'held', mode, holders: Math.max(held.length, 1), waiters: 0 },
-      ...{ expiresIn: null, fencingToken: this.#tokenOf(mode) },
+      ...{ expiresIn: null, fencingToken: this.#tokenOf(mode), since: null },
+      instances: held.length > 0 ? [this.context.instance.name] : [],
     });
   }
 

@@ -97,6 +97,7 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'a list has keys twice', backend: lists.ListsTwice, caughtBy: ['#59', '#59e'] },
   { fault: 'the prefix of a list is a pattern', backend: lists.ReadsPrefixesAsPatterns, caughtBy: ['#59a'] },
   { fault: 'a list does not know who holds', backend: lists.ListsWithoutNames, caughtBy: ['#59', '#59b', '#59c'] },
+  { fault: 'inspect does not know who holds', backend: lists.InspectsWithoutNames, caughtBy: ['#59f'] },
   { fault: 'a list takes retained keys for held', backend: lists.ListsRetainedKeysAsHeld, caughtBy: ['#59d'] },
   { fault: 'records are claimed and there are none', backend: records.NoRecords, caughtBy: ['#60', '#60a'] },
   { fault: 'a record is written over', backend: records.WritesOverAnything, caughtBy: ['#60a', '#60b'] },

@@ -3,9 +3,11 @@ import { HealthCheck, HealthCheckService, HealthIndicatorService, TerminusModule
 import {
   type DistributedLockModuleOptions,
   type LeaderTerm,
+  type LockInfo,
   LockService,
   LockUnavailableError,
   MemoryLockProvider,
+  MemoryStore,
 } from '../../lib/index.js';
 import { LeaderHealthIndicator, LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
@@ -234,6 +236,43 @@ describe('leaders', () => {
     controller.abort();
     await clock.advance(600_000);
     expect(indicator.isHealthy('leaders', { tolerance }).leaders.status).toBe('up');
+  });
+});
+
+describe('who leads', () => {
+  const leader = (service: LockService, options: Parameters<LeaderHealthIndicator['leaderCheck']>[1]) =>
+    new LeaderHealthIndicator(new HealthIndicatorService(), service).leaderCheck('leader', options);
+
+  it('is up with the instance that leads, asked in a process that does not campaign', async () => {
+    const store = new MemoryStore();
+    const { locks } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
+    const { locks: other } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-2' });
+    const asked = new LockService(other);
+    expect(await leader(asked, { key: 'prices' })).toEqual({
+      leader: { status: 'down', key: 'prices', message: 'Nobody leads it.' },
+    });
+    const service = new LockService(locks);
+    void service.runAsLeader('prices', untilAborted);
+    await until(() => service.isLeader('prices'));
+    expect(await leader(asked, { key: 'prices' })).toEqual({
+      leader: { status: 'up', key: 'prices', instance: 'shop-1', since: expect.any(Date) },
+    });
+  });
+
+  it('is down when the backend is silent or unavailable, and misuse is no state of health', async () => {
+    const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), {
+      inspect: (): Promise<LockInfo | null> => new Promise(() => undefined),
+    });
+    const service = new LockService((await startManager({ provider })).locks);
+    const message = { leader: { status: 'down', key: 'prices', message: 'The lock backend did not answer in time.' } };
+    expect(await leader(service, { key: 'prices', timeout: 50 })).toEqual(message);
+    provider.inspect = () => Promise.reject(new LockUnavailableError('redis://user:secret@10.0.0.7:6379 refused'));
+    const health = await leader(service, { key: 'prices' });
+    expect(health.leader.status).toBe('down');
+    expect(JSON.stringify(health)).not.toMatch(/secret|10\.0\.0\.7/);
+    await expect(leader(service, { key: 'prices', timeout: 0 })).rejects.toThrow('"timeout"');
+    await expect(leader(service, { key: 'prices', provider: 'nobody' })).rejects.toThrow('nobody');
+    await expect(leader(service, { key: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });
   });
 });
 

@@ -76,6 +76,34 @@ async function fleet(options: Partial<LockManagerOptions> = {}) {
   };
 }
 
+it('any process sees who leads, and nobody where the key is free or retained', async () => {
+  const store = new MemoryStore();
+  const { locks, clock } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
+  const second = await startManager({ provider: new MemoryLockProvider({ store }), clock, instance: 'shop-2' });
+  const [one, other] = [new LockService(locks), new LockService(second.locks)];
+  expect(await other.leader('prices')).toBeNull();
+  const task = new Obedient();
+  const controller = new AbortController();
+  const campaign = one.runAsLeader('prices', task.task, { signal: controller.signal });
+  await clock.advance(0);
+  const leader = await other.leader('prices');
+  expect(leader).toEqual({
+    instance: 'shop-1',
+    since: new Date(clock.wallTime()),
+    fencingToken: task.terms[0]?.fencingToken,
+  });
+  expect(JSON.parse(JSON.stringify(leader))).toMatchObject({ fencingToken: String(leader?.fencingToken) });
+  // A lock that no campaign took has a holder as well.
+  const lock = await other.acquire('ledger', { minHold: '1m' });
+  expect((await one.leader('ledger'))?.instance).toBe('shop-2');
+  await lock.release();
+  expect(await one.leader('ledger')).toBeNull();
+  controller.abort();
+  await campaign;
+  expect(await other.leader('prices')).toBeNull();
+  await expect(other.leader('')).rejects.toMatchObject({ code: 'LOCK_KEY' });
+});
+
 // Longer than the longest pause between two terms.
 const A_PAUSE = 30_000;
 

@@ -301,3 +301,14 @@ it('lose() works under fake timers', async () => {
     jest.useRealTimers();
   }
 });
+
+it('the application leads what is not busy, and somebody else what is', async () => {
+  const stub = provideLockServiceStub();
+  const locks = await stub.useFactory();
+  expect(await locks.leader('prices')).toEqual({ instance: 'stub', since: null, fencingToken: null });
+  stub.busy('prices');
+  expect(await locks.leader('prices')).toMatchObject({ instance: null });
+  stub.free('prices');
+  const lock = await locks.acquire('prices');
+  expect(await locks.leader('prices')).toMatchObject({ instance: 'stub', fencingToken: lock.fencingToken });
+});

@@ -1,3 +1,5 @@
+import type { Instance } from '../../api/lock-provider.js';
+
 const INSTANCE_DIGITS = 12;
 const LISTED_HOLDERS = 100;
 
@@ -16,6 +18,12 @@ export function instancesOf(holders: Iterable<string>): readonly string[] {
     ids.add(instanceIdOf(holder));
   }
   return [...ids];
+}
+
+/** The instance of a holder, for a backend that keeps no names: its own by name, any other by id. */
+export function nameOrIdOf(holder: string, own: Instance): string {
+  const id = instanceIdOf(holder);
+  return id === own.id ? own.name : id;
 }
 
 /**

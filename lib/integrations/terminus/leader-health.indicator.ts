@@ -1,12 +1,26 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
 import { toMilliseconds, type Duration } from '../../api/duration.js';
+import { LockUnavailableError } from '../../api/errors.js';
+import { systemClock } from '../../core/toolkit/clock.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
 import { LockService } from '../../nest/service/lock.service.js';
+import { UNANSWERED, UNAVAILABLE } from './lock-health.indicator.js';
 
 /** When a leader is unhealthy. */
 export interface LeaderHealthOptions {
   /** How long a task may run on after a loss, and a call of `@OnlyLeader` after that or after the task has ended, in ms. Default 20 s, at most 24.8 days. */
   readonly tolerance?: Duration;
+}
+
+/** Which leader to look for. */
+export interface LeaderCheckOptions {
+  /** The key that is led. */
+  readonly key: string;
+  /** Name of the provider. Default: the module's default provider. */
+  readonly provider?: string;
+  /** How long the backend may take to answer, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
+  readonly timeout?: Duration;
 }
 
 /** One campaign of this process, as a result of a health check shows it. */
@@ -56,5 +70,32 @@ export class LeaderHealthIndicator {
     if (overdue.length === 0) return session.up({ campaigns });
     const message = `A term has ended, and its task or a call of @OnlyLeader still runs: ${overdue.join(', ')}.`;
     return session.down({ message, campaigns });
+  }
+
+  /**
+   * Reports which instance leads a key in the whole fleet, and since when. It asks the backend, from any process: for monitoring, not for liveness.
+   *
+   * Down: nobody leads, or the backend did not answer in time. The result has the key and the instance, and neither the address of the backend nor its error.
+   *
+   * @param name that of this check in the result
+   * @throws LockConfigError for an unknown provider, for one that cannot tell who holds a key, or for an invalid timeout; LockKeyError
+   */
+  async leaderCheck<const Name extends string>(
+    name: Name,
+    { key, provider, timeout = 1_000 }: LeaderCheckOptions,
+  ): Promise<HealthIndicatorResult<Name>> {
+    const session = this.health.check(name);
+    const time = toMilliseconds(timeout, 'timeout', { min: 1 });
+    const locks = provider === undefined ? this.locks : this.locks.via(provider);
+    try {
+      const leader = await withTimeout(systemClock, time, locks.leader(key), () => 'late' as const);
+      if (leader === 'late') return session.down({ key, message: UNANSWERED });
+      if (leader === null) return session.down({ key, message: 'Nobody leads it.' });
+      const { instance, since } = leader;
+      return session.up({ key, instance, since });
+    } catch (error) {
+      if (error instanceof LockUnavailableError) return session.down({ key, message: UNAVAILABLE });
+      throw error;
+    }
   }
 }

@@ -70,5 +70,5 @@ export class LockHealthIndicator {
   }
 }
 
-const UNANSWERED = 'The lock backend did not answer in time.';
-const UNAVAILABLE = 'The lock backend is unavailable, or the application is stopping.';
+export const UNANSWERED = 'The lock backend did not answer in time.';
+export const UNAVAILABLE = 'The lock backend is unavailable, or the application is stopping.';

@@ -1,4 +1,5 @@
 import type { LockEvents } from '../../api/lock-events.js';
+import type { Leader } from '../../api/lock-info.js';
 import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
@@ -125,6 +126,17 @@ export class LockService {
    */
   isLeader(key: string): boolean {
     return this.leadership.isLeader(key, this.provider);
+  }
+
+  /**
+   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while nobody holds it. It asks the backend, so a
+   * process that does not campaign may ask as well. The answer may be outdated when it arrives.
+   *
+   * @throws LockConfigError where the provider cannot tell (row and advisory locks of SQL); LockUnavailableError when the backend is down;
+   * LockKeyError for what cannot be a key
+   */
+  leader(key: string): Promise<Leader | null> {
+    return this.leadership.leader(key, this.provider);
   }
 
   /**

@@ -191,13 +191,15 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const info = await bob.locks.admin.inspect('order');
       stage.secrets.overheard(info);
       assert.ok(info, 'a lock that is held is seen');
-      const { key, state, mode, holders, fencingToken, expiresIn } = info;
+      const { key, state, mode, holders, fencingToken, expiresIn, instances, since } = info;
       assert.deepEqual(
         { key, state, mode, holders, fencingToken },
         { key: 'order', state: 'held', mode: 'exclusive', holders: 1, fencingToken: lock.fencingToken },
       );
       if (stage.capabilities.lease === 'per-lock')
         assertBetween(expiresIn ?? NaN, 1, stage.lease + stage.bounds.expiry, 'expiresIn');
+      assert.equal(instances.length, 1, 'it says which application holds it');
+      assert.ok(since === null || since instanceof Date, 'it says since when, or does not know');
       await lock.release();
       assert.equal(await bob.locks.admin.inspect('order'), null);
     },

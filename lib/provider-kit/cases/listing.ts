@@ -138,6 +138,31 @@ export const listingCases: readonly CaseDefinition[] = [
       assert.deepEqual(keysOf(listed), [...keys].sort());
     },
   },
+  {
+    id: '#59f',
+    title: 'inspect: the same instances and since as in the list',
+    needs: [listing],
+    async run(stage) {
+      const { shared, limits, minHold } = stage.capabilities;
+      const [ann, bob, eve] = await stage.directs(3);
+      await ann.take('a');
+      if (shared) {
+        await ann.take('page', { mode: 'shared' });
+        await bob.take('page', { mode: 'shared' });
+      }
+      if (limits) {
+        await ann.take('report', { limited: { limit: 5, weight: 2 } });
+        await bob.take('report', { limited: { limit: 5, weight: 1 } });
+      }
+      if (minHold) assert.equal(await ann.release(await ann.take('job'), { keepFor: 60_000 }), 'released');
+      for (const { key, instances, since } of await listOf(eve)) {
+        const info = await eve.backend.inspect?.(key);
+        assert.deepEqual(info?.instances.toSorted(), instances.toSorted(), `the instances of "${key}"`);
+        assert.deepEqual(info.since, since, `since when "${key}" is held`);
+        if (key === 'a') assert.deepEqual(instances, [ann.instance.name]);
+      }
+    },
+  },
 ];
 
 /** Sorted by key. */

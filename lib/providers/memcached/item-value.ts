@@ -15,6 +15,12 @@ export function textOf({ holder, leaseEndsAt, keptUntil }: Hold): string {
   return `${holder} ${leaseEndsAt} ${keptUntil}`;
 }
 
+/** The holder in a value that is not {@link RETAINED}. */
+export function holderIn(value: string): string {
+  const [holder = ''] = value.split(' ');
+  return holder;
+}
+
 /** The hold of `holder`, if the value is one of it. */
 export function holdOf(value: string, holder: string): Hold | undefined {
   const [owner, leaseEndsAt, keptUntil] = value.split(' ');

@@ -9,6 +9,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { nameOrIdOf } from '../../core/toolkit/listing.js';
 import { isRefusal, isUnavailable } from '../../core/toolkit/retryable.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { LockInfo } from '../../api/lock-info.js';
@@ -17,7 +18,7 @@ import type { Connection, Item } from './connection.js';
 import { diagnose } from './diagnostics.js';
 import { secondsFor } from './expiry.js';
 import { itemKeyOf } from './item-key.js';
-import { type Hold, holdOf, RETAINED, textOf } from './item-value.js';
+import { type Hold, holderIn, holdOf, RETAINED, textOf } from './item-value.js';
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 
@@ -101,6 +102,8 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
       waiters: null,
       expiresIn: item.seconds * 1_000,
       fencingToken: null,
+      instances: isRetained ? [] : [nameOrIdOf(holderIn(item.value), this.context.instance)],
+      since: null,
     };
   }
 

@@ -101,12 +101,7 @@ export class MemoryBackend implements LockBackend {
     for (const name of this.store.keys(namespace + prefix)) {
       const found = this.store.report(name);
       if (!found) continue;
-      const info = this.#infoOf(name.slice(namespace.length), found);
-      yield {
-        ...info,
-        instances: instancesOf(found.holds.map(({ holder }) => holder)).map((id) => this.store.nameOf(id)),
-        since: this.#sinceOf(found),
-      };
+      yield this.#infoOf(name.slice(namespace.length), found);
     }
   }
 
@@ -115,7 +110,8 @@ export class MemoryBackend implements LockBackend {
     return Promise.resolve();
   }
 
-  #infoOf(key: string, { holds, mode, waiters, used, smallestLimit, endsAt }: SlotReport): LockInfo {
+  #infoOf(key: string, found: SlotReport): LockInfo {
+    const { holds, mode, waiters, used, smallestLimit, endsAt } = found;
     return {
       key,
       state: holds.length > 0 ? 'held' : 'retained',
@@ -125,6 +121,8 @@ export class MemoryBackend implements LockBackend {
       waiters,
       expiresIn: endsAt - this.context.clock.now(),
       fencingToken: mode === 'limited' ? null : (holds.at(-1)?.token ?? null),
+      instances: instancesOf(holds.map(({ holder }) => holder)).map((id) => this.store.nameOf(id)),
+      since: this.#sinceOf(found),
     };
   }
 

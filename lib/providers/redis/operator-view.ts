@@ -12,7 +12,7 @@ const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /** What the server knows about a lock that is held or retained. */
 interface SeenLock {
-  readonly info: LockInfo;
+  readonly info: Omit<LockInfo, 'instances' | 'since'>;
   /** That of the latest holder. */
   readonly token: bigint;
   /** When it answered, by its clock, in ms since 1970. */
@@ -30,7 +30,10 @@ export class OperatorView {
   ) {}
 
   async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#read(this.layout.lockOf(key), key))?.info ?? null;
+    const seen = await this.#read(this.layout.lockOf(key), key);
+    if (!seen) return null;
+    const [info = null] = await this.#named([seen], new Map());
+    return info;
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -80,7 +83,14 @@ export class OperatorView {
         }),
       ),
     );
-    const found = looks.filter((each) => each !== null);
+    return this.#named(
+      looks.filter((each) => each !== null),
+      names,
+    );
+  }
+
+  /** @param names those of instances, as far as they are read */
+  async #named(found: readonly SeenLock[], names: Map<string, string>): Promise<LockInfo[]> {
     const unknown = new Set(found.flatMap(({ instances }) => instances).filter((id) => !names.has(id)));
     await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.#nameOf(id))));
     return found.map(({ info, token, instances, serverTime }) => ({
@@ -110,7 +120,7 @@ export class OperatorView {
 function readLook(key: string, reply: unknown): SeenLock | null {
   if (typeof reply !== 'string' || reply === '') return null;
   const [state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = reply.split(' ');
-  const info: LockInfo = {
+  const info: SeenLock['info'] = {
     key,
     state: state === 'retained' ? 'retained' : 'held',
     mode: mode === 'shared' || mode === 'limited' ? mode : 'exclusive',

@@ -1,4 +1,6 @@
 import type { LockInfo } from '../../api/lock-info.js';
+import type { Instance } from '../../api/lock-provider.js';
+import { nameOrIdOf } from '../../core/toolkit/listing.js';
 import { Code, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { Poll } from './poll.js';
@@ -37,16 +39,17 @@ class Inspection extends Poll<Shown> {
  *
  * @throws LockUnavailableError when a majority does not answer
  */
-export async function inspect(nodes: Nodes, key: string, lock: string): Promise<LockInfo | null> {
+export async function inspect(nodes: Nodes, key: string, lock: string, instance: Instance): Promise<LockInfo | null> {
   const inspection = new Inspection(nodes, lock);
   const votes = await inspection.ask();
   if (votes === 'unknown') throw nodes.unavailable(key, inspection);
-  return votes === 'none' ? null : describe(key, votes, nodes.majority);
+  return votes === 'none' ? null : describe(key, votes, nodes.majority, instance);
 }
 
-function describe(key: string, votes: readonly ShownVote[], majority: number): LockInfo {
+function describe(key: string, votes: readonly ShownVote[], majority: number, instance: Instance): LockInfo {
   const left = votes.map((vote) => vote.left).sort((a, b) => b - a);
-  const isRetained = votes[0]?.holder === RETAINED;
+  const holder = votes[0]?.holder ?? RETAINED;
+  const isRetained = holder === RETAINED;
   return {
     key,
     state: isRetained ? 'retained' : 'held',
@@ -55,5 +58,7 @@ function describe(key: string, votes: readonly ShownVote[], majority: number): L
     waiters: null,
     expiresIn: left[majority - 1] ?? 0,
     fencingToken: votes.reduce((largest, { token }) => (token > largest ? token : largest), 0n),
+    instances: isRetained ? [] : [nameOrIdOf(holder, instance)],
+    since: null,
   };
 }

@@ -84,7 +84,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   }
 
   inspect(key: string): Promise<LockInfo | null> {
-    return inspect(this.#nodes, key, this.#layout.lockOf(key));
+    return inspect(this.#nodes, key, this.#layout.lockOf(key), this.context.instance);
   }
 
   async forceRelease(key: string): Promise<boolean> {

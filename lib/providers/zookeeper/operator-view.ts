@@ -10,7 +10,7 @@ const AHEAD = 32;
 const NAMED_HOLDERS = 100;
 
 interface HeldKey {
-  readonly info: LockInfo;
+  readonly info: Omit<LockInfo, 'instances' | 'since'>;
   /** The names of the nodes that hold it. */
   readonly holders: readonly string[];
 }
@@ -22,8 +22,8 @@ export class OperatorView {
     private readonly paths: LockPaths,
   ) {}
 
-  async inspect(key: string): Promise<LockInfo | null> {
-    return (await this.#read(key, this.paths.folderOf(key)))?.info ?? null;
+  inspect(key: string): Promise<LockInfo | null> {
+    return this.#lookClosely(key, this.paths.folderOf(key), new Map());
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -85,7 +85,7 @@ export class OperatorView {
       });
       // Gone between the two reads.
       if (!stat) continue;
-      const info: LockInfo = {
+      const info: HeldKey['info'] = {
         key,
         state: 'held',
         mode,

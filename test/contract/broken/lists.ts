@@ -1,4 +1,4 @@
-import type { ListedLock } from '../../../lib/api/lock-info.js';
+import type { ListedLock, LockInfo } from '../../../lib/api/lock-info.js';
 import { DistantBackend } from '../memory-server.js';
 
 // Faults in the list of all locks. See ../kit-catches.spec.ts.
@@ -38,6 +38,13 @@ export class ReadsPrefixesAsPatterns extends DistantBackend {
 export class ListsWithoutNames extends DistantBackend {
   override async *list(query: Query): AsyncIterable<ListedLock> {
     for await (const lock of super.list(query)) yield { ...lock, instances: lock.instances.map(() => 'somebody') };
+  }
+}
+
+export class InspectsWithoutNames extends DistantBackend {
+  override async inspect(key: string): Promise<LockInfo | null> {
+    const info = await super.inspect(key);
+    return info && { ...info, instances: info.instances.map(() => 'somebody') };
   }
 }
 

@@ -1,8 +1,8 @@
-import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
+import type { LockInfo } from '../../../api/lock-info.js';
 import { instancesOf, timeOfToken } from '../../../core/toolkit/listing.js';
 import { grantedOf, type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
 
-/** The state of a key, for an operator; `null` for one that is free. */
+/** The state of a key, for an operator, with the ids of its instances; `null` for one that is free. */
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);
@@ -17,17 +17,9 @@ export function infoOf(key: string, lease: Lease): LockInfo | null {
     waiters: null,
     expiresIn: Math.max(...holds.map(({ expires }) => expires - serverTime)) / 1000,
     fencingToken: latest.limited ? null : latest.token,
+    instances: instancesOf(holds.flatMap(({ holder }) => holder ?? [])),
+    since: timeOfToken(latest.token, serverTime / 1000),
   };
-}
-
-/** A key in the list of all, with the ids of its instances. */
-export function listedLock(key: string, lease: Lease): ListedLock | null {
-  const holds = grantedOf(lease.holds);
-  const info = infoOf(key, lease);
-  const token = latestOf(holds)?.token;
-  if (!info || token === undefined) return null;
-  const instances = instancesOf(holds.flatMap(({ holder }) => holder ?? []));
-  return { ...info, instances, since: timeOfToken(token, lease.serverTime / 1000) };
 }
 
 /** The holder that came last; of what is only retained, the last one that had it. */

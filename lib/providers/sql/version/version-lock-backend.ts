@@ -6,7 +6,7 @@ import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purge
 import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
-import { infoOf, listedLock } from './lease-info.js';
+import { infoOf } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { connectToSqlite } from './sqlite.js';
@@ -33,7 +33,10 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
       const lease = await leases.read(this.#nameOf(key));
-      return lease ? infoOf(key, lease) : null;
+      const info = lease && infoOf(key, lease);
+      if (!info) return null;
+      const [named = info] = await this.#named(leases, [info]);
+      return named;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
   }
@@ -51,13 +54,9 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
       const rows = page.filter(({ name }) => name < end);
       const locks = rows.flatMap(({ name, label, lease }) => {
         const key = keyOfLease(namespace, name, label);
-        return key.startsWith(prefix) ? (listedLock(key, lease) ?? []) : [];
+        return key.startsWith(prefix) ? (infoOf(key, lease) ?? []) : [];
       });
-      const ids = new Set(locks.flatMap(({ instances }) => instances));
-      const names = await this.operate('list()', ({ leases }) => namesOfInstances(leases, namespace, ids));
-      for (const lock of locks) {
-        yield { ...lock, instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))] };
-      }
+      yield* await this.operate('list()', ({ leases }) => this.#named(leases, locks));
       const last = rows.at(-1);
       if (!last) return;
       // The exclamation mark comes before every character of a name.
@@ -121,6 +120,16 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
 
   protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {
     return new VersionRequest(context, database, request);
+  }
+
+  /** The locks, with the names of instances instead of their ids. */
+  async #named(leases: LeaseTable, locks: readonly LockInfo[]): Promise<LockInfo[]> {
+    const ids = new Set(locks.flatMap(({ instances }) => instances));
+    const names = await namesOfInstances(leases, this.context.namespace, ids);
+    return locks.map((lock) => ({
+      ...lock,
+      instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))],
+    }));
   }
 
   #nameOf(key: string): string {

@@ -21,6 +21,7 @@ module.exports = {
     only('key', 'key|api'),
     only('decoration', 'decoration|api'),
     only('core', 'core|key|api'),
+    only('cli', 'cli|providers|core|key|api'),
     only('recipes', `recipes|${BELOW_RECIPES}`),
     only('nest/service', `nest/service|${BELOW_NEST}`),
     only('nest/options', `nest/(options|service)|${BELOW_NEST}`),
@@ -53,7 +54,7 @@ module.exports = {
       name: 'no-nest',
       comment: 'Only nest/, integrations/ and testing/ may import Nest.',
       severity: 'error',
-      from: { path: '^lib/(api|key|decoration|core|recipes|providers|provider-kit)/' },
+      from: { path: '^lib/(api|key|decoration|core|recipes|providers|provider-kit|cli)/' },
       to: { path: '@nestjs/' },
     },
     {

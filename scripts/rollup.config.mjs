@@ -17,17 +17,28 @@ const types = {
   },
 };
 
-export default {
-  input: Object.fromEntries(entries.map(({ name, types }) => [name, types.replace(/\.d\.ts$/, '.js')])),
+const input = Object.fromEntries(entries.map(({ name, types }) => [name, types.replace(/\.d\.ts$/, '.js')]));
+
+const common = {
   external: (id) => !id.startsWith('.') && !isAbsolute(id),
   treeshake: { moduleSideEffects: (_, isExternal) => isExternal },
   onLog(level, log, handle) {
     // tsc's decorator helpers ask for the `this` that a script would have.
     if (log.code !== 'THIS_IS_UNDEFINED') handle(level === 'warn' ? 'error' : level, log);
   },
-  output: [
-    { dir: 'dist/esm', format: 'es', chunkFileNames: 'chunks/[name].js', hoistTransitiveImports: false },
-    {
+};
+
+export default [
+  {
+    ...common,
+    // The commands of bin/, which nobody imports from the package.
+    input: { ...input, cli: './dist/cli/main.js' },
+    output: { dir: 'dist/esm', format: 'es', chunkFileNames: 'chunks/[name].js', hoistTransitiveImports: false },
+  },
+  {
+    ...common,
+    input,
+    output: {
       dir: 'dist/cjs',
       format: 'cjs',
       exports: 'named',
@@ -37,5 +48,5 @@ export default {
       dynamicImportInCjs: false, // Jest refuses import() in CommonJS
       plugins: [types],
     },
-  ],
-};
+  },
+];

@@ -49,6 +49,11 @@ export interface BackendContext {
   readonly logger: LockLogger;
   /** Reports what happened without a call. The core has handled it when this returns. */
   emit(event: BackendEvent): void;
+  /**
+   * Whether it only shows and frees the locks of others, for an operator, and never acquires one: then `connect` writes nothing that stays on
+   * the server. Default false.
+   */
+  readonly isObserver?: boolean;
   /** The backend of one of {@link LockProvider.members}. It is connected before this one, and closed after it. */
   member(name: string): Member;
 }

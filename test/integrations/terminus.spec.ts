@@ -255,7 +255,7 @@ describe('who leads', () => {
     void service.runAsLeader('prices', untilAborted);
     await until(() => service.isLeader('prices'));
     expect(await leader(asked, { key: 'prices' })).toEqual({
-      leader: { status: 'up', key: 'prices', instance: 'shop-1', since: expect.any(Date) },
+      leader: { status: 'up', key: 'prices', instance: 'shop-1', since: expect.any(Date) as unknown },
     });
   });
 

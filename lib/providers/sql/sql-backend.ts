@@ -71,6 +71,8 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     await this.operate('The database', async (database) => {
       // Neither accounts nor modes of SQLite refuse a lock, and a long transaction of another process would fail the boot.
       if (this.settings.source.database === 'sqlite') return;
+      // The probe would leave its rows in the table.
+      if (this.context.isObserver) return;
       const { limits } = this.capabilities;
       await Promise.all([this.#probe(database, {}), ...(limits ? [this.#probe(database, ONE_OF_ONE)] : [])]);
     });

@@ -73,6 +73,8 @@ export class Session implements ClientListener {
     private readonly beats: string,
     private readonly clock: Clock,
     private readonly listener: SessionListener,
+    /** Whether it makes no folders. Without the folder of the heartbeats nobody has locks, and it needs no node of its own. */
+    private readonly isObserver: boolean,
   ) {
     this.#lifetime = new SessionLifetime(wantedTimeout);
     this.#heartbeats = new Heartbeats(
@@ -87,7 +89,7 @@ export class Session implements ClientListener {
 
   /** A new one in the same place, not open. */
   another(): Session {
-    return new Session(this.makeClient, this.wantedTimeout, this.beats, this.clock, this.listener);
+    return new Session(this.makeClient, this.wantedTimeout, this.beats, this.clock, this.listener, this.isObserver);
   }
 
   open(): void {
@@ -229,6 +231,7 @@ export class Session implements ClientListener {
     make()
       .catch((error: unknown) => {
         if (!isFailure(error, 'no-node')) throw error;
+        if (this.isObserver) return;
         return this.makePath(this.beats).then(make);
       })
       .catch((error: unknown) => {
@@ -260,6 +263,8 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;
+      // That too was an answer of the leader.
+      if (this.isObserver) return;
       await this.makePath(this.beats);
       await this.client.create(node, 'ephemeral');
     }

@@ -232,7 +232,8 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     const { clock } = this.context;
     const { sessionTimeout } = this.#settings;
     const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
-    this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this));
+    const { isObserver = false } = this.context;
+    this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this, isObserver));
     return withTimeout(clock, startTimeoutOf(this.#settings), isUp, () => false);
   }
 

@@ -1,0 +1,36 @@
+import { LockConfigError } from '../../api/errors.js';
+import type { Diagnostic } from '../../api/lock-provider.js';
+import type { Command } from '../command.js';
+import { ExitCode } from '../exit-code.js';
+
+export const doctor: Command = {
+  shape: {},
+  usage: `doctor
+
+Looks for what weakens the guarantee, as each start of an application does, and says what to do about it. It acquires no lock.`,
+  async run({ args: { json }, namespace: { name, provider, backend }, terminal }) {
+    const findings = await diagnose(async () => {
+      await backend.connect();
+      return (await backend.diagnose?.()) ?? [];
+    });
+    if (json) await terminal.print(`${JSON.stringify({ provider, namespace: name, findings })}\n`);
+    else {
+      for (const { severity, message } of findings) {
+        const color = severity === 'error' ? 'red' : 'yellow';
+        await terminal.print(`${terminal.paint(color, severity)}: ${message}\n`);
+      }
+      if (findings.length === 0) await terminal.print(`${provider} has found nothing that weakens its guarantee.\n`);
+    }
+    return findings.length > 0 ? ExitCode.negative : ExitCode.done;
+  },
+};
+
+/** What the server refuses at the start is a finding as well, such as a table that is missing. */
+async function diagnose(look: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
+  try {
+    return await look();
+  } catch (error) {
+    if (!(error instanceof LockConfigError)) throw error;
+    return [{ severity: 'error', message: error.message }];
+  }
+}

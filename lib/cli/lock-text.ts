@@ -1,0 +1,58 @@
+import ms from 'ms';
+import type { LockInfo } from '../api/lock-info.js';
+import { printable } from '../api/printable.js';
+
+/** How many names of instances a row of a table has. */
+const MOST_NAMES = 3;
+
+export const COLUMNS = ['KEY', 'STATE', 'HELD BY', 'SINCE', 'ENDS IN', 'WAITING', 'TOKEN'] as const;
+const UNKNOWN = '-';
+
+/** A lock as a row below {@link COLUMNS}. */
+export function rowOf(lock: LockInfo): string[] {
+  const { key, instances, since, expiresIn, waiters, fencingToken } = lock;
+  const names = instances.slice(0, MOST_NAMES).map(printable);
+  if (instances.length > MOST_NAMES) names.push(`and ${instances.length - MOST_NAMES} more`);
+  return [
+    printable(key),
+    stateOf(lock),
+    names.join(', ') || UNKNOWN,
+    since ? timeText(since) : UNKNOWN,
+    expiresIn === null ? UNKNOWN : ms(Math.max(0, Math.round(expiresIn))),
+    String(waiters ?? UNKNOWN),
+    String(fencingToken ?? UNKNOWN),
+  ];
+}
+
+/** All that is known about a lock, as rows of names and values. */
+export function detailsOf(lock: LockInfo, now: number): string[][] {
+  const { key, instances, since, expiresIn, waiters, fencingToken } = lock;
+  const age = since && now > since.getTime() ? ` (${ms(now - since.getTime())} ago)` : '';
+  return [
+    ['key', printable(key)],
+    ['state', lock.state === 'retained' ? 'retained: released, and kept by minHold' : stateOf(lock)],
+    ['held by', instances.map(printable).join(', ') || (lock.state === 'held' ? 'unknown' : 'nobody')],
+    ['since', since ? timeText(since) + age : 'unknown'],
+    ['ends', endText(lock.state, expiresIn)],
+    ['waiting', waiters === null ? 'unknown' : String(waiters)],
+    ['token', fencingToken === null ? 'none' : String(fencingToken)],
+  ];
+}
+
+function stateOf({ state, mode, holders, used, limit }: LockInfo): string {
+  if (state === 'retained') return state;
+  if (mode === 'limited') return `held, ${used ?? '?'} of ${limit ?? '?'}`;
+  return mode === 'shared' ? `shared by ${holders}` : state;
+}
+
+function endText(state: LockInfo['state'], expiresIn: number | null): string {
+  if (expiresIn === null) return 'with the session of its holder';
+  return `in ${ms(Math.max(0, Math.round(expiresIn)))}${state === 'held' ? ', unless it is renewed' : ''}`;
+}
+
+function timeText(time: Date): string {
+  return time
+    .toISOString()
+    .replace('T', ' ')
+    .replace(/\.\d+Z$/, 'Z');
+}

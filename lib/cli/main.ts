@@ -1,0 +1,98 @@
+import { safeText } from '../api/cause.js';
+import { LockCapacityError, LockError, LockUnavailableError } from '../api/errors.js';
+import { readArguments } from './arguments.js';
+import { lookInWorkingDirectory } from './client-libraries.js';
+import type { Command } from './command.js';
+import { doctor } from './commands/doctor.js';
+import { free } from './commands/free.js';
+import { inspect } from './commands/inspect.js';
+import { list } from './commands/list.js';
+import { watch } from './commands/watch.js';
+import { ExitCode, Misuse } from './exit-code.js';
+import { openBackend } from './open-backend.js';
+import { Terminal } from './terminal.js';
+
+const COMMANDS = new Map<string, Command>(Object.entries({ list, inspect, free, watch, doctor }));
+
+const COMMON = `Where the locks are, by one of these, or by the environment variable LOCK_URL:
+  --redis redis://user@host:6379
+  --postgres postgres://user@host/shop    locks of SqlVersionLockProvider and TypeOrmVersionLockProvider;
+  --mysql mysql://user@host/shop          also MariaDB. Row and advisory locks belong to sessions: ask the database
+  --zookeeper zk1:2181,zk2:2181/chroot    in LOCK_URL: zookeeper://zk1:2181
+  --config lock.config.mjs                a file whose default export is a lock provider: Cluster, Sentinel, TLS, ACLs
+A password belongs into LOCK_URL or the file: other users of the machine see arguments.
+
+Options:
+  --namespace shop  that of the application. Default: lock, or the export "namespace" of the file
+  --table app.locks that of SQL locks. Default: distributed_lock
+  --json            for programs
+  --help, -h
+
+Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor has found something; 2 wrong use; 3 the server does not answer.`;
+
+const USAGE = `usage: npx nestjs-distributed-lock <command> [options]
+
+  list [prefix]     shows the keys that are locked
+  inspect <key>     shows who holds a key, and since when
+  free <key>        takes a lock away
+  watch [prefix]    shows the keys that are locked, again every 2 s
+  doctor            looks for what weakens the guarantee
+  sql               prints the statements that create the tables of SQL locks
+
+${COMMON}`;
+
+/** Runs a command to its end. Resolves to the exit code of the process. */
+export async function main(args: readonly string[], terminal = new Terminal()): Promise<ExitCode> {
+  const [name = '', ...rest] = args;
+  const command = COMMANDS.get(name);
+  if (command) return runCommand(command, rest, terminal);
+  if (name === '--help' || name === '-h' || name === 'help') {
+    await terminal.print(`${USAGE}\n`);
+    return ExitCode.done;
+  }
+  const reason =
+    name === '' || name.startsWith('-') ? 'A command is missing.' : `There is no command "${safeText(name)}".`;
+  terminal.say(`${reason}\n\n${USAGE}`);
+  return ExitCode.misuse;
+}
+
+async function runCommand(command: Command, rest: readonly string[], terminal: Terminal): Promise<ExitCode> {
+  const usage = `usage: npx nestjs-distributed-lock ${command.usage}\n\n${COMMON}`;
+  try {
+    const args = readArguments(rest, command.shape, process.env);
+    if (args === 'help') {
+      await terminal.print(`${usage}\n`);
+      return ExitCode.done;
+    }
+    if (args.showsPassword) {
+      terminal.warn(
+        'Other users of this machine see the password in the arguments of a process. Put the address into LOCK_URL instead.',
+      );
+    }
+    command.check?.(args, terminal);
+    lookInWorkingDirectory();
+    const namespace = await openBackend(args.source, args.namespace, terminal);
+    try {
+      if (command !== doctor) await namespace.backend.connect();
+      return await command.run({ args, namespace, terminal });
+    } finally {
+      await namespace.backend.close();
+    }
+  } catch (error) {
+    return report(error, usage, terminal);
+  }
+}
+
+function report(error: unknown, usage: string, terminal: Terminal): ExitCode {
+  if (error instanceof LockError) {
+    terminal.error(error.message);
+    const isDown = error instanceof LockUnavailableError || error instanceof LockCapacityError;
+    return isDown ? ExitCode.unavailable : ExitCode.misuse;
+  }
+  if (error instanceof Misuse) {
+    terminal.say(`${error.message}\n\n${usage}`);
+    return ExitCode.misuse;
+  }
+  terminal.error(safeText(error instanceof Error ? (error.stack ?? error.message) : String(error)));
+  return ExitCode.unavailable;
+}

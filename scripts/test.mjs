@@ -30,7 +30,7 @@ const { values: options, positionals: paths } = commandLine(USAGE, {
 
 // These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
 const SERVERS =
-  '/test/(contract|redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long)/';
+  '/test/(contract|redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long|cli/servers)/';
 // The kit over several real servers at a time: each case waits for a fail-over's window, or for two servers. Its fast form runs in memory.
 const LONG = '/test/long/';
 const cores = availableParallelism();

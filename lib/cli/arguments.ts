@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { isError } from '../api/cause.js';
 import { Misuse } from './exit-code.js';
 
 /** The kinds of servers that an option names by its address. */
@@ -88,7 +89,8 @@ function parse(args: readonly string[], { subject, asks = false }: Shape) {
     return parsed;
   } catch (error) {
     // Its own words name the option, and never the value of another one.
-    if (error instanceof TypeError) throw new Misuse(error.message.replace(/[.\n][^]*/, '') + '.');
+    if (isError(error) && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
+      throw new Misuse(error.message.replace(/[.\n][^]*/, '') + '.');
     throw error;
   }
 }

@@ -1,6 +1,6 @@
 import { safeText } from '../api/cause.js';
 import { LockCapacityError, LockError, LockUnavailableError } from '../api/errors.js';
-import { readArguments } from './arguments.js';
+import { type Arguments, readArguments } from './arguments.js';
 import { lookInWorkingDirectory } from './client-libraries.js';
 import type { Command } from './command.js';
 import { doctor } from './commands/doctor.js';
@@ -58,12 +58,19 @@ export async function main(args: readonly string[], terminal = new Terminal()): 
 
 async function runCommand(command: Command, rest: readonly string[], terminal: Terminal): Promise<ExitCode> {
   const usage = `usage: npx nestjs-distributed-lock ${command.usage}\n\n${COMMON}`;
+  let args: Arguments | 'help';
   try {
-    const args = readArguments(rest, command.shape, process.env);
-    if (args === 'help') {
-      await terminal.print(`${usage}\n`);
-      return ExitCode.done;
-    }
+    args = readArguments(rest, command.shape, process.env);
+  } catch (error) {
+    if (!(error instanceof Misuse)) throw error;
+    terminal.say(`${error.message}\n\n${usage}`);
+    return ExitCode.misuse;
+  }
+  if (args === 'help') {
+    await terminal.print(`${usage}\n`);
+    return ExitCode.done;
+  }
+  try {
     if (args.showsPassword) {
       terminal.warn(
         'Other users of this machine see the password in the arguments of a process. Put the address into LOCK_URL instead.',
@@ -79,18 +86,18 @@ async function runCommand(command: Command, rest: readonly string[], terminal: T
       await namespace.backend.close();
     }
   } catch (error) {
-    return report(error, usage, terminal);
+    return report(error, terminal);
   }
 }
 
-function report(error: unknown, usage: string, terminal: Terminal): ExitCode {
+function report(error: unknown, terminal: Terminal): ExitCode {
   if (error instanceof LockError) {
     terminal.error(error.message);
     const isDown = error instanceof LockUnavailableError || error instanceof LockCapacityError;
     return isDown ? ExitCode.unavailable : ExitCode.misuse;
   }
   if (error instanceof Misuse) {
-    terminal.say(`${error.message}\n\n${usage}`);
+    terminal.error(error.message);
     return ExitCode.misuse;
   }
   terminal.error(safeText(error instanceof Error ? (error.stack ?? error.message) : String(error)));

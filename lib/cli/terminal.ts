@@ -15,7 +15,7 @@ const CLEAR_LINE = '\r\u001b[K';
 
 /** The streams of this process: answers go to `stdout`, all else to `stderr`. */
 export class Terminal implements LockLogger {
-  readonly #startedAt = monotonicNow();
+  #startedAt: number | undefined;
   #shownAt = 0;
 
   constructor(
@@ -43,8 +43,9 @@ export class Terminal implements LockLogger {
 
   /** How many lines and columns it shows. */
   get size(): { readonly rows: number; readonly columns: number } {
-    const { rows = 24, columns = 80 } = this.stdout as Partial<WriteStream>;
-    return { rows, columns };
+    const { rows, columns } = this.stdout;
+    // Some terminals do not know their size, and report 0.
+    return { rows: rows || 24, columns: columns || 80 };
   }
 
   /** Resolves when the reader has room for more. */
@@ -67,6 +68,7 @@ export class Terminal implements LockLogger {
   /** Shows how many locks were read, if that takes long. */
   progress(count: number): void {
     const now = monotonicNow();
+    this.#startedAt ??= now;
     if (!this.stderr.isTTY || now - this.#startedAt < PROGRESS_AFTER || now - this.#shownAt < PROGRESS_EVERY) return;
     this.#shownAt = now;
     this.stderr.write(`${CLEAR_LINE}${count} locks …`);

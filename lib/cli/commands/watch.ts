@@ -18,12 +18,10 @@ const CLEAR_LINE = '\u001b[K';
 const CLEAR_BELOW = '\u001b[J';
 
 /** The locks at one time, or why they are not known. */
-interface Frame {
-  readonly at: Date;
-  readonly locks: readonly LockInfo[];
-  readonly count: number;
-  readonly failure?: string;
-}
+type Frame = { readonly at: Date } & (
+  | { readonly locks: readonly LockInfo[]; readonly count: number; readonly failure?: undefined }
+  | { readonly failure: string }
+);
 
 export const watch: Command = {
   shape: { subject: 'prefix' },
@@ -77,32 +75,47 @@ async function readFrame({ args, namespace }: CommandContext, isFirst: boolean):
     }
   } catch (error) {
     if (isFirst || !(error instanceof LockUnavailableError)) throw error;
-    return { at: new Date(), locks: [], count: 0, failure: error.message };
+    return { at: new Date(), failure: error.message };
   }
   locks.sort((one, other) => (one.key < other.key ? -1 : 1));
   return { at: new Date(), locks, count };
 }
 
 async function show(frame: Frame, { args, namespace, terminal }: CommandContext, isFirst: boolean): Promise<void> {
-  const { at, locks, count, failure } = frame;
   if (args.json) {
-    await terminal.print(`${JSON.stringify({ at, count, ...(failure && { failure }), locks: locks.map(withJson) })}\n`);
+    await terminal.print(
+      `${JSON.stringify('locks' in frame ? { ...frame, locks: frame.locks.map(withJson) } : frame)}\n`,
+    );
     return;
   }
-  const title = `${at.toISOString().slice(11, 19)}Z  ${count} locked in "${namespace.name}"${args.subject ? ' with this prefix' : ''}`;
-  const [header = '', ...rows] = tableLines([[...COLUMNS], ...locks.map(rowOf)]);
-  const table = failure === undefined ? [header, ...rows] : [failure];
+  const { rows, columns } = terminal.size;
+  const time = `${frame.at.toISOString().slice(11, 19)}Z`;
   if (!terminal.canRedraw) {
-    await terminal.print(`${[title, ...table].join('\n')}\n\n`);
+    await terminal.print(`${[`${time}  ${titleOf(frame, namespace.name)}`, ...tableOf(frame, MOST)].join('\n')}\n\n`);
     return;
   }
-  const { rows: height, columns } = terminal.size;
-  // The last line stays empty, because a line break in it would scroll.
-  const lines = [title, ...table].slice(0, Math.max(2, height - 2));
-  const hidden = count - (lines.length - 2);
-  if (failure === undefined && hidden > 0) lines.push(`and ${hidden} more`);
-  const cut = lines.map((line) => Array.from(line).slice(0, columns).join(''));
-  const painted = cut.map((line, index) => (index < 2 ? terminal.paint(index === 0 ? 'dim' : 'bold', line) : line));
-  const screen = painted.map((line) => `${line}${CLEAR_LINE}\n`).join('');
-  await terminal.print(`${isFirst ? `${HOME}${CLEAR_BELOW}` : HOME}${screen}${CLEAR_BELOW}`);
+  // Four lines are for the title, the header, the locks that have no room, and an empty one, since a line break in the last line would scroll.
+  const [header = '', ...others] = tableOf(frame, Math.max(1, rows - 4));
+  const cut = (line: string) => Array.from(line).slice(0, columns).join('');
+  const lines = [
+    terminal.paint('dim', cut(`${time}  ${titleOf(frame, namespace.name)}`)),
+    terminal.paint('bold', frame.failure === undefined ? cut(header) : header),
+    ...others.map(cut),
+  ];
+  const screen = lines.map((line) => `${line}${CLEAR_LINE}\n`).join('');
+  await terminal.print(`${HOME}${isFirst ? CLEAR_BELOW : ''}${screen}${CLEAR_BELOW}`);
+}
+
+function titleOf(frame: Frame, namespace: string): string {
+  return frame.failure === undefined
+    ? `${frame.count} locked in "${namespace}"`
+    : `The locks in "${namespace}" are not known.`;
+}
+
+/** The header and the first rows, or the failure. */
+function tableOf(frame: Frame, most: number): string[] {
+  if (frame.failure !== undefined) return [frame.failure];
+  const { locks, count } = frame;
+  const lines = tableLines([[...COLUMNS], ...locks.slice(0, most).map(rowOf)]);
+  return count > most ? [...lines, `and ${count - most} more`] : lines;
 }

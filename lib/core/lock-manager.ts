@@ -13,7 +13,7 @@ import { resolveSettings } from './acquire/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
 import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
-import { type GrantedLock, surroundingLocks } from './hold/granted-lock.js';
+import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
 import { Lifecycle, stopping } from './lifecycle.js';
 import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
@@ -154,6 +154,16 @@ export class LockManager {
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
   current(key?: string): Lock | undefined {
     return surroundingLocks(this).find((lock) => key === undefined || lock.keys.includes(key));
+  }
+
+  /** Runs `task` as a new owner, which holds none of the caller's locks. */
+  detached<T>(task: () => T): T {
+    return runDetached(task);
+  }
+
+  /** Whether anybody holds the key, or it is retained (`minHold`). @throws LockConfigError where the provider cannot tell */
+  async isLocked(key: string, provider?: string): Promise<boolean> {
+    return (await this.admin.inspect(key, provider)) !== null;
   }
 
   /**

@@ -1,6 +1,5 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { inspect } from 'node:util';
-import { runDetached } from '../../lib/core/hold/granted-lock.js';
 import * as errors from '../../lib/api/errors.js';
 import type { LockError } from '../../lib/api/errors.js';
 import type { LockEventMap } from '../../lib/api/lock-events.js';
@@ -112,7 +111,9 @@ describe('JSON of events', () => {
     const subscribers = { start: see, end: see, asyncStart: see, asyncEnd: see, error: see };
     acquireChannel.subscribe(subscribers);
     holdChannel.subscribe(subscribers);
-    await locks.withLock('order', () => runDetached(() => locks.acquire('order', { wait: 0 })).catch(() => undefined));
+    await locks.withLock('order', () =>
+      locks.detached(() => locks.acquire('order', { wait: 0 })).catch(() => undefined),
+    );
     acquireChannel.unsubscribe(subscribers);
     holdChannel.unsubscribe(subscribers);
     expect(seen).toContainEqual(expect.objectContaining({ fencingToken: expect.stringMatching(/^\d+$/) as string }));

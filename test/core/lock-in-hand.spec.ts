@@ -1,4 +1,3 @@
-import { runDetached } from '../../lib/core/hold/granted-lock.js';
 import { LockBusyError, LockConfigError, LockDeadlockError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -73,7 +72,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
   it('is not blamed once it has ended', async () => {
     const { locks, clock } = await started();
     const outer = await locks.acquire('a');
-    const nested = watch(outer.run(() => runDetached(() => locks.acquire('a', { wait: 100 }))));
+    const nested = watch(outer.run(() => locks.detached(() => locks.acquire('a', { wait: 100 }))));
     await clock.advance(100);
     expect(String(nested.error)).not.toContain('its own holder');
   });

@@ -1,5 +1,4 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { runDetached } from '../../lib/core/hold/granted-lock.js';
 import { LockDeadlockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
@@ -188,7 +187,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     const { locks } = await started();
     const other = await started();
     await locks.withLock('a', async () => {
-      expect(await runDetached(() => locks.tryAcquire('a'))).toBeNull();
+      expect(await locks.detached(() => locks.tryAcquire('a'))).toBeNull();
       expect(other.locks.current()).toBeUndefined();
       const foreign = await other.locks.acquire('a');
       expect(other.locks.admin.held()).toMatchObject([{ entries: 1 }]);

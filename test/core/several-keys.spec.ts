@@ -1,4 +1,3 @@
-import { runDetached } from '../../lib/core/hold/granted-lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockBusyError } from '../../lib/api/errors.js';
@@ -154,7 +153,7 @@ describe('several keys', () => {
       expect(await lock.release()).toBe('released');
       expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }]);
       // A failure to take the second key leaves the first as it was.
-      await runDetached(() => locks.acquire('c'));
+      await locks.detached(() => locks.acquire('c'));
       await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
       expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
       expect(outer.isHeld()).toBe(true);

@@ -3,7 +3,6 @@ import type { Leader } from '../../api/lock-info.js';
 import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
-import { runDetached } from '../../core/hold/granted-lock.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import { assertSignal, assertTask } from '../../core/toolkit/given-options.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
@@ -145,8 +144,8 @@ export class LockService {
    *
    * @throws LockConfigError where the provider cannot tell (row and advisory locks of SQL); LockUnavailableError when the backend is down
    */
-  async isLocked(key: string): Promise<boolean> {
-    return (await this.manager.admin.inspect(key, this.provider)) !== null;
+  isLocked(key: string): Promise<boolean> {
+    return this.manager.isLocked(key, this.provider);
   }
 
   /** The innermost lock around the caller, or the one of `key`; undefined outside of a lock, and after its release. */
@@ -156,7 +155,7 @@ export class LockService {
 
   /** Runs `task` as a new owner, which holds none of the caller's locks: for work that outlives the caller. */
   detached<T>(task: () => T): T {
-    return runDetached(task);
+    return this.manager.detached(task);
   }
 
   /** This service on another provider; the same instance each time. @throws LockConfigError for an unknown name. */

@@ -22,7 +22,27 @@ export interface LockEvent {
  */
 export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
 
-/** The events by name, with what each carries. All times are in ms. */
+/**
+ * Why a call or a job did not run.
+ *
+ * - `done`: the tick of the job was begun before, here or in another process.
+ * - `overlap`: a run of an earlier tick of the job has not ended.
+ * - `clock`: the tick is later than the time of the server: the clock of this process is ahead, or `due` is in the future.
+ * - `busy`: its lock was busy.
+ * - `not-leader`: another process leads (`@OnlyLeader`).
+ */
+export type SkipReason = 'done' | 'overlap' | 'clock' | 'busy' | 'not-leader';
+
+/** The fields of every event about a tick of a job. */
+export interface TickEvent {
+  /** The key of the job. */
+  readonly key: string;
+  readonly provider: string;
+  /** When the job was due. */
+  readonly tick: Date;
+}
+
+/** The events by name, with what each carries. All lengths of time are in ms. */
 export interface LockEventMap {
   /** The lock is busy and the caller queues for it. */
   waiting: LockEvent;
@@ -39,10 +59,23 @@ export interface LockEventMap {
   /** A lock stayed busy for the whole wait. */
   busy: LockEvent & { readonly waited: number };
   /**
-   * A call or a job did not run because its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), or because another process leads
-   * (`@OnlyLeader`).
+   * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick was begun before, or another process
+   * leads (`@OnlyLeader`).
    */
-  skipped: LockEvent;
+  skipped: LockEvent & { readonly reason: SkipReason };
+  /**
+   * No process has run a job for a tick that was due. The process that publishes this runs it now, unless the tick is older than `catchUp`: then
+   * each process publishes it that looks for missed ticks.
+   */
+  'run-missed': TickEvent & { readonly schedule: string };
+  /** A run of a job has lost its process or its lock: its record says that it runs, and its lock is free. */
+  'run-abandoned': TickEvent & {
+    /** The instance that began it. */
+    readonly instance: string;
+    readonly begunAt: Date;
+    /** Whether the process that publishes this begins the run again (`afterCrash`). */
+    readonly again: boolean;
+  };
   /** This process became the leader of the key. `waited`: since it began to campaign for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
   /** A term of this process has ended, its task as well. `ledFor`: from the election until the lock was lost or given back. */

@@ -62,7 +62,7 @@ export async function runOnce<T>(
     lock = await manager.acquirePlanned(plan, key);
   } catch (error) {
     if (!(error instanceof LockBusyError)) throw error;
-    publishSkipped(plan, error.key);
+    publishSkipped(plan, error.key, 'busy');
     return { ran: false };
   }
   return { ran: true, value: await runGuarded(lock, task, plan.settings.onLost) };

@@ -311,7 +311,9 @@ describe('@OnlyLeader', () => {
     await expect(other.get(Reports).report('a')).resolves.toBeUndefined();
     expect(asked).toEqual([]);
     const origin = { method: 'Reports.report', template: 'billing' };
-    expect(skipped).toEqual([{ key: 'billing', provider: 'default', mode: 'exclusive', ...origin }]);
+    expect(skipped).toEqual([
+      { key: 'billing', provider: 'default', mode: 'exclusive', ...origin, reason: 'not-leader' },
+    ]);
     await close(one);
     await until(() => other.get(LockService).isLeader('billing'));
     await expect(other.get(Reports).report('b')).resolves.toBe('report b');

@@ -1,4 +1,4 @@
-import type { LockEvent } from '../../api/lock-events.js';
+import type { LockEvent, SkipReason } from '../../api/lock-events.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
@@ -37,7 +37,7 @@ export function subjectOf(key: string, { core, settings, origin }: LockPlan): Lo
   return { key, provider: core.name, mode: settings.mode, ...origin };
 }
 
-/** A call does without its lock, which was busy. */
-export function publishSkipped(plan: LockPlan, key: string | null): void {
-  plan.core.events.publish('skipped', subjectOf(key ?? '', plan));
+/** A call or a job does not run. */
+export function publishSkipped(plan: LockPlan, key: string | null, reason: SkipReason): void {
+  plan.core.events.publish('skipped', { ...subjectOf(key ?? '', plan), reason });
 }

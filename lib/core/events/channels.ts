@@ -18,6 +18,8 @@ export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   lost: channel(`${PREFIX}:lost`),
   busy: channel(`${PREFIX}:busy`),
   skipped: channel(`${PREFIX}:skipped`),
+  'run-missed': channel(`${PREFIX}:run-missed`),
+  'run-abandoned': channel(`${PREFIX}:run-abandoned`),
   elected: channel(`${PREFIX}:elected`),
   resigned: channel(`${PREFIX}:resigned`),
   'release-pending': channel(`${PREFIX}:release-pending`),

@@ -47,7 +47,7 @@ export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions>
       const plan = method.planIn(service);
       const run = service.leadership.runIfLeader(key, plan, () => original.apply(this, args));
       if (run) return await run;
-      publishSkipped(plan, key);
+      publishSkipped(plan, key, 'not-leader');
       return undefined;
     };
     copyMethodMetadata(wrapper, original);

@@ -52,7 +52,7 @@ export class MethodCall {
     const { plan } = this;
     if (plan.onBusy === 'throw') throw error;
     if (plan.onBusy === 'skip') {
-      publishSkipped(plan.lock, error.key);
+      publishSkipped(plan.lock, error.key, 'busy');
       return { lock: undefined, instead: undefined, isSkipped: true };
     }
     const handle = plan.onBusy(this.self);

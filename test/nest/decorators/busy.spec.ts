@@ -85,9 +85,8 @@ describe('onBusy', () => {
     await locks.acquire('order:1');
     await expect(orders.skips(1)).resolves.toBeUndefined();
     await expect(orders.skips(2)).resolves.toBe('done 2');
-    expect(skipped).toEqual([
-      { key: 'order:1', provider: 'memory', mode: 'exclusive', method: 'Orders.skips', template: 'order:#{id}' },
-    ]);
+    const origin = { method: 'Orders.skips', template: 'order:#{id}' };
+    expect(skipped).toEqual([{ key: 'order:1', provider: 'memory', mode: 'exclusive', ...origin, reason: 'busy' }]);
   });
 
   it('a function is told of the call, and its result stands for it', async () => {

@@ -72,3 +72,34 @@ export interface WaitingLock {
   /** Milliseconds since the call. */
   readonly waited: number;
 }
+
+/**
+ * What is recorded of a job.
+ *
+ * - `baseline`: nothing has run. Ticks after `tick` are missed if nobody begins them.
+ * - `running`: it runs, or its process or its lock was lost meanwhile.
+ * - `ended`: its task has ended.
+ * - `failed`: its task has failed; or it has lost its process or its lock and is not begun again, and then it has no `endedAt`.
+ */
+export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
+
+/** The last run of a job in the whole fleet. All times but `nextTick` are by the clock of the server. */
+export interface ListedJob {
+  /** The key of its lock. */
+  readonly key: string;
+  readonly provider: string;
+  readonly state: JobState;
+  /** When it was due. */
+  readonly tick: Date;
+  readonly begunAt: Date;
+  /** `null` while it runs, and for a run whose end is not known. */
+  readonly endedAt: Date | null;
+  /** The module option `instance` of the application that has begun it. */
+  readonly instance: string;
+  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline`. */
+  readonly attempt: number;
+  /** Its cron expression and zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
+  readonly schedule: string | null;
+  /** When it is due again, by the clock of this process; `null` if this application does not schedule it. */
+  readonly nextTick: Date | null;
+}

@@ -1,11 +1,12 @@
 import { LockConfigError } from '../api/errors.js';
-import type { HeldLock, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
+import type { HeldLock, ListedJob, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
 import type { LockBackend } from '../api/lock-provider.js';
 import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { withJson } from './toolkit/with-json.js';
 import { LocalCaller } from './acquire/local-caller.js';
+import { type JobRecord, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
 
@@ -83,6 +84,41 @@ export class LockAdmin {
         provider: name,
       },
     );
+  }
+
+  /**
+   * The last run of each job of the namespace that has ticks, on all providers, in no order. It needs bounded memory, whatever the number of jobs.
+   *
+   * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
+   * @throws the iteration throws LockUnavailableError when a backend does not answer
+   */
+  async *jobs(): AsyncGenerator<ListedJob> {
+    // A provider that is built on others comes after them, and may keep its records in one of theirs.
+    const all = [...this.providers].reverse();
+    const stores = new Set<unknown>();
+    for (const { core } of all) {
+      const { records } = core.backend;
+      if (!records || stores.has(records)) continue;
+      stores.add(records);
+      for await (const { name, value } of records.list()) {
+        const record = parseRecord(value);
+        if (typeof record === 'object') yield this.#listed(name, core, record);
+      }
+    }
+  }
+
+  #listed(key: string, core: ProviderCore, record: JobRecord): ListedJob {
+    const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
+    const ticks = core.schedules.get(key);
+    const now = this.clock.wallTime();
+    const next = ticks?.next(ticks.latest(now) ?? now);
+    return {
+      ...{ key, provider: core.name, state, instance, attempt, schedule },
+      tick: new Date(tick),
+      begunAt: new Date(begunAt),
+      endedAt: endedAt === null ? null : new Date(endedAt),
+      nextTick: next === undefined ? null : new Date(next),
+    };
   }
 
   /** The locks that this process holds. */

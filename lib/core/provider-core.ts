@@ -12,6 +12,7 @@ import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
 import { Registration } from './registration.js';
+import type { Schedule } from './schedule.js';
 import { Releases } from './hold/releases.js';
 import { Watchdog } from './hold/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
@@ -31,6 +32,10 @@ export class ProviderCore {
   readonly capabilities: LockCapabilities;
   /** The class of the provider, for people. */
   readonly kind: string;
+  /** The name of this application, for people. */
+  readonly instance: string;
+  /** When the jobs are due that this application schedules, by their keys. */
+  readonly schedules = new Map<string, Schedule>();
   /** What this process holds. */
   readonly watchdog: Watchdog;
   readonly releases: Releases;
@@ -54,6 +59,7 @@ export class ProviderCore {
     this.logger = logger;
     this.suspension = suspension;
     this.kind = provider.constructor.name;
+    this.instance = instance.name;
     const emit = (event: BackendEvent) => {
       this.#onEvent(event);
     };

@@ -4,6 +4,6 @@ export interface Schedule {
   readonly text: string;
   /** The latest tick that is not after this time, or `undefined` if there is none. */
   latest(time: number): number | undefined;
-  /** The tick after this one, or `undefined` if there is none. */
+  /** The tick after this one, or after a time before the first tick; `undefined` if there is none. */
   next(tick: number): number | undefined;
 }

@@ -1,0 +1,44 @@
+import type { JobState } from '../api/lock-info.js';
+
+/** The last run of a job, as the backend keeps it. All times in ms since 1970; all but `tick` by the clock of the server. */
+export interface JobRecord {
+  /** The time at which it was due. */
+  readonly tick: number;
+  /** An id of its own. Not that of its lock, which must not be readable. */
+  readonly run: string;
+  readonly state: JobState;
+  readonly begunAt: number;
+  readonly endedAt: number | null;
+  /** The name of the application that began it. */
+  readonly instance: string;
+  /** How often the tick was begun; 0 for a baseline. */
+  readonly attempt: number;
+  /** The text of the schedule, or `null` for a due time that the caller has given. */
+  readonly schedule: string | null;
+}
+
+const VERSION = 1;
+const STATES: readonly unknown[] = ['baseline', 'running', 'ended', 'failed'] satisfies JobState[];
+
+export function recordText(record: JobRecord): string {
+  return JSON.stringify({ v: VERSION, ...record });
+}
+
+/** The record of a text; `damaged` for what is none, and `newer` for one that a later version of this package has written. */
+export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return 'damaged';
+  }
+  if (typeof value !== 'object' || value === null) return 'damaged';
+  const { v, tick, run, state, begunAt, endedAt, instance, attempt, schedule } = value as Record<string, unknown>;
+  if (typeof v === 'number' && v > VERSION) return 'newer';
+  const isWhole =
+    v === VERSION &&
+    [tick, begunAt, endedAt ?? 0, attempt].every((each) => typeof each === 'number') &&
+    [run, instance, schedule ?? ''].every((each) => typeof each === 'string') &&
+    STATES.includes(state);
+  return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
+}

@@ -16,9 +16,20 @@ export type {
   LockEventName,
   LockEvents,
   ResignReason,
+  SkipReason,
+  TickEvent,
 } from './api/lock-events.js';
 export type { AcquireTrace, HoldTrace } from './api/lock-traces.js';
-export type { HeldLock, Leader, ListedLock, ListOptions, LockInfo, WaitingLock } from './api/lock-info.js';
+export type {
+  HeldLock,
+  JobState,
+  Leader,
+  ListedJob,
+  ListedLock,
+  ListOptions,
+  LockInfo,
+  WaitingLock,
+} from './api/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';
 export { LockFor, type KeyFunction } from './key/key-function.js';
@@ -32,7 +43,7 @@ export type { LockLogger } from './api/logger.js';
 
 export type { LeaderTask, LeaderTerm } from './recipes/leader-term.js';
 export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
-export type { RunOnceOptions, RunOnceResult } from './recipes/run-once.js';
+export type { RunDueOptions, RunOnceOptions, RunOnceResult } from './recipes/run-once.js';
 
 export { FailoverProvider } from './providers/failover/failover-provider.js';
 export type { FailoverProviderOptions } from './providers/failover/failover-options.js';

@@ -1,13 +1,15 @@
 import { type Duration, toMilliseconds } from '../api/duration.js';
-import { LockBusyError, LockConfigError } from '../api/errors.js';
+import { LockBusyError, LockConfigError, LockKeyError } from '../api/errors.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
+import { shown } from '../api/printable.js';
 import { runGuarded } from '../core/hold/guarded-task.js';
 import { publishSkipped } from '../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { assertTask } from '../core/toolkit/given-options.js';
-import type { LockKey } from '../key/lock-key.js';
+import { type LockKey, normalizeKeys } from '../key/lock-key.js';
+import { BegunRun, Job } from './jobs/job.js';
 
 /** How often a job may run. */
 export interface RunOnceOptions {
@@ -16,14 +18,34 @@ export interface RunOnceOptions {
    * with a slow clock skips the run. At most 24.8 days. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
    */
   atLeast: Duration;
+  /** Belongs to runs without `atLeast`: see {@link RunDueOptions}. */
+  due?: undefined;
   /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
 }
 
+/** For which due time a job runs. */
+export interface RunDueOptions {
+  /**
+   * When the run was due: all processes must give the same time for it, so take it from the scheduler rather than from the clock. It runs unless a run for this or
+   * a later time was begun with this key, by any process. More than 1 minute later than the time of the server, it does not run.
+   */
+  due: Date;
+  /** Belongs to runs without a due time: with `due`, no run is repeated, however short it is. */
+  atLeast?: undefined;
+  /** As {@link RunOnceOptions.atMost}. */
+  atMost?: Duration | undefined;
+  /** As {@link RunOnceOptions.provider}. It must keep records: Redis, SQL, ZooKeeper, failover or memory. */
+  provider?: string | undefined;
+}
+
 /** Whether the job ran here, and what it gave. */
 export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { readonly ran: false };
+
+const EXAMPLE =
+  "locks.runOnce('report', task, { atLeast: '1m' }), or give the time at which the run was due as { due }";
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
@@ -33,13 +55,10 @@ export function lockOfRun(options: RunOnceOptions, caller: string, example: stri
   if ((atLeast as unknown) === undefined) {
     throw new LockConfigError(`${caller} has no "atLeast", the shortest time between two runs: write ${example}.`);
   }
-  const [unknown] = Object.keys(others);
-  if (unknown !== undefined) {
-    throw new LockConfigError(`${caller} has no option "${unknown}", but only: atLeast, atMost, provider.`);
-  }
+  refuseOthers(others, caller, 'atLeast, atMost, provider');
   // Here, because the errors of a lock name its own options.
   const minHold = toMilliseconds(atLeast, 'atLeast');
-  const maxHold = atMost === undefined ? undefined : toMilliseconds(atMost, 'atMost', { min: 1, infinite: true });
+  const maxHold = maxHoldOf(atMost);
   if (maxHold !== undefined && minHold > maxHold) {
     throw new LockConfigError(
       `Option "atLeast" is ${minHold} ms, longer than "atMost", which is ${maxHold} ms: lower "atLeast", or raise "atMost".`,
@@ -48,15 +67,21 @@ export function lockOfRun(options: RunOnceOptions, caller: string, example: stri
   return { wait: 0, minHold, maxHold, provider };
 }
 
-/** Runs `task` in the process that gets the lock; in the others it does not run. @throws what `task` throws, and every lock error but busy */
+/**
+ * Runs `task` in the process that gets the lock, or that begins the run for `due` before all others; in the others it does not run.
+ *
+ * @throws what `task` throws, and every lock error but busy
+ */
 export async function runOnce<T>(
   manager: LockManager,
   key: LockKey,
   task: (lock: Lock) => T | PromiseLike<T>,
-  options: RunOnceOptions,
+  options: RunOnceOptions | RunDueOptions,
 ): Promise<RunOnceResult<T>> {
   assertTask('runOnce()', task);
-  const plan = manager.plan(lockOfRun(options, 'runOnce()', "locks.runOnce('report', task, { atLeast: '1m' })"));
+  const given: RunOnceOptions | RunDueOptions = { ...options };
+  if (given.due !== undefined) return await runDue(manager, key, task, given);
+  const plan = manager.plan(lockOfRun(given, 'runOnce()', EXAMPLE));
   let lock: GrantedLock;
   try {
     lock = await manager.acquirePlanned(plan, key);
@@ -66,4 +91,43 @@ export async function runOnce<T>(
     return { ran: false };
   }
   return { ran: true, value: await runGuarded(lock, task, plan.settings.onLost) };
+}
+
+async function runDue<T>(
+  manager: LockManager,
+  key: LockKey,
+  task: (lock: Lock) => T | PromiseLike<T>,
+  options: RunDueOptions,
+): Promise<RunOnceResult<T>> {
+  const { due, atLeast, atMost, provider, ...others } = options;
+  if ((atLeast as unknown) !== undefined) {
+    throw new LockConfigError('Options "due" and "atLeast" of runOnce() exclude each other: remove one of them.');
+  }
+  refuseOthers(others, 'runOnce()', 'due, atMost, provider');
+  if (!(due instanceof Date) || Number.isNaN(due.getTime())) {
+    throw new LockConfigError(
+      `Option "due" is ${shown(due)}, but must be a valid Date, the time at which the run was due: write locks.runOnce('report', task, { due: new Date(scheduledTime) }).`,
+    );
+  }
+  const [only, ...more] = normalizeKeys(key);
+  if (only === undefined || more.length > 0) {
+    throw new LockKeyError(
+      'runOnce() with "due" takes one key, because a job has one record: join the keys to one text.',
+    );
+  }
+  const plan = manager.plan({ wait: 0, minHold: 0, maxHold: maxHoldOf(atMost), provider });
+  const begun = await new Job(manager, only, plan, null).begin(due.getTime());
+  if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
+  publishSkipped(plan, only, begun.skipped);
+  return { ran: false };
+}
+
+function maxHoldOf(atMost: Duration | undefined): number | undefined {
+  return atMost === undefined ? undefined : toMilliseconds(atMost, 'atMost', { min: 1, infinite: true });
+}
+
+function refuseOthers(others: object, caller: string, known: string): void {
+  for (const [name, value] of Object.entries(others)) {
+    if (value !== undefined) throw new LockConfigError(`${caller} has no option "${name}", but only: ${known}.`);
+  }
 }

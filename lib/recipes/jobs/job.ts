@@ -1,0 +1,218 @@
+import { LockBusyError } from '../../api/errors.js';
+import type { SkipReason } from '../../api/lock-events.js';
+import type { JobRecord } from '../../core/job-record.js';
+import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { runGuarded } from '../../core/hold/guarded-task.js';
+import type { LockManager } from '../../core/lock-manager.js';
+import type { ProviderCore } from '../../core/provider-core.js';
+import type { Schedule } from '../../core/schedule.js';
+import { backOff, pause } from '../../core/toolkit/timing.js';
+import { JobRecordClient, type Seen } from './stored-record.js';
+
+/** For how many ms a record that has to be written is asked for again while the backend does not answer. */
+export const PATIENCE = 5_000;
+/** The same for the end of a run: its lock is kept meanwhile. */
+const PATIENCE_AT_END = 1_000;
+/** Between two looks at a busy lock, in ms. */
+const LOOK = { first: 50, most: 250 };
+/** By how many ms a tick may be later than the time of the server. */
+const MOST_AHEAD = 60_000;
+const WARNED_EVERY = 3_600_000;
+
+/** When the warning about a clock was given last: there is one clock for all jobs. */
+const warnedOfClock = new WeakMap<ProviderCore, number>();
+
+/** A tick that was not begun here, why, and the record that says so. */
+export interface NotBegun {
+  readonly skipped: SkipReason;
+  readonly record: JobRecord | undefined;
+}
+
+/** Whether a tick may be begun after what is recorded. */
+type IsOpen = (record: JobRecord | undefined) => boolean;
+
+/**
+ * One job of this process: begins each tick that no process has begun.
+ *
+ * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release. The lock comes before the record, so
+ * a process whose clock is ahead consumes no tick that another process could run.
+ */
+export class Job {
+  readonly stored: JobRecordClient;
+  #hasWarnedOfZone = false;
+
+  /**
+   * @param plan of a lock that is not waited for, and not kept after its release
+   * @param schedule `null` where callers give the ticks
+   * @throws LockConfigError for a provider without records
+   */
+  constructor(
+    private readonly manager: LockManager,
+    readonly key: string,
+    readonly plan: LockPlan,
+    readonly schedule: Schedule | null,
+  ) {
+    this.stored = new JobRecordClient(plan.core, key);
+  }
+
+  /**
+   * Begins the tick, unless another process has begun it, begins it now, or runs an earlier one.
+   *
+   * @param isOpen whether the tick may still be begun. Default: the last tick is earlier
+   * @throws LockUnavailableError where the backend does not answer. The tick may be recorded as begun then
+   */
+  async begin(
+    tick: number,
+    isOpen: IsOpen = (record) => record === undefined || record.tick < tick,
+  ): Promise<BegunRun | NotBegun> {
+    const { clock, random } = this.plan.core;
+    const half = this.#periodAfter(tick) / 2;
+    const patience = Math.min(half, PATIENCE);
+    const until = clock.now() + patience;
+    for (let round = 0; ; round += 1) {
+      const seen = await this.stored.read(patience);
+      const { record } = seen;
+      this.#checkZone(record);
+      if (!isOpen(record)) return notBegun('done', record);
+      if (this.#isAhead(tick, Math.min(half, MOST_AHEAD))) return notBegun('clock', record);
+      const lock = await this.tryLock();
+      if (lock) return await this.#beginUnder(lock, seen, tick, isOpen);
+      if (clock.now() >= until || this.manager.stopping.aborted) {
+        return notBegun(record?.state === 'running' ? 'overlap' : 'busy', record);
+      }
+      await pause(clock, backOff(random, round, LOOK), this.manager.stopping, true);
+    }
+  }
+
+  /** Takes the lock if it is free. */
+  async tryLock(): Promise<GrantedLock | undefined> {
+    try {
+      return await this.manager.acquirePlanned(this.plan, this.key);
+    } catch (error) {
+      if (error instanceof LockBusyError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Records a run under its lock, unless the record is not as it was seen: then answers what it is. @throws as {@link begin}; the lock is released then */
+  async record(
+    lock: GrantedLock,
+    seen: Seen,
+    { tick, attempt }: Pick<JobRecord, 'tick' | 'attempt'>,
+  ): Promise<BegunRun | Seen> {
+    const { core } = this.plan;
+    const next: JobRecord = {
+      ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
+      ...{ instance: core.instance, attempt, schedule: this.schedule?.text ?? null },
+    };
+    try {
+      const found = await this.stored.replace(seen, next, PATIENCE);
+      return found.record?.run === next.run ? new BegunRun(this, lock, found, next) : found;
+    } catch (error) {
+      await lock.end(true);
+      throw error;
+    }
+  }
+
+  /** A run whose record says that it runs, and whose lock this process has: nobody runs it. */
+  publishAbandoned({ tick, instance, begunAt }: JobRecord, again: boolean): void {
+    const { events, name } = this.plan.core;
+    const times = { tick: new Date(tick), begunAt: new Date(begunAt) };
+    events.publish('run-abandoned', { key: this.key, provider: name, ...times, instance, again });
+  }
+
+  /** For how many ms another process that begins the tick is waited for: half of a period, at most 5 s. */
+  patience(tick: number): number {
+    return Math.min(this.#periodAfter(tick) / 2, PATIENCE);
+  }
+
+  async #beginUnder(lock: GrantedLock, before: Seen, tick: number, isOpen: IsOpen): Promise<BegunRun | NotBegun> {
+    let seen = before;
+    while (isOpen(seen.record)) {
+      const found = await this.record(lock, seen, { tick, attempt: 1 });
+      if (found instanceof BegunRun) {
+        if (seen.record?.state === 'running') this.publishAbandoned(seen.record, false);
+        return found;
+      }
+      seen = found;
+    }
+    await lock.end(false);
+    return notBegun('done', seen.record);
+  }
+
+  #isAhead(tick: number, most: number): boolean {
+    const ahead = tick - this.stored.serverTime;
+    if (ahead <= most) return false;
+    const { core } = this.plan;
+    const now = core.clock.now();
+    if (now - (warnedOfClock.get(core) ?? -Infinity) >= WARNED_EVERY) {
+      warnedOfClock.set(core, now);
+      core.logger.warn(
+        `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Set the clock of this machine, or "due" to a time that has come. (Warned once an hour.)`,
+      );
+    }
+    return true;
+  }
+
+  /** One expression in two zones: an instance has another zone than the others, and so other ticks. */
+  #checkZone(record: JobRecord | undefined): void {
+    const own = this.schedule?.text;
+    const other = record?.schedule;
+    if (this.#hasWarnedOfZone || !own || !other || own === other || expressionOf(own) !== expressionOf(other)) return;
+    this.#hasWarnedOfZone = true;
+    this.plan.core.logger.warn(
+      `Job "${this.key}" is scheduled here as ${own}, and instance "${record.instance}" has recorded it as ${other}: set "timeZone" of @Cron, so that all instances have the same ticks. (Warned once.)`,
+    );
+  }
+
+  #periodAfter(tick: number): number {
+    return (this.schedule?.next(tick) ?? Infinity) - tick;
+  }
+}
+
+/** A run that is recorded as running, with its lock. */
+export class BegunRun {
+  constructor(
+    private readonly job: Job,
+    private readonly lock: GrantedLock,
+    private readonly seen: Seen,
+    private readonly record: JobRecord,
+  ) {}
+
+  /** Runs the task, records its end and releases the lock. @throws what `withLock()` throws */
+  perform<T>(task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<T> {
+    const recorded = async (lock: GrantedLock): Promise<T> => {
+      let state: JobRecord['state'] = 'failed';
+      try {
+        const value = await task(lock);
+        state = 'ended';
+        return value;
+      } finally {
+        await this.#end(state);
+      }
+    };
+    return runGuarded(this.lock, recorded, this.job.plan.settings.onLost);
+  }
+
+  /** A record that is not as this run has left it belongs to a later run: the lock was lost. */
+  async #end(state: JobRecord['state']): Promise<void> {
+    const { stored, plan, key } = this.job;
+    const next = { ...this.record, state, endedAt: stored.serverTime };
+    try {
+      await stored.replace(this.seen, next, PATIENCE_AT_END);
+    } catch {
+      plan.core.logger.warn(
+        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not take it within ${PATIENCE_AT_END} ms: the run will be taken for one that was abandoned.`,
+      );
+    }
+  }
+}
+
+function expressionOf(schedule: string): string {
+  return schedule.slice(0, schedule.lastIndexOf(' ('));
+}
+
+function notBegun(skipped: SkipReason, record: JobRecord | undefined): NotBegun {
+  return { skipped, record };
+}

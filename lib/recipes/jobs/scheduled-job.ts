@@ -1,0 +1,314 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { safeText } from '../../api/cause.js';
+import type { Timer } from '../../api/clock.js';
+import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { LockConfigError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
+import { type LockPlan, publishSkipped } from '../../core/acquire/lock-plan.js';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import type { JobRecord } from '../../core/job-record.js';
+import type { LockManager } from '../../core/lock-manager.js';
+import type { Schedule } from '../../core/schedule.js';
+import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
+import { detached } from '../../core/toolkit/detached.js';
+import { isUnavailable } from '../../core/toolkit/retryable.js';
+import { jitter } from '../../core/toolkit/timing.js';
+import type { RunOnceResult } from '../run-once.js';
+import { BegunRun, Job, type NotBegun, PATIENCE } from './job.js';
+import type { Seen } from './stored-record.js';
+
+/** By how many ms a timer may fire too early. Ticks are a second apart at least, so the tick before is never taken for the one that is due. */
+const EARLY = 50;
+/** For so many ms after a recovery the other processes write back what the backend has lost. */
+const AFTER_RECOVERY = 5_000;
+
+/** What a job does besides running when it is fired. */
+export interface Looks {
+  /** A tick that no process has begun is made up for if it is at most so old, in ms. 1 s to 24.8 days. Default: never. */
+  readonly catchUp?: Duration | undefined;
+  /**
+   * How often a run that has lost its process or its lock is begun again: a whole number from 0 to 100. Default 0. A task that fails is not run
+   * again.
+   */
+  readonly afterCrash?: number | undefined;
+}
+
+/** As {@link Looks}, checked: see {@link looksOf}. */
+export interface ScheduledJobOptions {
+  readonly catchUp: number | undefined;
+  readonly afterCrash: number;
+  /**
+   * Calls the job for a run that makes up for a missed or abandoned one, as its scheduler does: what it calls must call {@link ScheduledJob.run}, which runs the
+   * task under the lock that was taken for it. Its promise resolves when the run is over, and what it rejects with is logged.
+   */
+  readonly invoke: () => PromiseLike<unknown>;
+}
+
+/** @throws LockConfigError for what cannot be */
+export function looksOf({ catchUp, afterCrash = 0 }: Looks): Omit<ScheduledJobOptions, 'invoke'> {
+  if (!Number.isInteger(afterCrash) || afterCrash < 0 || afterCrash > 100) {
+    throw new LockConfigError(
+      `Option "afterCrash" is ${shown(afterCrash)}, but must be a whole number from 0 to 100: how often a run is begun again that has lost its process.`,
+    );
+  }
+  return {
+    catchUp: catchUp === undefined ? undefined : toMilliseconds(catchUp, 'catchUp', { min: 1_000 }),
+    afterCrash,
+  };
+}
+
+/** A run that was begun for a call of {@link ScheduledJob.run}, until that takes it. */
+interface Offer {
+  readonly job: ScheduledJob;
+  run: BegunRun | undefined;
+}
+
+const offers = new AsyncLocalStorage<Offer>();
+
+/**
+ * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is begun in one of them.
+ *
+ * - {@link run} is for each firing. It names the tick by the clock of this process.
+ * - {@link start} is for the end of the boot, when the job can run. It makes up for missed and abandoned runs from then on, if the options ask
+ *   for that, until the application stops.
+ */
+export class ScheduledJob {
+  readonly #job: Job;
+  #timer: Timer | undefined;
+  #lookAt = 0;
+  #notBefore = -Infinity;
+  /** Looks follow each other. */
+  #lastLook: Promise<void> = Promise.resolve();
+  /** The last missed tick that was too old. */
+  #tooOld: number | undefined;
+
+  /**
+   * @param key of the lock, resolved: one text
+   * @param plan of a lock with `wait: 0` and no `minHold`
+   * @throws LockConfigError for a provider without records
+   */
+  constructor(
+    private readonly manager: LockManager,
+    readonly key: string,
+    private readonly plan: LockPlan,
+    private readonly schedule: Schedule,
+    private readonly options: ScheduledJobOptions,
+  ) {
+    this.#job = new Job(manager, key, plan, schedule);
+    plan.core.schedules.set(key, schedule);
+  }
+
+  /**
+   * Runs `task` for the latest tick by the clock of this process, unless a process has begun it. A task that fails is not run again.
+   *
+   * @throws what `task` throws; LockUnavailableError where the backend does not answer; LockLostError as `withLock()`
+   */
+  async run<T>(task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<RunOnceResult<T>> {
+    const begun = this.#takeOffered() ?? (await this.#beginLatest());
+    return begun instanceof BegunRun ? { ran: true, value: await begun.perform(task) } : { ran: false };
+  }
+
+  /** Looks for missed and abandoned runs, now and after what may leave some. Call it once. Nothing without `catchUp` and `afterCrash`. */
+  start(): void {
+    if (!this.#looks) return;
+    leaveOnAbort(this.manager.stopping, {
+      leave: () => {
+        this.#cancelLook();
+      },
+    });
+    this.plan.core.observe(({ type }) => {
+      if (type === 'recovered') this.#onRecovered();
+    });
+    this.#lookIn(0);
+  }
+
+  #takeOffered(): BegunRun | undefined {
+    const offer = offers.getStore();
+    if (offer?.job !== this) return undefined;
+    const { run } = offer;
+    offer.run = undefined;
+    return run;
+  }
+
+  async #beginLatest(): Promise<BegunRun | NotBegun> {
+    const { plan, key } = this;
+    const tick = this.schedule.latest(plan.core.clock.wallTime() + EARLY);
+    if (tick === undefined) {
+      throw new LockConfigError(
+        `Job "${key}" was called before its first tick: its schedule is ${this.schedule.text}, so this run belongs to no tick. Call it later, or run its work by another method.`,
+        { key, provider: plan.core.name },
+      );
+    }
+    let begun: BegunRun | NotBegun;
+    try {
+      begun = await this.#job.begin(tick);
+    } catch (error) {
+      if (isUnavailable(error)) this.#lookLater();
+      throw error;
+    }
+    if (begun instanceof BegunRun) return begun;
+    publishSkipped(plan, key, begun.skipped);
+    // Its process may crash, or has crashed before it has recorded that it begins.
+    if (begun.record?.state === 'running' || begun.skipped === 'busy') this.#lookLater();
+    return begun;
+  }
+
+  get #looks(): boolean {
+    const { catchUp, afterCrash } = this.options;
+    return catchUp !== undefined || afterCrash > 0;
+  }
+
+  /** What the backend has lost is written back first, by all processes, so that none makes up for what was run. */
+  #onRecovered(): void {
+    if (this.manager.stopping.aborted) return;
+    this.#cancelLook();
+    this.#notBefore = this.plan.core.clock.now() + AFTER_RECOVERY;
+    this.#inOrder(() => this.#job.stored.restore(PATIENCE));
+    this.#lookIn(0);
+  }
+
+  /** After a lease: so long the lock of a process that has crashed is kept. Not all processes at the same time. */
+  #lookLater(): void {
+    const { core, settings } = this.plan;
+    this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
+  }
+
+  /** Looks in so many ms, or earlier where that was planned. */
+  #lookIn(delay: number): void {
+    const { clock } = this.plan.core;
+    if (!this.#looks || this.manager.stopping.aborted) return;
+    const at = Math.max(clock.now() + delay, this.#notBefore);
+    if (this.#timer !== undefined && this.#lookAt <= at) return;
+    this.#cancelLook();
+    this.#lookAt = at;
+    const onTime = () => {
+      this.#timer = undefined;
+      this.#inOrder(() => this.#look());
+    };
+    this.#timer = clock.setTimer(onTime, at - clock.now());
+  }
+
+  #cancelLook(): void {
+    if (this.#timer !== undefined) this.plan.core.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #inOrder(work: () => Promise<void>): void {
+    this.#lastLook = this.#lastLook.then(work).catch((error: unknown) => {
+      if (this.manager.stopping.aborted) return;
+      if (isUnavailable(error)) this.#lookLater();
+      else this.#log('cannot look for missed and abandoned runs', error);
+    });
+  }
+
+  async #look(): Promise<void> {
+    const { catchUp } = this.options;
+    const seen = await this.#job.stored.read(PATIENCE);
+    if (this.manager.stopping.aborted) return;
+    // It recovered meanwhile.
+    if (this.plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
+    else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record);
+    else if (catchUp !== undefined) await this.#lookForMissed(seen, catchUp);
+  }
+
+  /** A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases. */
+  async #lookForAbandoned(seen: Seen, record: JobRecord): Promise<void> {
+    const { afterCrash } = this.options;
+    const lock = await this.#job.tryLock();
+    if (!lock) {
+      this.#lookLater();
+      return;
+    }
+    const { tick, attempt } = record;
+    if (attempt <= afterCrash) {
+      const begun = await this.#job.record(lock, seen, { tick, attempt: attempt + 1 });
+      if (begun instanceof BegunRun) {
+        this.#job.publishAbandoned(record, true);
+        this.#handOver(begun);
+        return;
+      }
+      await lock.end(false);
+    } else {
+      const closed: JobRecord = { ...record, state: 'failed' };
+      try {
+        const found = await this.#job.stored.replace(seen, closed, PATIENCE);
+        if (found.record?.run === record.run && found.record.state === 'failed')
+          this.#job.publishAbandoned(record, false);
+      } finally {
+        await lock.end(false);
+      }
+    }
+    // For what was missed since, and for what another process has recorded meanwhile.
+    this.#lookIn(0);
+  }
+
+  async #lookForMissed(seen: Seen, catchUp: number): Promise<void> {
+    const { schedule, key } = this;
+    const { events, name } = this.plan.core;
+    const now = this.#job.stored.serverTime;
+    const tick = schedule.latest(now);
+    if (seen.record?.schedule !== schedule.text) {
+      await this.#recordBaseline(seen, tick ?? now);
+      return;
+    }
+    const isMissed = (last: JobRecord | undefined) =>
+      tick !== undefined &&
+      last?.schedule === schedule.text &&
+      tick > last.tick &&
+      tick > (last.endedAt ?? last.begunAt);
+    if (tick === undefined || !isMissed(seen.record)) return;
+    const age = now - tick;
+    // For so long a process that was fired may still begin it.
+    const patience = this.#job.patience(tick);
+    if (age < patience) {
+      this.#lookIn(patience - age);
+      return;
+    }
+    const event = { key, provider: name, tick: new Date(tick), schedule: schedule.text };
+    if (age > catchUp) {
+      if (this.#tooOld !== tick) events.publish('run-missed', event);
+      this.#tooOld = tick;
+      return;
+    }
+    const begun = await this.#job.begin(tick, isMissed);
+    if (begun instanceof BegunRun) {
+      events.publish('run-missed', event);
+      this.#handOver(begun);
+    } else if (begun.skipped !== 'done') this.#lookLater();
+  }
+
+  /** Nothing is known of runs by this schedule: ticks are missed from now on. */
+  async #recordBaseline(seen: Seen, tick: number): Promise<void> {
+    const { core } = this.plan;
+    const now = this.#job.stored.serverTime;
+    const baseline: JobRecord = {
+      ...{ tick: Math.max(seen.record?.tick ?? tick, tick), run: core.random.id(), state: 'baseline' },
+      ...{ begunAt: now, endedAt: now, instance: core.instance, attempt: 0, schedule: this.schedule.text },
+    };
+    const found = await this.#job.stored.replace(seen, baseline, PATIENCE);
+    if (found.record?.run !== baseline.run) this.#lookIn(0);
+  }
+
+  /** Calls the job, which runs under the lock that was taken here. */
+  #handOver(run: BegunRun): void {
+    const offer: Offer = { job: this, run };
+    const call = async (): Promise<void> => {
+      try {
+        await this.options.invoke();
+      } catch (error) {
+        this.#log('has failed in a run that made up for a missed or abandoned one', error);
+      }
+      if (!offer.run) return;
+      this.#log(
+        'was called for a missed or abandoned run, and did not run its task',
+        'see whether something around its method skips calls',
+      );
+      await offer.run.perform(() => undefined);
+    };
+    void detached(() => offers.run(offer, call)).catch(() => undefined);
+  }
+
+  #log(what: string, error: unknown): void {
+    this.plan.core.logger.error(`Job "${this.key}" ${what}: ${safeText(String(error))}`);
+  }
+}

@@ -1,0 +1,446 @@
+import type { JobRecord } from '../../../lib/core/job-record.js';
+import { looksOf } from '../../../lib/recipes/jobs/scheduled-job.js';
+import { deferred } from '../../core/manager-rig.js';
+import { DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
+
+const LEASE = 10 * SECOND;
+
+let fleet: Fleet;
+beforeEach(() => {
+  fleet = new Fleet();
+});
+afterEach(async () => {
+  await fleet.stop();
+});
+
+const hourly = every(HOUR);
+const record = (changed: Partial<JobRecord> = {}): JobRecord => ({
+  ...{ tick: START, run: 'a', state: 'ended', begunAt: START, endedAt: START + SECOND },
+  ...{ instance: 'before', attempt: 1, schedule: hourly.text },
+  ...changed,
+});
+
+/** An instance that boots. */
+async function boot(options: Parameters<Fleet['add']>[0] = {}) {
+  const instance = await fleet.add({ schedule: hourly, lease: LEASE, ...options });
+  instance.job.start();
+  await fleet.clock.advance(0);
+  return instance;
+}
+
+describe('catchUp', () => {
+  const catchUp = '6h';
+
+  it('makes up once for all ticks that were missed, in one process', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(3.5 * HOUR);
+    const one = await boot({ catchUp });
+    const other = await boot({ catchUp });
+    await fleet.clock.advance(SECOND);
+    const tick = START + 3 * HOUR;
+    expect([one.runs, other.runs]).toEqual([[tick], []]);
+    expect([...one.events, ...other.events]).toEqual([
+      { name: 'run-missed', event: { key: 'report', provider: 'main', tick: new Date(tick), schedule: hourly.text } },
+    ]);
+    expect(fleet.record).toMatchObject({ tick, state: 'ended', attempt: 1, instance: 'i1' });
+  });
+
+  it('is told before the task runs, under the lock that was taken for it', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(1.5 * HOUR);
+    let told: number | undefined;
+    const one = await boot({ catchUp, task: () => (told = fleet.instances[0]!.of('run-missed').length) });
+    await fleet.clock.advance(0);
+    expect(told).toBe(1);
+    expect(one.commands).toEqual(['read', 'read', 'acquire', 'replace running', 'replace ended', 'release']);
+  });
+
+  it('reports a tick that is too old, once in a process, and does not run it', async () => {
+    fleet.record = record();
+    const daily = every(DAY, hourly.text);
+    await fleet.clock.advance(DAY + 6 * HOUR + SECOND);
+    const one = await boot({ catchUp, schedule: daily });
+    one.recovered();
+    await fleet.clock.advance(MINUTE);
+    expect(one.of('run-missed').map(({ tick }) => tick)).toEqual([new Date(START + DAY)]);
+    expect(one.runs).toEqual([]);
+    const younger = await boot({ catchUp: '7h', schedule: daily });
+    await fleet.clock.advance(0);
+    expect(younger.runs).toEqual([START + DAY]);
+  });
+
+  it('misses no tick that was due during the last run', async () => {
+    fleet.record = record({ endedAt: START + 1.2 * HOUR });
+    await fleet.clock.advance(1.5 * HOUR);
+    const one = await boot({ catchUp });
+    await fleet.clock.advance(SECOND);
+    expect([one.runs, one.events]).toEqual([[], []]);
+    await fleet.clock.advance(0.6 * HOUR);
+    const other = await boot({ catchUp });
+    expect(other.runs).toEqual([START + 2 * HOUR]);
+  });
+
+  it('misses none while a run goes on, and looks again when that may be over', async () => {
+    const end = deferred();
+    const long = await fleet.add({ schedule: hourly, task: () => end.promise, lease: LEASE });
+    const run = long.fire();
+    await fleet.clock.advance(1.5 * HOUR);
+    const one = await boot({ catchUp });
+    await fleet.clock.advance(10 * MINUTE);
+    expect([one.runs, one.events]).toEqual([[], []]);
+    end.resolve();
+    await run;
+    await fleet.clock.advance(HOUR);
+    // The tick of 01:00 was due during the run; that of 02:00 was not.
+    await fleet.clock.advance(0);
+    expect(one.runs).toEqual([]);
+    expect(fleet.record).toMatchObject({ tick: START, state: 'ended' });
+  });
+
+  it('counts from the begin of a run that never ended', async () => {
+    fleet.record = record({ state: 'running', endedAt: null });
+    await fleet.clock.advance(1.5 * HOUR);
+    const one = await boot({ catchUp });
+    await fleet.clock.advance(0);
+    expect(one.runs).toEqual([START + HOUR]);
+    expect(one.events.map(({ name }) => name)).toEqual(['run-abandoned', 'run-missed']);
+    expect(one.of('run-abandoned')[0]).toMatchObject({ tick: new Date(START), instance: 'before', again: false });
+  });
+
+  it('waits for processes that were fired a moment ago', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(HOUR - SECOND);
+    const fired = await fleet.add({ schedule: hourly });
+    await fleet.clock.advance(SECOND + 10);
+    const one = await boot({ catchUp });
+    await fleet.clock.advance(4 * SECOND);
+    expect(one.events).toEqual([]);
+    await fired.fire();
+    await fleet.clock.advance(MINUTE);
+    expect([one.runs, one.events, fired.runs]).toEqual([[], [], [START + HOUR]]);
+  });
+
+  it('makes up for it where none of them did', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(HOUR + 10);
+    const one = await boot({ catchUp });
+    await fleet.clock.advance(5 * SECOND);
+    expect(one.runs).toEqual([START + HOUR]);
+  });
+
+  it('takes the first deployment and a new name for the beginning, and misses ticks from then on', async () => {
+    await fleet.clock.advance(1.5 * HOUR);
+    const one = await boot({ catchUp });
+    expect([one.runs, one.events]).toEqual([[], []]);
+    expect(fleet.record).toMatchObject({
+      ...{ tick: START + HOUR, state: 'baseline', attempt: 0, instance: 'i1', schedule: hourly.text },
+      ...{ begunAt: START + 1.5 * HOUR, endedAt: START + 1.5 * HOUR },
+    });
+    one.kill();
+    await fleet.clock.advance(HOUR);
+    const other = await boot({ catchUp });
+    expect(other.runs).toEqual([START + 2 * HOUR]);
+  });
+
+  it('counts from now on where there has been no tick yet', async () => {
+    const date = START + HOUR;
+    const once = { text: 'date', latest: (at: number) => (at >= date ? date : undefined), next: () => undefined };
+    const one = await boot({ catchUp, schedule: once });
+    expect(fleet.record).toMatchObject({ tick: START, state: 'baseline' });
+    one.kill();
+    await fleet.clock.advance(2 * HOUR);
+    const other = await boot({ catchUp, schedule: once });
+    expect(other.runs).toEqual([date]);
+  });
+
+  it('runs nothing twice where a rolling deployment changes 03:00 to 05:00, or back', async () => {
+    const at = (hour: number) => {
+      const shift = hour * HOUR;
+      const latest = (time: number) => Math.floor((time - shift) / DAY) * DAY + shift;
+      return { text: `0 ${hour} * * * (UTC)`, latest, next: (tick: number) => latest(tick) + DAY };
+    };
+    const started: string[] = [];
+    const add = (hour: number) =>
+      boot({ catchUp: '20h', schedule: at(hour), task: (tick) => void started.push(new Date(tick).toISOString()) });
+    const old = await add(3);
+    await fleet.clock.advance(3 * HOUR);
+    await old.fire();
+    await fleet.clock.advance(HOUR);
+    // At 04:00, each looks after the other.
+    const next = await add(5);
+    old.recovered();
+    await fleet.clock.advance(MINUTE);
+    next.recovered();
+    await fleet.clock.advance(MINUTE);
+    expect(started).toEqual(['2026-06-01T03:00:00.000Z']);
+    await fleet.clock.advance(START + 5 * HOUR - fleet.now);
+    await next.fire();
+    old.kill();
+    // And the way back, at 06:00.
+    await fleet.clock.advance(HOUR);
+    await add(3);
+    await fleet.clock.advance(MINUTE);
+    expect(started).toEqual(['2026-06-01T03:00:00.000Z', '2026-06-01T05:00:00.000Z']);
+  });
+
+  it('a baseline never takes the place of a run that goes on', async () => {
+    const end = deferred();
+    const long = await fleet.add({ schedule: every(HOUR, 'other'), task: () => end.promise, lease: LEASE });
+    const run = long.fire();
+    await fleet.clock.advance(MINUTE);
+    await boot({ catchUp });
+    await fleet.clock.advance(MINUTE);
+    expect(fleet.record).toMatchObject({ state: 'running', instance: 'i1' });
+    end.resolve();
+    await run;
+    await fleet.clock.advance(MINUTE);
+    expect(fleet.record).toMatchObject({ state: 'baseline', schedule: hourly.text });
+  });
+
+  it('finds after an outage what was missed meanwhile', async () => {
+    fleet.record = record();
+    const one = await boot({ catchUp });
+    one.fault = () => Promise.reject(unavailable());
+    await fleet.clock.advance(HOUR);
+    const fired = expect(one.fire()).rejects.toThrow('does not answer');
+    await fleet.clock.advance(10 * SECOND);
+    await fired;
+    one.fault = () => undefined;
+    await fleet.clock.advance(LEASE * 1.5);
+    expect(one.runs).toEqual([START + HOUR]);
+  });
+
+  it('finds the tick of a process that has crashed before it could record that it begins', async () => {
+    fleet.record = record();
+    const one = await boot({ catchUp });
+    const other = await boot({});
+    await fleet.clock.advance(HOUR);
+    other.fault = (command) => (command === 'replace' ? other.kill() : undefined);
+    void other.fire();
+    await fleet.clock.advance(0);
+    void one.fire();
+    await fleet.clock.advance(6 * SECOND);
+    expect(one.skipped).toEqual(['busy']);
+    await fleet.clock.advance(LEASE * 2);
+    expect(one.runs).toEqual([START + HOUR]);
+  });
+
+  it('goes by the clock of the server', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(0.5 * HOUR);
+    const one = await boot({ catchUp, ahead: 3 * HOUR });
+    await fleet.clock.advance(MINUTE);
+    expect([one.runs, one.events]).toEqual([[], []]);
+  });
+});
+
+describe('afterCrash', () => {
+  const crashing = async (afterCrash?: number) => {
+    const one = await boot({ afterCrash, task: () => new Promise(() => {}) });
+    void one.fire();
+    await fleet.clock.advance(SECOND);
+    one.kill();
+    return one;
+  };
+
+  it('begins an abandoned run again, at most so often, found at boot', async () => {
+    await crashing();
+    const begun: number[] = [];
+    for (let restart = 0; restart < 4; restart += 1) {
+      await fleet.clock.advance(2 * LEASE);
+      const next = await boot({ afterCrash: 2, task: () => new Promise(() => {}) });
+      begun.push(next.runs.length);
+      const isLast = restart >= 2;
+      expect(next.of('run-abandoned')).toEqual(
+        restart === 3
+          ? []
+          : [expect.objectContaining({ tick: new Date(START), instance: `i${restart + 1}`, again: !isLast })],
+      );
+      expect(fleet.record).toMatchObject({ attempt: Math.min(restart + 2, 3), state: isLast ? 'failed' : 'running' });
+      next.kill();
+    }
+    expect(begun).toEqual([1, 1, 0, 0]);
+  });
+
+  it('is found by those who skipped the run, after its lease', async () => {
+    const one = await boot({ afterCrash: 1, task: () => new Promise(() => {}) });
+    const other = await boot({ afterCrash: 1 });
+    void one.fire();
+    await fleet.clock.advance(SECOND);
+    await other.fire();
+    expect(other.skipped).toEqual(['done']);
+    await fleet.clock.advance(3 * LEASE);
+    // It lives, and its lease was renewed.
+    expect(other.runs).toEqual([]);
+    one.kill();
+    await fleet.clock.advance(3 * LEASE);
+    expect(other.runs).toEqual([START]);
+    expect(other.of('run-abandoned')).toMatchObject([{ instance: 'i1', again: true }]);
+    expect(fleet.record).toMatchObject({ state: 'ended', attempt: 2, instance: 'i2' });
+    await fleet.clock.advance(10 * LEASE);
+    expect(other.runs).toEqual([START]);
+    expect(other.clock.pendingTimers).toBe(0);
+  });
+
+  it('0 begins none again, and sets no timer', async () => {
+    await crashing();
+    await fleet.clock.advance(2 * LEASE);
+    const one = await boot();
+    await one.fire();
+    await fleet.clock.advance(0);
+    expect(one.clock.pendingTimers).toBe(0);
+    await fleet.clock.advance(MINUTE);
+    expect([one.runs, one.commands]).toEqual([[], ['read']]);
+  });
+
+  it('a run that is begun again and fails is not begun a third time', async () => {
+    await crashing();
+    await fleet.clock.advance(2 * LEASE);
+    const one = await boot({ afterCrash: 5, task: () => Promise.reject(new Error('its own')) });
+    await fleet.clock.advance(HOUR / 2);
+    expect(one.runs).toEqual([START]);
+    expect(one.log).toEqual([
+      'Job "report" has failed in a run that made up for a missed or abandoned one: Error: its own',
+    ]);
+    expect(fleet.record).toMatchObject({ state: 'failed', attempt: 2 });
+  });
+
+  it('two processes that find it begin it once', async () => {
+    await crashing();
+    await fleet.clock.advance(2 * LEASE);
+    const both = await Promise.all([boot({ afterCrash: 1 }), boot({ afterCrash: 1 })]);
+    await fleet.clock.advance(10 * LEASE);
+    expect(both.flatMap(({ runs }) => runs)).toEqual([START]);
+    expect(both.flatMap((each) => each.of('run-abandoned'))).toHaveLength(1);
+  });
+
+  it('the next tick goes before: it takes the place of the abandoned run', async () => {
+    await crashing();
+    await fleet.clock.advance(HOUR);
+    const one = await fleet.add({ schedule: hourly });
+    await one.fire();
+    expect(one.of('run-abandoned')).toMatchObject([{ tick: new Date(START), again: false }]);
+    expect(fleet.record).toMatchObject({ tick: START + HOUR, attempt: 1 });
+  });
+});
+
+describe('after a recovery', () => {
+  it('what the server has lost is written back before anybody looks', async () => {
+    const one = await boot({ catchUp: '6h' });
+    const other = await boot({ catchUp: '6h' });
+    await fleet.clock.advance(HOUR);
+    await one.fire();
+    await other.fire();
+    const known = fleet.record;
+    fleet.record = record({ endedAt: START });
+    // The one that knows nothing of the run comes first.
+    const third = await boot({ catchUp: '6h' });
+    third.commands.length = 0;
+    for (const each of [third, one, other]) each.recovered();
+    await fleet.clock.advance(4_999);
+    expect(third.commands).toEqual(['read']);
+    expect(fleet.record).toEqual(known);
+    await fleet.clock.advance(MINUTE);
+    expect([one.runs, other.runs, third.runs]).toEqual([[START + HOUR], [], []]);
+    expect([...one.events, ...third.events]).toEqual([]);
+  });
+
+  it('an older record is not written over a newer one', async () => {
+    const one = await boot({ catchUp: '6h' });
+    fleet.record = record({ tick: START + HOUR });
+    one.recovered();
+    await fleet.clock.advance(MINUTE);
+    expect(fleet.record).toMatchObject({ tick: START + HOUR, run: 'a' });
+  });
+
+  it('looks 5 s later, also where a look was planned before', async () => {
+    const one = await boot({ catchUp: '6h' });
+    fleet.record = record();
+    await fleet.clock.advance(HOUR + 3 * SECOND);
+    one.recovered();
+    await fleet.clock.advance(4_900);
+    expect(one.runs).toEqual([]);
+    await fleet.clock.advance(200);
+    expect(one.runs).toEqual([START + HOUR]);
+  });
+});
+
+describe('at a shutdown', () => {
+  it('looks stop, and leave no timer', async () => {
+    fleet.record = record();
+    const one = await boot({ catchUp: '6h', afterCrash: 1 });
+    await fleet.clock.advance(HOUR + 10);
+    one.recovered();
+    expect(one.clock.pendingTimers).toBeGreaterThan(0);
+    const stopped = one.locks.stop();
+    await fleet.clock.advance(0);
+    await stopped;
+    expect(one.clock.pendingTimers).toBe(0);
+    one.recovered();
+    await fleet.clock.advance(HOUR);
+    expect([one.runs, one.log, one.clock.pendingTimers]).toEqual([[], [], 0]);
+  });
+
+  it('a look that has read begins nothing any more', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(1.5 * HOUR);
+    const answer = deferred();
+    const one = await fleet.add({ schedule: hourly, catchUp: '6h' });
+    one.fault = (command) => (command === 'read' ? answer.promise : undefined);
+    one.job.start();
+    await fleet.clock.advance(0);
+    const stopped = one.locks.stop();
+    answer.resolve();
+    await fleet.clock.advance(10 * SECOND);
+    await stopped;
+    expect([one.runs, one.log]).toEqual([[], []]);
+  });
+
+  it('waits for a run that makes up for a missed one', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(1.5 * HOUR);
+    const end = deferred();
+    const one = await boot({ catchUp: '6h', task: () => end.promise });
+    let isStopped = false;
+    const stopped = one.locks.stop().then(() => (isStopped = true));
+    await fleet.clock.advance(SECOND);
+    expect(isStopped).toBe(false);
+    end.resolve();
+    await fleet.clock.advance(SECOND);
+    await stopped;
+    expect(fleet.record).toMatchObject({ tick: START + HOUR, state: 'ended' });
+  });
+});
+
+it('releases what a method does not take that was called for a missed run', async () => {
+  fleet.record = record();
+  await fleet.clock.advance(1.5 * HOUR);
+  const one = await fleet.add({ schedule: hourly, catchUp: '6h' });
+  const { options } = one.job as unknown as { options: { invoke: () => Promise<void> } };
+  options.invoke = () => Promise.resolve();
+  one.job.start();
+  await fleet.clock.advance(SECOND);
+  await expect(one.locks.isLocked('report')).resolves.toBe(false);
+  expect(one.log).toEqual([
+    expect.stringMatching(/^Job "report" was called for a missed or abandoned run, and did not run its task/),
+  ]);
+});
+
+it('logs why it cannot look, and goes on', async () => {
+  const one = await boot({ catchUp: '6h' });
+  fleet.record = '{"v":2}';
+  one.recovered();
+  await fleet.clock.advance(MINUTE);
+  expect(one.log).toContainEqual(expect.stringMatching(/cannot look for missed and abandoned runs.* later version/));
+});
+
+it.each<[RegExp, Parameters<typeof looksOf>[0]]>([
+  [/Option "catchUp" is '10ms', but must be a duration of 1000 ms to 24.8 days/, { catchUp: '10ms' }],
+  [/Option "catchUp" is '25d'/, { catchUp: '25d' }],
+  [/Option "afterCrash" is -1, but must be a whole number from 0 to 100/, { afterCrash: -1 }],
+  [/Option "afterCrash" is 1.5/, { afterCrash: 1.5 }],
+  [/Option "afterCrash" is 101/, { afterCrash: 101 }],
+  [/Option "afterCrash" is '2'/, { afterCrash: '2' as never }],
+])('refuses %s', (message, options) => {
+  expect(() => looksOf(options)).toThrow(message);
+});

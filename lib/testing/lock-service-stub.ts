@@ -8,6 +8,7 @@ import type { LockPlan } from '../core/acquire/lock-plan.js';
 import { NESTED_OR_QUEUED } from '../core/acquire/refusals.js';
 import { excludes } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
+import { recordText } from '../core/job-record.js';
 import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
@@ -20,8 +21,10 @@ import {
   type LockProvider,
   type BackendContext,
   type LockBackend,
+  type RecordStore,
   type ReleaseOutcome,
   type RenewOutcome,
+  type StoredRecord,
 } from '../api/lock-provider.js';
 import { Leadership } from '../recipes/leadership.js';
 import type { Leader, LockInfo } from '../api/lock-info.js';
@@ -29,7 +32,7 @@ import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { validUntil } from '../core/toolkit/validity.js';
 import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
-import { capabilitiesOf } from './capabilities.js';
+import { type Abilities, capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 
 /** The name of the application under test, as an instance. */
@@ -132,7 +135,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   };
 
   #standIns(providers: NonNullable<LockServiceStubOptions['providers']>): Readonly<Record<string, LockProvider>> {
-    const standIn = (capabilities: LockCapabilities): LockProvider => ({
+    const standIn = (capabilities: Abilities): LockProvider => ({
       createBackend: (context) => {
         const backend = new StubBackend(context, this.#busy, this.acquired, capabilities);
         this.#backends.push(backend);
@@ -269,7 +272,7 @@ function untilAborted(signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-const EVERYTHING: LockCapabilities = {
+const EVERYTHING: Abilities = {
   shared: true,
   limits: true,
   fair: true,
@@ -278,10 +281,35 @@ const EVERYTHING: LockCapabilities = {
   minHold: true,
   forceRelease: true,
   ordered: true,
+  records: true,
 };
+
+/** Every run is the first one; a job whose key is busy was run by somebody else. No time is too early for it. */
+class StubRecords implements RecordStore {
+  constructor(private readonly busy: ReadonlySet<string>) {}
+
+  read(name: string): Promise<StoredRecord> {
+    return Promise.resolve({ value: this.busy.has(name) ? RUN_ELSEWHERE : null, serverTime: LAST_TIME });
+  }
+
+  replace(_name: string, _expected: string | null, next: string): Promise<StoredRecord> {
+    return Promise.resolve({ value: next, serverTime: LAST_TIME });
+  }
+
+  async *list(): AsyncGenerator<never> {
+    // Nothing is kept.
+  }
+}
+
+const LAST_TIME = 8.64e15;
+const RUN_ELSEWHERE = recordText({
+  ...{ tick: LAST_TIME, run: '', state: 'ended', begunAt: 0, endedAt: 0 },
+  ...{ instance: 'another one', attempt: 1, schedule: null },
+});
 
 /** Locks that everybody gets immediately, and that exclude nobody. */
 class StubBackend implements LockBackend {
+  readonly records?: RecordStore;
   readonly #held = new Set<AcquireRequest>();
   #token = 0n;
 
@@ -289,8 +317,10 @@ class StubBackend implements LockBackend {
     private readonly context: BackendContext,
     private readonly busy: ReadonlySet<string>,
     private readonly acquired: string[],
-    readonly capabilities: LockCapabilities,
-  ) {}
+    readonly capabilities: Abilities,
+  ) {
+    if (capabilities.records) this.records = new StubRecords(busy);
+  }
 
   connect(): Promise<void> {
     return Promise.resolve();

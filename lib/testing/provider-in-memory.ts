@@ -1,20 +1,21 @@
 import { LockConfigError } from '../api/errors.js';
 import type { ListedLock } from '../api/lock-info.js';
-import type { AcquireRequest, BackendContext, Grant, LockCapabilities } from '../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, Grant, RecordStore } from '../api/lock-provider.js';
 import { MemoryBackend } from '../providers/memory/memory-backend.js';
 import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../providers/memory/memory-store.js';
+import type { Abilities } from './capabilities.js';
 
 /** Locks in memory in place of a provider: what that cannot do, these refuse. */
 export class ProviderInMemory extends MemoryLockProvider {
   readonly #store = new MemoryStore();
 
-  constructor(private readonly capabilities: LockCapabilities) {
+  constructor(private readonly abilities: Abilities) {
     super();
   }
 
   override createBackend(context: BackendContext): MemoryBackend {
-    return new BackendInMemory(context, this.#store, this.capabilities);
+    return new BackendInMemory(context, this.#store, this.abilities);
   }
 }
 
@@ -22,9 +23,10 @@ class BackendInMemory extends MemoryBackend {
   constructor(
     context: BackendContext,
     store: MemoryStore,
-    override readonly capabilities: LockCapabilities,
+    override readonly capabilities: Abilities,
   ) {
     super(context, store);
+    if (!capabilities.records) delete (this as { records?: RecordStore }).records;
   }
 
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {

@@ -17,7 +17,8 @@ import { ProviderInMemory } from './provider-in-memory.js';
  * The features of one backend alone, such as the transaction of a row lock, are not there.
  */
 export class TestLocks {
-  readonly clock = new FakeClock();
+  /** Begins at the present, so what is due now (`runOnce()` with `due`) is not in the future. */
+  readonly clock = new FakeClock(Date.now());
   readonly #others = new Map<string, Lock>();
   #application: LockManager | undefined;
   #rival: LockManager | undefined;

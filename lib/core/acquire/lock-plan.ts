@@ -19,6 +19,8 @@ export interface LockDescription extends LockOrigin {
   /** The class of the provider. */
   readonly kind: string;
   readonly capabilities: LockCapabilities;
+  /** It keeps records, so jobs can have ticks there. */
+  readonly records: boolean;
   readonly wait: number;
   /** `undefined` where a lock lives as long as the session of its provider. */
   readonly lease: number | undefined;
@@ -29,7 +31,8 @@ export function describe({ core, settings, origin }: LockPlan): LockDescription 
   const { name: provider, kind, capabilities } = core;
   const { wait, minHold } = settings;
   const lease = capabilities.lease === 'per-lock' ? settings.lease : undefined;
-  return { ...origin, provider, kind, capabilities, wait, lease, minHold };
+  const records = core.backend.records !== undefined;
+  return { ...origin, provider, kind, capabilities, records, wait, lease, minHold };
 }
 
 /** A lock of this plan, for events and messages. */

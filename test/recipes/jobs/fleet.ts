@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../../lib/api/clock.js';
 import { LockUnavailableError } from '../../../lib/api/errors.js';
 import type { LockEventMap, LockEventName } from '../../../lib/api/lock-events.js';
 import type { BackendContext, LockBackend, LockProvider, RecordStore } from '../../../lib/api/lock-provider.js';
+import type { Random } from '../../../lib/api/random.js';
 import { type JobRecord, parseRecord, recordText } from '../../../lib/core/job-record.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import type { Schedule } from '../../../lib/core/schedule.js';
@@ -26,7 +27,10 @@ export function every(period: number, text = `every ${period} (UTC)`): Schedule 
   return { text, latest, next: (tick) => latest(tick) + period };
 }
 
-/** What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. */
+/**
+ * What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. Where it gives `lost reply`, the
+ * command is executed and the instance gets an error.
+ */
 export type Fault = (command: 'read' | 'replace' | 'acquire' | 'renew' | 'release', text?: string) => unknown;
 
 /** Instances of an application on one server, whose clock is the true one. */
@@ -76,6 +80,7 @@ export interface InstanceOptions extends Looks {
   readonly schedule?: Schedule;
   readonly task?: (tick: number) => unknown;
   readonly lease?: number;
+  readonly random?: Random;
 }
 
 /** One process. */
@@ -96,13 +101,13 @@ export class TestInstance {
   constructor(
     private readonly fleet: Fleet,
     readonly name: string,
-    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, catchUp, afterCrash }: InstanceOptions,
+    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, random, ...looks }: InstanceOptions,
   ) {
     this.clock = new InstanceClock(fleet.clock, ahead);
     const say = (message: string) => void this.log.push(message);
     this.locks = new LockManager({
       providers: { main: this.#provider() },
-      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease } },
+      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease }, random },
       logger: { debug: say, warn: say, error: say },
     });
     for (const event of EVENTS) this.locks.events.on(event, (data) => this.events.push({ name: event, event: data }));
@@ -113,7 +118,7 @@ export class TestInstance {
         await task(tick);
       });
     const plan = this.locks.plan({ wait: 0 });
-    this.job = new ScheduledJob(this.locks, KEY, plan, schedule, { ...looksOf({ catchUp, afterCrash }), invoke: run });
+    this.job = new ScheduledJob(this.locks, KEY, plan, schedule, { ...looksOf(looks), invoke: run });
     this.fire = run;
   }
 
@@ -153,9 +158,11 @@ export class TestInstance {
           text?: string,
         ): Promise<T> => {
           this.commands.push(text === undefined ? command : `${command} ${stateOf(text)}`);
-          await this.fault(command, text);
+          const fault = await this.fault(command, text);
           if (this.isDead) return await new Promise(() => {});
-          return await execute();
+          const answer = await execute();
+          if (fault === 'lost reply') throw unavailable();
+          return answer;
         };
         const faulty: RecordStore = {
           read: (name) => asked('read', () => records!.read(name)),
@@ -163,6 +170,8 @@ export class TestInstance {
           list: () => records!.list(),
         };
         return Object.assign(backend, {
+          // As a backend that connects again by itself.
+          commandTimeout: SECOND,
           acquire: (request: never) => asked('acquire', () => executed.acquire(request)),
           renew: (request: never, lease: number) => asked('renew', () => executed.renew(request, lease)),
           release: (request: never, options: never) => asked('release', () => executed.release(request, options)),

@@ -329,6 +329,14 @@ export const decorators: Group = {
       remedy: '@DistributedLock needs a method',
     },
     {
+      id: 'decorator-arrow-function-in-typescript',
+      how: 'types',
+      code: `class Orders { @DistributedLock('orders') pay = async () => {}; }`,
+      place: "DistributedLock('orders')",
+      value: 'A property, such as an arrow function',
+      remedy: 'write a method',
+    },
+    {
       id: 'decorator-getter',
       how: 'members',
       code: `@DistributedLock('orders') get pay() { return async () => {}; }`,

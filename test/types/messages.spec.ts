@@ -36,7 +36,10 @@ const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
 ];
 
 const HEAD = `
-import { DistributedLock, DistributedLockModule, LockDefaults, type LockService, RunOnce } from './lib/index.js';
+import {
+  DistributedLock, DistributedLockModule, LockDefaults, type LockService, OnlyLeader, RunAsLeader, RunOnce,
+} from './lib/index.js';
+import { RetryOnConflict } from './lib/providers/typeorm/index.js';
 declare const locks: LockService;
 `;
 
@@ -73,6 +76,40 @@ it('and a method that cannot be locked, in a sentence in the last line', () => {
         : /is not assignable to type '"A static method cannot be locked: make it a method of a provider"'/,
     );
     expect(lines.join()).not.toContain("'never'");
+  }
+});
+
+it('and a property, such as an arrow function, in a sentence in the last of two lines', () => {
+  const found = messagesOf(
+    [
+      "@DistributedLock('a')",
+      "@DistributedLock((id: string) => id, { onBusy: 'throw' })",
+      "@DistributedLock('a', { onBusy: 'skip' })",
+      "@RunOnce('a', { atLeast: '1m' })",
+      "@RunAsLeader('a')",
+      "@OnlyLeader('a')",
+      '@RetryOnConflict()',
+    ].map((decorator) => `class A { ${decorator} run = async (id: string) => id; }`),
+  );
+  for (const messages of found) {
+    expect(messages).toHaveLength(1);
+    const lines = messages[0]?.split('\n') ?? [];
+    expect(lines).toHaveLength(2);
+    expect(lines[1]).toMatch(
+      /Argument of type 'A' .* type '"A property, such as an arrow function, cannot be decorated: write a method"'\./,
+    );
+  }
+});
+
+it('and a method that no leader can run, without the signatures that fit no method', () => {
+  const found = messagesOf([
+    "class A { @RunAsLeader('a') run() { return 1; } }",
+    "class A { @OnlyLeader('a') run() { return 1; } }",
+    'class A { @RetryOnConflict() run() { return 1; } }',
+  ]);
+  for (const messages of found) {
+    expect(messages).toEqual([expect.stringMatching(/The last overload gave.*PromiseLike/s)]);
+    expect(messages.join()).not.toMatch(/'never'|A property/);
   }
 });
 

@@ -1,5 +1,6 @@
 import type { Observable } from 'rxjs';
 import type { LossPolicy } from '../../api/lock-options.js';
+import type { NoProperty } from '../../decoration/decorated-method.js';
 import type { FromConfig } from '../methods/decorator-options.js';
 import type { BusyHandler, DistributedLockOptions, LossHandler } from '../methods/distributed-lock-options.js';
 
@@ -85,7 +86,8 @@ export interface LockDecorator<
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  (target: never, method: never, descriptor: never): void;
+  // Only this one has as many parameters as the decorator of a property, so the compiler names it there.
+  (target: NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <
     M extends (...args: never[]) => unknown,
@@ -114,10 +116,8 @@ export interface SkippableLockDecorator<
     descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
   // Of more than three signatures that do not fit, the compiler names the last alone.
-  /* eslint-disable @typescript-eslint/unified-signatures -- as above */
   (target: never, method: never, descriptor: never): void;
-  (target: never, method: never, descriptor: never): void;
-  /* eslint-enable @typescript-eslint/unified-signatures */
+  (target: NoProperty, property: string | symbol): void;
   <
     M extends (...args: never[]) => unknown,
     P extends readonly [...A, ...unknown[]],

@@ -58,7 +58,7 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
       "The options of @DistributedLock must be an object: write @DistributedLock('order:#{order.id}', { wait: '2s' }).",
     );
   }
-  return (target: object, name: string | symbol, descriptor: PropertyDescriptor) => {
+  const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {
     const { name: place, original, kind } = decoratedMethod('@DistributedLock', target, name, descriptor);
     if (typeof target === 'function') {
       throw new LockConfigError(
@@ -72,4 +72,6 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
     reserveServiceSlot(target);
     descriptor.value = wrapper;
   };
+  // Its signature for properties has no descriptor, and fits none.
+  return decorate as LockDecorator;
 }

@@ -1,5 +1,5 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
-import { copyMethodMetadata } from '../../decoration/decorated-method.js';
+import { copyMethodMetadata, type NoProperty } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
@@ -12,8 +12,12 @@ export type OnlyLeaderOptions = Pick<CampaignOptions, 'provider'>;
 
 /** Decorates async methods whose result may be `undefined`: a skipped call has none. */
 export interface OnlyLeaderDecorator {
-  // Fits no method: for `applyDecorators()`, as in LockDecorator.
+  // These fit no method: as in LockDecorator.
+  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  (target: NoProperty, property: string | symbol): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     target: Prototype,
     method: string | symbol,
@@ -40,7 +44,7 @@ export interface OnlyLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions> = {}): OnlyLeaderDecorator {
-  return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
+  const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
     const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
       const service = serviceOf(method.name, this);
@@ -54,4 +58,6 @@ export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions>
     reserveServiceSlot(target);
     descriptor.value = wrapper;
   };
+  // Its signature for properties has no descriptor, and fits none.
+  return decorate as OnlyLeaderDecorator;
 }

@@ -1,3 +1,4 @@
+import type { NoProperty } from '../../decoration/decorated-method.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
@@ -7,8 +8,12 @@ import { recordLeaderMethod } from '../methods/leader-method.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
 export interface RunAsLeaderDecorator {
-  // Fits no method: for `applyDecorators()`, as in LockDecorator.
+  // These fit no method: as in LockDecorator.
+  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  (target: NoProperty, property: string | symbol): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
   <M extends LeaderTask>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M>): void;
 }
 
@@ -29,9 +34,11 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor) => {
+  const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
     recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
     // Without the module the boot fails, instead of a method that never runs.
     reserveServiceSlot(target);
   };
+  // Its signature for properties has no descriptor, and fits none.
+  return decorate as RunAsLeaderDecorator;
 }

@@ -2,7 +2,7 @@ import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
-import { decoratedMethod, copyMethodMetadata } from '../../../decoration/decorated-method.js';
+import { copyMethodMetadata, decoratedMethod, type NoProperty } from '../../../decoration/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
 /** How often, and after which pauses, a method runs again. */
@@ -16,11 +16,19 @@ export interface RetryOnConflictOptions {
 }
 
 /** Decorates methods that return a promise. */
-export type RetryDecorator = <M extends (...args: never[]) => PromiseLike<unknown>>(
-  target: object,
-  method: string | symbol,
-  descriptor: TypedPropertyDescriptor<M>,
-) => void;
+export interface RetryDecorator {
+  // These fit no method. Of more than three that do not fit, the compiler names the last alone.
+  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  (target: never, method: never, descriptor: never): void;
+  (target: never, method: never, descriptor: never): void;
+  (target: NoProperty, property: string | symbol): void;
+  /* eslint-enable @typescript-eslint/unified-signatures */
+  <M extends (...args: never[]) => PromiseLike<unknown>>(
+    target: object,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M>,
+  ): void;
+}
 
 /**
  * Runs the method again when its write met that of somebody else: on `VersionConflictError` and on TypeORM's
@@ -43,7 +51,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
   }
   const delay = toMilliseconds(options.delay ?? 20, 'delay');
   const maxDelay = toMilliseconds(options.maxDelay ?? '1s', 'maxDelay');
-  return (target: object, key: string | symbol, descriptor: PropertyDescriptor) => {
+  const decorate = (target: object, key: string | symbol, descriptor: PropertyDescriptor): void => {
     const { name, original, kind } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
     if (kind === 'iteration') {
       throw new LockConfigError(
@@ -66,6 +74,8 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
     copyMethodMetadata(retried, original);
     descriptor.value = retried;
   };
+  // Its signature for properties has no descriptor, and fits none.
+  return decorate as RetryDecorator;
 }
 
 function isConflict(error: unknown): boolean {

@@ -64,7 +64,7 @@ describe('what is left behind', () => {
 
   it('by a backend that was closed while it connected: no connection', async () => {
     const before = await connections();
-    const backend = new RedlockProvider({ ...quorum, maxLease: '10m' }).createBackend(contextFor([]));
+    const backend = new RedlockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));
     const connected = backend.connect();
     await Promise.all([backend.close(), expect(connected).rejects.toMatchObject({ sent: false })]);
     expect(await connections()).toEqual(before);

@@ -88,16 +88,22 @@ export interface StartedRedlock {
   readonly events: TestEvent[];
 }
 
+/** A quorum is more than options. */
+function providerOf(options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>): RedlockProvider {
+  const { nodes, maxLease, delayedRestart, commandTimeout } = { delayedRestart: undefined, ...TERMS, ...options };
+  return new RedlockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
+}
+
 /** A backend without the core: to Redis, each one is a process of its own. */
 export async function startRedlock(
   options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
   context: Partial<BackendContext> = {},
 ): Promise<StartedRedlock> {
   const events: TestEvent[] = [];
-  // A quorum has more than options.
-  const { nodes, maxLease, delayedRestart, commandTimeout } = { delayedRestart: undefined, ...TERMS, ...options };
-  const provider = new RedlockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
-  const backend = direct(provider.createBackend(contextFor(events, { name: 'redlock', ...context })), events);
+  const backend = direct(
+    providerOf(options).createBackend(contextFor(events, { name: 'redlock', ...context })),
+    events,
+  );
   closing.add(() => backend.close());
   await backend.connect();
   return { backend, events };
@@ -109,7 +115,7 @@ export async function startLocks(
   clock: Clock = systemClock,
 ): Promise<LockManager> {
   const locks = new LockManager({
-    providers: { redlock: new RedlockProvider({ ...TERMS, ...options }) },
+    providers: { redlock: providerOf(options) },
     shutdownGrace: 0,
     logger: silentLogger,
     clock,

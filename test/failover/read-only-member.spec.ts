@@ -79,7 +79,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
   const ends: (() => Promise<unknown>)[] = [];
   afterEach(async () => {
     for (const end of ends.splice(0).reverse()) await end();
-  });
+  }, 60_000);
 
   it.each(Object.entries(KINDS))(
     '%s',

@@ -39,6 +39,7 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     wires.set(provider, wire);
     return provider;
   },
+  records: true,
   // How long a lock is valid without an answer of the server.
   lease: (SESSION * 2) / 3,
   // The server ends a session after its whole timeout, and a tick.

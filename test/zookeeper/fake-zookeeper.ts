@@ -179,12 +179,13 @@ export class FakeClient implements ZooKeeperClient {
     this.server.childWatches.get(path)?.delete(onChange);
   }
 
-  write(path: string): Promise<void> {
+  write(path: string): Promise<number> {
     return this.#ask(
       `write ${path}`,
       () => {
         if (!this.server.nodes.has(path)) throw failure('no-node');
         this.server.notify(this.server.watches, path);
+        return 0;
       },
       true,
     );

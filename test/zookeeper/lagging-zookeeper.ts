@@ -104,11 +104,12 @@ export class LaggingServer implements ZooKeeperClient {
     }).then((change) => ({ path: change.path, createdAt: BigInt(this.ensemble.log.indexOf(change) + 1) }));
   }
 
-  async write(path: string): Promise<void> {
+  async write(path: string): Promise<number> {
     await this.#write((leader) => {
       if (!leader.has(path)) throw failure('no-node');
       return { kind: 'write', path, owner: 0n };
     });
+    return 0;
   }
 
   async remove(path: string): Promise<void> {

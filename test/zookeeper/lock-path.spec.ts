@@ -46,6 +46,12 @@ describe('The path of a lock', () => {
     expect(folderContentFor('/%sha256-x/orders/order:42', 'order:42')).toBeUndefined();
   });
 
+  it('is not that of a record', () => {
+    expect(paths.jobOf('nightly/a')).toBe('/shop/locks/orders/%records/%jobs/nightly%2Fa');
+    expect(paths.jobOf('nightly')).not.toBe(paths.recordOf('%jobs/nightly'));
+    expect(paths.recordOf('%jobs')).not.toBe(paths.jobs);
+  });
+
   it('is not that of a key for what the provider keeps beside the locks', () => {
     expect(paths.keyOf('%sessions')).toBeUndefined();
     expect(paths.keyOf('%records')).toBeUndefined();

@@ -24,7 +24,7 @@ export class ZooKeeperCasStore implements CasStore {
 
   async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
     try {
-      return await exchange(this.context.session, this.paths.recordOf(name), expected, next);
+      return (await exchange(this.context.session, this.paths.recordOf(name), expected, next)).value;
     } catch (cause) {
       const { name: provider } = this.context.backend;
       throw new LockUnavailableError(
@@ -35,33 +35,49 @@ export class ZooKeeperCasStore implements CasStore {
   }
 }
 
-async function exchange(session: Session, path: string, expected: string | null, next: string): Promise<string | null> {
-  for (let isFresh = false; ;) {
+/** A value after an exchange. */
+interface Exchanged {
+  readonly value: string | null;
+  /** When a write was made for it, by the clock of the leader; undefined if its answer did not contain that. */
+  readonly writtenAt: number | undefined;
+}
+
+/** Writes `next` into the node if its content is `expected` or `next`, and answers the content after it. */
+export async function exchange(
+  session: Session,
+  path: string,
+  expected: string | null,
+  next: string,
+): Promise<Exchanged> {
+  let writtenAt: number | undefined;
+  for (let isFresh = false; ; isFresh = true) {
     const node = await session.client.read(path);
     const found = node && node.data.toString();
     if (found === expected || found === next) {
-      if (await write(session, path, node?.version, Buffer.from(next))) return next;
+      const written = await write(session, path, node?.version, Buffer.from(next));
+      if (written) return { value: next, ...written };
       // The refusal went through the quorum, too.
-      isFresh = true;
-    } else if (isFresh) return found;
-    else {
-      await session.heartbeat();
-      isFresh = true;
-    }
+    } else if (isFresh) return { value: found, writtenAt };
+    else writtenAt = await session.heartbeat();
   }
 }
 
-/** Answers whether it was written; not if another writer was faster. */
-async function write(session: Session, path: string, version: number | undefined, data: Buffer): Promise<boolean> {
+/** Answers undefined if another writer was faster. */
+async function write(
+  session: Session,
+  path: string,
+  version: number | undefined,
+  data: Buffer,
+): Promise<Omit<Exchanged, 'value'> | undefined> {
   if (version === ANY_VERSION) {
     throw new ZooKeeperFailure('refused', `The versions of ${path} are used up: stop all instances and delete it.`);
   }
   try {
-    if (version === undefined) await create(session, path, data);
-    else await session.client.write(path, data, version);
-    return true;
+    if (version !== undefined) return { writtenAt: await session.client.write(path, data, version) };
+    await create(session, path, data);
+    return { writtenAt: undefined };
   } catch (error) {
-    if (isFailure(error, 'changed', 'exists', 'no-node')) return false;
+    if (isFailure(error, 'changed', 'exists', 'no-node')) return undefined;
     throw error;
   }
 }

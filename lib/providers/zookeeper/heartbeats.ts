@@ -7,18 +7,18 @@ const PAUSE = 1 / 100;
 /** The proofs that a session lives, each a write. Callers that ask at the same time share one. */
 export class Heartbeats {
   #sentAt = -Infinity;
-  #next: Promise<void> | undefined;
+  #next: Promise<number> | undefined;
   readonly #ending = new AbortController();
 
   /** @param timeout that of the session, in ms, as it is now */
   constructor(
     private readonly clock: Clock,
     private readonly timeout: () => number,
-    private readonly write: () => Promise<void>,
+    private readonly write: () => Promise<number>,
   ) {}
 
-  /** The outcome of a write that is sent after this call. */
-  next(): Promise<void> {
+  /** The outcome of a write that is sent after this call: when it was. */
+  next(): Promise<number> {
     this.#next ??= this.#beat();
     return this.#next;
   }
@@ -28,12 +28,12 @@ export class Heartbeats {
     this.#ending.abort();
   }
 
-  async #beat(): Promise<void> {
+  async #beat(): Promise<number> {
     const delay = this.#sentAt + this.timeout() * PAUSE - this.clock.now();
     if (delay > 0) await pause(this.clock, Math.ceil(delay), this.#ending.signal);
     else await Promise.resolve();
     this.#next = undefined;
     this.#sentAt = this.clock.now();
-    await this.write();
+    return this.write();
   }
 }

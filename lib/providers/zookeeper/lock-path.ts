@@ -4,6 +4,8 @@ import { createHash } from 'node:crypto';
 const LONGEST = 200;
 const SESSIONS = '%sessions';
 const RECORDS = '%records';
+// Below the one above, so that older versions do not take it for the folder of a key.
+const JOBS = '%jobs';
 const HASHED = '%sha256-';
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
@@ -60,6 +62,16 @@ export class LockPaths {
   /** The node of a value of the compare-and-set store. */
   recordOf(name: string): string {
     return `${this.namespace}/${RECORDS}/${segmentOf(name)}`;
+  }
+
+  /** The parent of the records of all jobs. */
+  get jobs(): string {
+    return `${this.namespace}/${RECORDS}/${JOBS}`;
+  }
+
+  /** The node of the record of a job. */
+  jobOf(name: string): string {
+    return `${this.jobs}/${segmentOf(name)}`;
   }
 
   /** The parent of the nodes of all requests that have the lock or wait for it. */

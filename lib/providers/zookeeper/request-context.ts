@@ -33,8 +33,12 @@ export class RequestContext {
    * @param key undefined if it concerned all locks
    */
   unavailable(key: string | undefined, cause: unknown): LockError {
+    return this.unavailableSubject(key === undefined ? 'The list of locks' : `Lock "${key}"`, cause, key);
+  }
+
+  /** As {@link unavailable}. @param subject such as `Record "nightly"` */
+  unavailableSubject(subject: string, cause: unknown, key?: string): LockError {
     const { name: provider } = this.backend;
-    const subject = key === undefined ? 'The list of locks' : `Lock "${key}"`;
     const message = `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their log.`;
     return this.errorOf(message, key, this.#whyOf(cause));
   }

@@ -154,8 +154,11 @@ export class Session implements ClientListener {
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
-  /** Proves that the session lives, by a write that is sent after this call. Callers that ask at the same time share one. */
-  heartbeat(): Promise<void> {
+  /**
+   * Proves that the session lives, by a write that is sent after this call, and answers when that was: by the clock of the leader, in ms since
+   * 1970. Callers that ask at the same time share one.
+   */
+  heartbeat(): Promise<number> {
     if (!this.isUp) return Promise.reject(noConnection());
     return this.#heartbeats.next();
   }
@@ -256,10 +259,10 @@ export class Session implements ClientListener {
       );
   }
 
-  async #beat(): Promise<void> {
+  async #beat(): Promise<number> {
     const node = this.#node;
     try {
-      await this.client.write(node);
+      return await this.client.write(node);
     } catch (error) {
       // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;
@@ -267,6 +270,7 @@ export class Session implements ClientListener {
       if (this.isObserver) return;
       await this.makePath(this.beats);
       await this.client.create(node, 'ephemeral');
+      return await this.client.write(node);
     }
   }
 

@@ -182,8 +182,10 @@ export class SocketClient implements ZooKeeperClient {
     this.#watches.get(path)?.delete(onChange);
   }
 
-  write(path: string, data = this.#content, version = ANY_VERSION): Promise<void> {
-    return this.#write([SET_DATA, path, data, version], () => undefined);
+  write(path: string, data = this.#content, version = ANY_VERSION): Promise<number> {
+    // The leader dates the transaction, and each server that executes it keeps that date (3.4 and 3.8: the `TxnHeader` that
+    // `PrepRequestProcessor` makes).
+    return this.#write([SET_DATA, path, data, version], (answer) => statIn(answer).changedAt);
   }
 
   remove(path: string): Promise<void> {
@@ -449,10 +451,10 @@ export class SocketClient implements ZooKeeperClient {
 }
 
 /** `Stat`, of which the rest is not needed: czxid, mzxid, ctime, mtime, version, cversion and aversion, ephemeralOwner, … */
-function statIn(answer: JuteReader): Omit<NodeValue, 'data'> {
-  const [createdAt] = [answer.long(), answer.long(), answer.long(), answer.long()];
+function statIn(answer: JuteReader): Omit<NodeValue, 'data'> & { readonly changedAt: number } {
+  const [createdAt, , , changedAt] = [answer.long(), answer.long(), answer.long(), answer.long()];
   const [version] = [answer.int(), answer.long()];
-  return { createdAt, version, owner: BigInt.asUintN(64, answer.long()) };
+  return { createdAt, changedAt: Number(changedAt), version, owner: BigInt.asUintN(64, answer.long()) };
 }
 
 function fieldsOf({ permissions, scheme, id }: ZooKeeperAcl): readonly Field[] {

@@ -6,6 +6,7 @@ import type {
   Grant,
   LockBackend,
   LockCapabilities,
+  RecordStore,
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
@@ -21,6 +22,7 @@ import { diagnose } from './diagnostics.js';
 import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
+import { ZooKeeperRecords } from './records.js';
 import { Session, type SessionListener } from './session.js';
 import { type ClientFactory, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
@@ -46,6 +48,7 @@ const MOST_PATH_BYTES = 900_000;
 export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
+  readonly records: RecordStore;
   /** Heartbeats watch the connection also while it is idle. */
   readonly commandTimeout = 0;
   /** Private, because `inspect` would show its credentials. */
@@ -89,6 +92,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     this.#shared = new RequestContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
     this.#operatorView = new OperatorView(this.#shared, this.#paths);
     this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
+    this.records = new ZooKeeperRecords(this.#shared, this.#paths);
   }
 
   /**

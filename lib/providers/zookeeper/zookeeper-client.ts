@@ -42,8 +42,9 @@ export interface ZooKeeperClient {
    *
    * @param data default: the instance that writes
    * @param version fails as `changed` if the node has another version by now; default: whatever it has
+   * @returns when that was, by the clock of the leader, in ms since 1970
    */
-  write(path: string, data?: Buffer, version?: number): Promise<void>;
+  write(path: string, data?: Buffer, version?: number): Promise<number>;
   remove(path: string): Promise<void>;
 
   /** Breaks the connection, or gives up the try to make one, so that the next server is tried, in the same session. */

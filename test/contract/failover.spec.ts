@@ -22,6 +22,7 @@ function harness(fair: boolean): ProviderHarness {
   return {
     clock,
     lease: SECOND,
+    records: true,
     // A member keeps the lock of a process that died for at least 10 s.
     bounds: { expiry: 9 * SECOND, takeOver: 10.5 * SECOND },
     capabilities: {

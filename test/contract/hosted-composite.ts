@@ -53,6 +53,7 @@ function methodsOf(backend: LockBackend): Omit<LockBackend, 'connect' | 'close'>
     ...(backend.unansweredFor && { unansweredFor: backend.unansweredFor.bind(backend) }),
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && { forceRelease: backend.forceRelease.bind(backend) }),
+    ...(backend.records && { records: backend.records }),
     ...(backend.diagnose && { diagnose: backend.diagnose.bind(backend) }),
   };
 }

@@ -160,6 +160,17 @@ describe('failover', () => {
       expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer, or refuses new locks.');
     });
 
+    it('has its records where its epoch is, so a switch forgets none, and a provider that is down keeps none back', async () => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      const { records } = one.main;
+      expect(records).toBe(one.record.records);
+      expect((await records!.replace('job', null, 'a')).value).toBe('a');
+      for (const { a } of [one, two]) a.cable.cutOff();
+      await switchedTo('b', one, two);
+      expect((await two.main.records!.replace('job', 'a', 'b')).value).toBe('b');
+      expect([fleet.stores.a, fleet.stores.b].map(({ records: { size } }) => size)).toEqual([0, 0]);
+    });
+
     it('sends waiters to the new provider', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       await take(one);

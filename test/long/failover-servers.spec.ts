@@ -13,6 +13,7 @@ describeLockProvider(
         ...common,
         ...{ fencing: true, wideTokens: true, lease: 'session', minHold: false },
       },
+      records: true,
       lease: WINDOW,
       // A member keeps the lock of a process that died for two windows.
       bounds: { expiry: WINDOW, takeOver: WINDOW + 1_500 },

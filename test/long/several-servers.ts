@@ -34,7 +34,7 @@ interface Members extends Record<string, LockProvider> {
 
 /** What the kit needs of a provider that is built on a Redis and a MariaDB, with wires of their own. */
 export function severalServersHarness(
-  terms: Pick<ProviderHarness, 'capabilities' | 'lease' | 'bounds'>,
+  terms: Pick<ProviderHarness, 'capabilities' | 'lease' | 'bounds' | 'records'>,
   compose: () => LockProvider,
 ): ProviderHarness {
   const onWires = (cut: boolean) => async (provider: LockProvider) => {

@@ -10,6 +10,7 @@ import type {
   LockBackend,
   LockCapabilities,
   Member,
+  RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -40,6 +41,8 @@ export function memberLease({ window }: FailoverSettings): number {
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number | undefined;
+  /** Those of the provider of the `casStore`: a switch would forget what is at a member. */
+  readonly records?: RecordStore;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
   /** Those that wait or hold. */
@@ -52,8 +55,10 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     private readonly members: ReadonlyMap<string, Member>,
     casStore: CasStore,
     fencing: boolean,
+    records: RecordStore | undefined,
   ) {
     this.capabilities = capabilitiesOf([...members.values()], fencing);
+    if (records) this.records = records;
     const timeouts = timeoutsOf([...members.values()]);
     this.commandTimeout = timeouts && Math.max(...timeouts);
     this.#suspension = new SuspensionDetector(context.clock);

@@ -30,7 +30,7 @@ export class FailoverProvider implements LockProvider {
   createBackend(context: BackendContext): FailoverBackend {
     const { providers, casStore } = this.#settings;
     const all = new Map(this.members.map((name) => [name, context.member(name)]));
-    const store = all.get(casStore)?.casStore;
+    const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
       throw new LockConfigError(
         `FailoverProvider cannot use lock provider "${casStore}" as "casStore", because it may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
@@ -41,7 +41,7 @@ export class FailoverProvider implements LockProvider {
     this.#assertKeepable(members);
     const fencing = [...members.values()].every(({ capabilities }) => capabilities.fencing);
     if (fencing) assertNarrowTokens(members);
-    return new FailoverBackend(this.#settings, context, members, store, fencing);
+    return new FailoverBackend(this.#settings, context, members, store, fencing, records);
   }
 
   #assertKeepable(members: ReadonlyMap<string, Member>): void {

@@ -1,5 +1,5 @@
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
-import type { AttemptContext } from './attempt-context.js';
+import type { RequestContext } from './request-context.js';
 import { exchange } from './cas-store.js';
 import { folderContentFor, isHashed, keyIn, type LockPaths, segmentOf } from './lock-path.js';
 import { isFailure } from './zookeeper-client.js';
@@ -18,7 +18,7 @@ const AHEAD = 32;
  */
 export class ZooKeeperRecords implements RecordStore {
   constructor(
-    private readonly context: AttemptContext,
+    private readonly context: RequestContext,
     private readonly paths: LockPaths,
   ) {}
 

@@ -266,8 +266,8 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator has removed it.
       if (!isFailure(error, 'no-node')) throw error;
-      // That too was an answer of the leader.
-      if (this.isObserver) return;
+      // That too was an answer of the leader, without its time. An observer begins no runs, so its own clock will do.
+      if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);
       await this.client.create(node, 'ephemeral');
       return await this.client.write(node);

@@ -92,7 +92,7 @@ export class LockAdmin {
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
    * @throws the iteration throws LockUnavailableError when a backend does not answer
    */
-  async *jobs(): AsyncGenerator<ListedJob> {
+  async *jobs(): AsyncIterable<ListedJob> {
     // A provider that is built on others comes after them, and may keep its records in one of theirs.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();

@@ -18,8 +18,6 @@ export interface RunOnceOptions {
    * with a slow clock skips the run. At most 24.8 days. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
    */
   atLeast: Duration;
-  /** Belongs to runs without `atLeast`: see {@link RunDueOptions}. */
-  due?: undefined;
   /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
@@ -33,11 +31,9 @@ export interface RunDueOptions {
    * a later time was begun with this key, by any process. More than 1 minute later than the time of the server, it does not run.
    */
   due: Date;
-  /** Belongs to runs without a due time: with `due`, no run is repeated, however short it is. */
-  atLeast?: undefined;
-  /** As {@link RunOnceOptions.atMost}. */
+  /** The longest time that the run may take, in ms; then its signal aborts and a later one may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
-  /** As {@link RunOnceOptions.provider}. It must keep records: Redis, SQL, ZooKeeper, failover or memory. */
+  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
   provider?: string | undefined;
 }
 
@@ -46,6 +42,9 @@ export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { rea
 
 const EXAMPLE =
   "locks.runOnce('report', task, { atLeast: '1m' }), or give the time at which the run was due as { due }";
+
+/** One of the two. */
+type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { atLeast?: undefined });
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
@@ -76,10 +75,10 @@ export async function runOnce<T>(
   manager: LockManager,
   key: LockKey,
   task: (lock: Lock) => T | PromiseLike<T>,
-  options: RunOnceOptions | RunDueOptions,
+  options: OptionsOfCall,
 ): Promise<RunOnceResult<T>> {
   assertTask('runOnce()', task);
-  const given: RunOnceOptions | RunDueOptions = { ...options };
+  const given: OptionsOfCall = { ...options };
   if (given.due !== undefined) return await runDue(manager, key, task, given);
   const plan = manager.plan(lockOfRun(given, 'runOnce()', EXAMPLE));
   let lock: GrantedLock;
@@ -97,7 +96,7 @@ async function runDue<T>(
   manager: LockManager,
   key: LockKey,
   task: (lock: Lock) => T | PromiseLike<T>,
-  options: RunDueOptions,
+  options: RunDueOptions & { atLeast?: undefined },
 ): Promise<RunOnceResult<T>> {
   const { due, atLeast, atMost, provider, ...others } = options;
   if ((atLeast as unknown) !== undefined) {

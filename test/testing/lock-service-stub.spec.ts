@@ -45,6 +45,9 @@ class Orders {
   async elsewhere() {
     return currentLock().provider;
   }
+  once(due: Date) {
+    return this.locks.runOnce('import', () => 'done', { due });
+  }
   byHand() {
     return this.locks.withLock(['b', 'a'], ({ keys }) => keys);
   }
@@ -57,6 +60,25 @@ async function orders(options?: LockServiceStubOptions) {
 }
 
 describe('provideLockServiceStub', () => {
+  it('runs each job that is due, as if it were the first time, and none whose key is busy', async () => {
+    const { locks, orders: service } = await orders();
+    const run = () => service.once(new Date());
+    await expect(run()).resolves.toEqual({ ran: true, value: 'done' });
+    await expect(service.once(new Date(0))).resolves.toMatchObject({ ran: true });
+    expect(locks.acquired).toEqual(['import', 'import']);
+    locks.busy('import');
+    await expect(run()).resolves.toEqual({ ran: false });
+    locks.free('import');
+    await expect(run()).resolves.toMatchObject({ ran: true });
+  });
+
+  it('refuses a job that is due where the provider keeps no records', async () => {
+    const { orders: service } = await orders({
+      providers: { redlock: new RedlockProvider({ nodes: NODES, maxLease: '1m' }) },
+    });
+    await expect(service.once(new Date())).rejects.toThrow(/"redlock" keeps no records/);
+  });
+
   it('grants at once, excludes nobody, and remembers', async () => {
     const stub = await orders();
     const gate = new Gate();

@@ -14,6 +14,7 @@ import {
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { RedlockProvider } from '../../lib/providers/redlock/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
 import { watch } from '../core/manager-rig.js';
 import { Gate } from '../nest/apps.js';
@@ -148,6 +149,17 @@ describe('DistributedLockTestingModule', () => {
     expect(lock.isHeld()).toBe(false);
     await locks.busy('a');
     expect(await module.get(LockService).tryAcquire('a')).toBeNull();
+  });
+
+  it('runs each job that is due now once, and refuses it where the provider keeps no records', async () => {
+    const nodes = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
+    const redlock = new RedlockProvider({ nodes, maxLease: '1m' });
+    const { module } = await start({ providers: { memory: new MemoryLockProvider(), redlock }, default: 'memory' });
+    const service = module.get(LockService);
+    const due = new Date();
+    await expect(service.runOnce('import', () => 1, { due })).resolves.toEqual({ ran: true, value: 1 });
+    await expect(service.runOnce('import', () => 1, { due })).resolves.toEqual({ ran: false });
+    await expect(service.via('redlock').runOnce('import', () => 1, { due })).rejects.toThrow('keeps no records');
   });
 
   it('gives no token that the provider does not have', async () => {

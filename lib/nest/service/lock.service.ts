@@ -97,7 +97,7 @@ export class LockService {
   runOnce<T>(
     key: LockKey,
     task: (lock: Lock) => T | PromiseLike<T>,
-    options: RunOnceOptions | RunDueOptions,
+    options: (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { atLeast?: undefined }),
   ): Promise<RunOnceResult<T>> {
     this.manager.missingValues.check(key);
     const { provider = this.provider } = { ...options };

@@ -93,8 +93,10 @@ class CronSchedule implements Schedule {
     }
     const at = found.toMillis();
     if (at > tick) return at;
-    // A process that was started in summer takes a local time of the repeated hour for that of the first time, which is over.
-    return at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
+    // In summer luxon takes a local time of a repeated hour for that of the first time, which is over.
+    const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
+    // A tick that is not later would make a search for the last one endless.
+    return again > tick ? again : undefined;
   }
 
   #latestFrom(start: number, time: number): number {

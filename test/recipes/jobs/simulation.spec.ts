@@ -52,7 +52,9 @@ class Simulation {
 
   async run(): Promise<void> {
     for (let place = 0; place < 4; place += 1) {
-      const ahead = place === 3 ? DAY : Math.round((this.#random.fraction() * 2 - 1) * (PERIOD / 3));
+      // Those that fire together meet at each command.
+      const most = this.#random.pick([20, 20, PERIOD / 3]);
+      const ahead = place === 3 ? DAY : Math.round((this.#random.fraction() * 2 - 1) * most);
       await this.#boot(ahead);
     }
     this.#later(this.#upTo(20 * PERIOD), () => this.#outage());

@@ -1,0 +1,134 @@
+import { PassThrough } from 'node:stream';
+import type { ReadStream, WriteStream } from 'node:tty';
+import type { LockInfo } from '../../lib/api/lock-info.js';
+import type { Command } from '../../lib/cli/command.js';
+import { doctor } from '../../lib/cli/commands/doctor.js';
+import { free } from '../../lib/cli/commands/free.js';
+import { inspect } from '../../lib/cli/commands/inspect.js';
+import { list } from '../../lib/cli/commands/list.js';
+import { Misuse } from '../../lib/cli/exit-code.js';
+import { Terminal } from '../../lib/cli/terminal.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockBackend } from '../../lib/api/lock-provider.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { contextFor } from '../backend-context.js';
+import { startManager } from '../core/manager-rig.js';
+
+interface Given {
+  readonly subject?: string;
+  readonly json?: boolean;
+  readonly yes?: boolean;
+  readonly isTerminal?: boolean;
+  /** What is typed. */
+  readonly answer?: string;
+}
+
+/** An application with two locks, and an operator who sees the same store. */
+async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
+  const store = new MemoryStore();
+  const { locks, clock } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
+  const backend = Object.assign(new MemoryLockProvider({ store }).createBackend(contextFor([], { clock })), parts);
+  const run = async (command: Command, given: Given = {}) => {
+    const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
+    const isTTY = given.isTerminal ?? false;
+    const [input, output, errors] = [stdin, stdout, stderr].map((stream) => Object.assign(stream, { isTTY }));
+    const terminal = new Terminal(
+      ...([input, output, errors, { TERM: 'xterm' }] as unknown as [
+        ReadStream,
+        WriteStream,
+        WriteStream,
+        NodeJS.ProcessEnv,
+      ]),
+    );
+    const { subject, json = false, yes = false, answer } = given;
+    const source = { kind: 'redis', url: '', table: undefined } as const;
+    const args = { source, namespace: undefined, subject, json, yes, showsPassword: false };
+    command.check?.(args, terminal);
+    const namespace = { name: 'lock', provider: 'MemoryLockProvider', backend };
+    if (answer !== undefined) stdin.write(answer);
+    const texts = [stdout, stderr].map((stream) => {
+      const text: string[] = [];
+      stream.on('data', (part) => text.push(String(part)));
+      return text;
+    });
+    const code = await command.run({ args, namespace, terminal });
+    const [out = '', err = ''] = texts.map((text) => text.join(''));
+    return { code, out, err };
+  };
+  return { locks, clock, run };
+}
+
+it('list: a sorted table, only keys with the prefix, an array for programs, and words for nothing', async () => {
+  const { locks, run } = await shopAndPrompt();
+  expect(await run(list)).toEqual({ code: 0, out: '', err: 'No lock is held in the namespace "lock".\n' });
+  expect(await run(list, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
+  for (const key of ['order:2', 'order:1', 'invoice']) await locks.acquire(key);
+  const { out } = await run(list);
+  expect(out.split('\n').map((line) => line.split(/ {2,}/).slice(0, 3))).toEqual([
+    ['KEY', 'STATE', 'HELD BY'],
+    ...['invoice', 'order:1', 'order:2'].map((key) => [key, 'held', 'shop-1']),
+    [''],
+  ]);
+  const json = JSON.parse((await run(list, { subject: 'order:', json: true })).out) as LockInfo[];
+  expect(json.map(({ key, instances }) => [key, instances])).toEqual([
+    ['order:2', ['shop-1']],
+    ['order:1', ['shop-1']],
+  ]);
+});
+
+it('list: a table of many locks has one header, and each lock once', async () => {
+  const { locks, run } = await shopAndPrompt();
+  const keys = Array.from({ length: 2_500 }, (_, index) => `order:${index}`);
+  for (const key of keys) await locks.acquire(key);
+  const [header, ...lines] = (await run(list)).out.trimEnd().split('\n');
+  expect(header).toMatch(/^KEY /);
+  expect(lines.map((line) => line.split(' ')[0]).sort()).toEqual(keys.sort());
+});
+
+it('inspect: 0 for a key that is locked, and 1 for one that is free', async () => {
+  const { locks, run } = await shopAndPrompt();
+  await locks.acquire('order:1');
+  const held = await run(inspect, { subject: 'order:1' });
+  expect(held.code).toBe(0);
+  expect(held.out).toMatch(/^held by +shop-1$/m);
+  expect(await run(inspect, { subject: 'a' })).toMatchObject({
+    code: 1,
+    out: '"a" is free in the namespace "lock".\n',
+  });
+  expect(await run(inspect, { subject: 'a', json: true })).toMatchObject({ code: 1, out: 'null\n' });
+  await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });
+});
+
+it('free: asks a person, takes yes alone, and refuses without one', async () => {
+  const { locks, run } = await shopAndPrompt();
+  await locks.acquire('order:1');
+  await expect(run(free, { subject: 'order:1' })).rejects.toThrow(Misuse);
+  const no = await run(free, { subject: 'order:1', isTerminal: true, answer: 'n\n' });
+  expect(no).toMatchObject({ code: 1, err: expect.stringContaining('Free "order:1"?') as unknown });
+  expect(no.out).toMatch(/^held by +shop-1$[^]*^Nothing was freed\.$/m);
+  expect(await locks.isLocked('order:1')).toBe(true);
+  const yes = await run(free, { subject: 'order:1', isTerminal: true, answer: 'yes\n' });
+  expect(yes.code).toBe(0);
+  expect(await locks.isLocked('order:1')).toBe(false);
+  await (await locks.acquire('job', { minHold: '1m' })).release();
+  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may run once more');
+  const { code, out } = await run(free, { subject: 'job', yes: true, json: true });
+  expect(code).toBe(0);
+  expect(JSON.parse(out)).toMatchObject({ key: 'job', freed: true, was: { state: 'retained', instances: [] } });
+  expect((await run(free, { subject: 'job', yes: true })).code).toBe(1);
+});
+
+it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', async () => {
+  const { run } = await shopAndPrompt();
+  expect(await run(doctor)).toEqual({
+    ...{ code: 0, out: 'MemoryLockProvider has found nothing that weakens its guarantee.\n', err: '' },
+  });
+  const warning = { severity: 'warning', message: 'No AOF.' } as const;
+  const ill = await shopAndPrompt({ diagnose: () => Promise.resolve([warning]) });
+  expect(await ill.run(doctor)).toMatchObject({ code: 1, out: 'warning: No AOF.\n' });
+  const { out } = await ill.run(doctor, { json: true });
+  expect(JSON.parse(out)).toEqual({ provider: 'MemoryLockProvider', namespace: 'lock', findings: [warning] });
+  const refused = await shopAndPrompt({ connect: () => Promise.reject(new LockConfigError('Too old.')) });
+  expect(await refused.run(doctor)).toMatchObject({ code: 1, out: 'error: Too old.\n' });
+});

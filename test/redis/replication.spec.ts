@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import type { RecordStore } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -118,20 +119,36 @@ describe('replicas that fall behind', () => {
 
   it('with waitReplicas a record that no replica acknowledges is neither written nor read, until one does', async () => {
     await start(1);
-    const { records } = two.backend;
-    expect((await records.replace('job', null, 'a')).value).toBe('a');
+    expect((await one.backend.records.replace('job', null, 'a')).value).toBe('a');
     replication.freeze();
-    for (const operation of [
-      () => records.replace('job', 'a', 'b'),
+    const operations: ((records: RecordStore) => Promise<unknown>)[] = [
+      (records) => records.replace('job', 'a', 'b'),
       // It is there by now, and could still be lost.
-      () => records.replace('job', 'a', 'b'),
-      () => records.replace('job', 'a', 'c'),
-      () => records.read('job'),
-    ]) {
-      await expect(operation()).rejects.toThrow(/^Record "job" .*: too few replicas have it \(0 of 1 replicas/);
+      (records) => records.replace('job', 'a', 'b'),
+      (records) => records.replace('job', 'a', 'c'),
+      (records) => records.read('job'),
+    ];
+    for (const operation of operations) {
+      // Each on a connection that has written nothing else, which no replica would have acknowledged either.
+      const { backend } = await startBackend({
+        url: `redis://127.0.0.1:${address.port}`,
+        waitReplicas: 1,
+        commandTimeout: '1s',
+      });
+      await expect(operation(backend.records)).rejects.toThrow(
+        /^Record "job" .*: too few replicas have it \(0 of 1 replicas/,
+      );
+      await backend.close();
     }
     replication.thaw();
     expect((await untilAnswered(() => one.backend.records.replace('job', 'a', 'b'))).value).toBe('b');
+    // WAIT is documented for writes of its own connection alone, so a read is a write, too.
+    const key = new KeyLayout('lock').recordOf('job');
+    const source = new Redis({ port: master.port });
+    await source.pexpire(key, 60_000);
+    await one.backend.records.read('job');
+    expect(await source.pttl(key)).toBeGreaterThan(60_000);
+    source.disconnect();
     expect((await one.backend.records.read('job')).value).toBe('b');
   });
 

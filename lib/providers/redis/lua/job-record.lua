@@ -8,8 +8,8 @@ ARGV   the calling process, which is not used, then three per operation: expecte
   =text  next   keep     write next if the record is that text
   -      next   keep     write next if there is none
 
-A record that is next already is written again, and any other one is kept for that long, unless keep is 0. So with waitReplicas each answer
-that names a record follows a write on its connection, which WAIT covers.
+A record that stays as it is, because it was read or is not what was expected, is kept for that long as well, unless keep is 0. So with
+waitReplicas each answer that names a record follows a write on its connection, which WAIT covers.
 
 The reply has one entry per operation, and is that entry if there is one: the server's time in ms (13 digits), then '=' and the record after
 the operation, unless there is none.
@@ -19,7 +19,7 @@ local call, sub = redis.call, string.sub
 local function run(i)
   local record, expected, text, keep = KEYS[i + 1], ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   local found = call('GET', record)
-  if expected ~= 'r' and (found == text or (found and '=' .. found or '-') == expected) then
+  if (found and '=' .. found or '-') == expected then
     call('SET', record, text, 'PX', keep)
     found = text
   elseif found and keep ~= '0' then

@@ -8,7 +8,7 @@ import type { LockManager } from '../../core/lock-manager.js';
 import type { ProviderCore } from '../../core/provider-core.js';
 import type { Schedule } from '../../core/schedule.js';
 import { backOff, pause } from '../../core/toolkit/timing.js';
-import { JobRecordClient, type Seen } from './stored-record.js';
+import { JobRecordClient, type Seen } from './job-record-client.js';
 
 /** For how many ms a record that has to be written is asked for again while the backend does not answer. */
 export const PATIENCE = 5_000;

@@ -15,7 +15,7 @@ import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter } from '../../core/toolkit/timing.js';
 import type { RunOnceResult } from '../run-once.js';
 import { BegunRun, Job, type NotBegun, PATIENCE } from './job.js';
-import type { Seen } from './stored-record.js';
+import type { Seen } from './job-record-client.js';
 
 /** By how many ms a timer may fire too early. Ticks are a second apart at least, so the tick before is never taken for the one that is due. */
 const EARLY = 50;
@@ -204,8 +204,7 @@ export class ScheduledJob {
   async #look(): Promise<void> {
     const { catchUp } = this.options;
     const seen = await this.#job.stored.read(PATIENCE);
-    if (this.manager.stopping.aborted) return;
-    // It recovered meanwhile.
+    // The backend has recovered meanwhile.
     if (this.plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
     else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record);
     else if (catchUp !== undefined) await this.#lookForMissed(seen, catchUp);

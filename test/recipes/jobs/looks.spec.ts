@@ -180,6 +180,8 @@ describe('catchUp', () => {
     await fleet.clock.advance(HOUR);
     await add(3);
     await fleet.clock.advance(MINUTE);
+    // One whose clock is late fires now.
+    await next.fire();
     expect(started).toEqual(['2026-06-01T03:00:00.000Z', '2026-06-01T05:00:00.000Z']);
   });
 
@@ -231,6 +233,10 @@ describe('catchUp', () => {
     const one = await boot({ catchUp, ahead: 3 * HOUR });
     await fleet.clock.advance(MINUTE);
     expect([one.runs, one.events]).toEqual([[], []]);
+    one.kill();
+    await fleet.clock.advance(3 * HOUR);
+    const other = await boot({ catchUp, ahead: -3 * HOUR });
+    expect(other.runs).toEqual([START + 3 * HOUR]);
   });
 });
 
@@ -381,7 +387,7 @@ describe('at a shutdown', () => {
     expect([one.runs, one.log, one.clock.pendingTimers]).toEqual([[], [], 0]);
   });
 
-  it('a look that has read begins nothing any more', async () => {
+  it('a look that has begun begins nothing any more', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);
     const answer = deferred();

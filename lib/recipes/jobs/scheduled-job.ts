@@ -297,12 +297,13 @@ export class ScheduledJob {
       } catch (error) {
         this.#log('has failed in a run that made up for a missed or abandoned one', error);
       }
-      if (!offer.run) return;
+      const left = this.#takeOffered();
+      if (!left) return;
       this.#log(
         'was called for a missed or abandoned run, and did not run its task',
         'see whether something around its method skips calls',
       );
-      await offer.run.perform(() => undefined);
+      await left.perform(() => Promise.reject(new Error('It did not run.')));
     };
     void detached(() => offers.run(offer, call)).catch(() => undefined);
   }

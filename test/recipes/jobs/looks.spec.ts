@@ -427,6 +427,7 @@ it('releases what a method does not take that was called for a missed run', asyn
   one.job.start();
   await fleet.clock.advance(SECOND);
   await expect(one.locks.isLocked('report')).resolves.toBe(false);
+  expect(fleet.record).toMatchObject({ tick: START + HOUR, state: 'failed' });
   expect(one.log).toEqual([
     expect.stringMatching(/^Job "report" was called for a missed or abandoned run, and did not run its task/),
   ]);

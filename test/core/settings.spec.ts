@@ -135,6 +135,8 @@ describe('administration', () => {
       waiters: 0,
       expiresIn: 29_000,
       fencingToken: lock.fencingToken,
+      instances: [expect.any(String)],
+      since: lock.acquiredAt,
     });
     expect(await locks.admin.inspect('b')).toBeNull();
     expect(locks.admin.held()).toEqual([

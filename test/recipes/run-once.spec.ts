@@ -147,7 +147,7 @@ describe('isLocked', () => {
   it('refuses where the provider cannot tell', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).isLocked('order:42')).rejects.toThrow(
-      /"main" does not offer inspect\(\) and isLocked\(\)/,
+      /"main" does not offer inspect\(\), isLocked\(\) and leader\(\)/,
     );
   });
 });

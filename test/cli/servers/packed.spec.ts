@@ -13,6 +13,7 @@ import { ZooKeeperLockProvider } from '../../../lib/providers/zookeeper/index.js
 import { startRedisServer } from '../../servers/redis-server.mjs';
 import { startMariaDb, startPostgres } from '../../servers/sql-server.mjs';
 import { startZooKeeper } from '../../servers/zookeeper-server.mjs';
+import { until } from '../../until.js';
 import { PackedPackage, type Project } from './project.js';
 
 const CLIENTS = ['ioredis', 'pg', 'mysql2'];
@@ -52,7 +53,9 @@ const SUBJECTS = {
     await client.connect();
     return {
       ...{ url: server.url, args: ['--postgres', server.url, '--namespace', 'shop', '--table', TABLE] },
-      shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
+      shop: await shopOf(
+        new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
+      ),
       count: async () => (await client.query(`SELECT name FROM ${TABLE} ORDER BY name`)).rows as unknown,
       stop: () => client.end().then(() => server.stop()),
     };
@@ -62,7 +65,9 @@ const SUBJECTS = {
     const client = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     return {
       ...{ url: server.url, args: ['--mysql', server.url, '--namespace', 'shop', '--table', TABLE] },
-      shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
+      shop: await shopOf(
+        new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
+      ),
       count: async () => (await client.query<RowDataPacket[]>(`SELECT name FROM ${TABLE} ORDER BY name`))[0],
       stop: () => client.end().then(() => server.stop()),
     };
@@ -109,6 +114,11 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
     const { shop, args, url } = subject;
     const lock = await shop.acquire('order:42', long);
     await shop.acquire('invoice:1', long);
+    // An application records its name in the background.
+    await until(
+      async () => (await shop.admin.inspect('order:42'))?.instances[0] === 'shop-7d9f:17',
+      'the name is recorded',
+    );
     const before = await subject.count();
 
     const list = await project.run(['list', 'order:', ...args]);

@@ -85,8 +85,10 @@ export class Project {
   /** In a pseudo terminal, whose answers come as `stdout`. */
   startInTerminal(args: readonly string[], { env = {}, cwd = this.folder }: Surroundings = {}): Running {
     const words = [process.execPath, this.command, ...args].map((word) => `'${word}'`).join(' ');
+    // A shell that waits for the command gets Ctrl-C as well, and some shells then answer 130 whatever the command answers.
+    const command = `exec ${words}`;
     const options = { cwd, env: { ...environment(), TERM: 'xterm', ...env } };
-    return new Running(spawn('script', ['--quiet', '--return', '--flush', '--command', words, '/dev/null'], options));
+    return new Running(spawn('script', ['--quiet', '--return', '--flush', '--command', command, '/dev/null'], options));
   }
 }
 

@@ -259,9 +259,9 @@ export interface RecordStore {
 }
 
 /**
- * The backend of another provider, as one that is built on it sees it. Each of its requests is a caller in the queue of
- * its key, placed by the age of its oldest caller. The core repeats a release that was not answered until there is nothing left to release, so the caller may
- * forget it.
+ * The backend of another provider, as one that is built on it sees it. Its requests go directly to that backend, beside those of callers that
+ * name the other provider. The core repeats a release that was not answered until there is nothing left to release, so the caller may forget
+ * it. A lease that is over by the clock is reported as lost, and given back, before the member is renewed or released.
  */
 export interface Member extends Pick<
   LockBackend,

@@ -11,6 +11,7 @@ import type { LockLogger } from '../api/logger.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
+import { MemberRequests } from './hold/member-requests.js';
 import { Registration } from './registration.js';
 import type { Schedule } from './schedule.js';
 import { Releases } from './hold/releases.js';
@@ -39,6 +40,8 @@ export class ProviderCore {
   /** What this process holds. */
   readonly watchdog: Watchdog;
   readonly releases: Releases;
+  /** What the providers hold here that are built on this one. */
+  readonly memberRequests: MemberRequests;
   /** Callers that hold, or whose release was neither answered nor has failed once: it may commit what a task has written. A drain waits for them. */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
@@ -68,6 +71,7 @@ export class ProviderCore {
     this.capabilities = this.backend.capabilities;
     this.reachability = new Reachability(name, events, logger, clock);
     this.releases = new Releases(this.backend, clock, random, this.reachability);
+    this.memberRequests = new MemberRequests(this);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
   }
 

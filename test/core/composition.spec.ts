@@ -75,18 +75,25 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('asks them through the queue of their key', async () => {
+  it('asks their backends beside the callers that name a member, each with the age of its oldest caller', async () => {
     const member = new ScriptedProvider();
     member.onRelease = () => 'released';
-    const { locks } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
+    const { locks, clock } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const first = locks.acquire('order:1');
+    await clock.advance(10);
     const second = locks.acquire('order:1', { provider: 'member' });
-    expect(member.asks).toHaveLength(1);
+    // One request for each of the two queues, also when others come.
+    const [third, fourth] = [locks.acquire('order:1'), locks.acquire('order:1', { provider: 'member' })];
+    expect(member.asks.map(({ input }) => input.since)).toEqual([clock.now() - 10, clock.now()]);
     member.asks[0]?.grant();
     await (await first).release();
-    expect(member.asks).toHaveLength(2);
+    expect(member.order).toEqual(['acquire order:1', 'acquire order:1', 'acquire order:1', 'release order:1']);
     member.asks[1]?.grant();
     await (await second).release();
+    member.asks[2]?.grant();
+    await (await third).release();
+    member.asks[3]?.grant();
+    await (await fourth).release();
     await locks.stop();
   });
 

@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../lib/api/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { BackendContext, Member, ReleaseOptions } from '../../lib/api/lock-provider.js';
 import { requestFor } from '../direct-backend.js';
 import { startManager, watch } from './manager-rig.js';
@@ -169,6 +169,59 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     await clock.advance(0);
     expect(waiting.error).toBe('enough');
     expect(kept).toEqual([{ keepFor: 0, failed: true }]);
+  });
+});
+
+describe('a request of a composite', () => {
+  it('goes to the backend of its member beside a caller of this process that waits there', async () => {
+    const { locks, inner, relay, ids } = await started();
+    inner.onAcquire = undefined;
+    const waiting = watch(locks.acquire('a', { provider: 'inner', wait: 60_000 }));
+    inner.asks[0]?.input.waits();
+    const answer = relay.member.acquire(requestFor('a', 'r1', { lease: LEASE }));
+    expect(inner.asks.map(({ input }) => input.id)).toEqual([expect.any(String), 'r1']);
+    inner.asks[1]?.grant();
+    expect(await answer).toMatchObject({ lease: LEASE });
+    expect([waiting.state, ids]).toEqual(['pending', []]);
+  });
+
+  it('is not granted what its server took away before the grant arrived: it is asked for under another id', async () => {
+    const { locks, inner, clock } = await started();
+    inner.onAcquire = undefined;
+    const waiting = watch(locks.acquire('a', { wait: 60_000 }));
+    const [first] = inner.asks;
+    inner.revoke(first?.input.id ?? '');
+    first?.grant();
+    await clock.advance(1_000);
+    expect([waiting.state, inner.order]).toEqual(['pending', ['acquire a', 'release a', 'acquire a']]);
+    expect(inner.asks[1]?.input.id).not.toBe(first?.input.id);
+    inner.asks[1]?.grant();
+    await clock.advance(0);
+    expect(waiting.value?.isHeld()).toBe(true);
+  });
+
+  it('that is released while its ask is in flight is released again when it is granted all the same', async () => {
+    const { relay, inner, clock } = await started();
+    inner.onAcquire = undefined;
+    const request = requestFor('a', 'r1', { lease: LEASE });
+    const answer = relay.member.acquire(request);
+    expect(await relay.member.release(request, FREE)).toBe('released');
+    inner.asks[0]?.grant();
+    expect(await answer).toBe('busy');
+    expect(inner.order).toEqual(['acquire a', 'release a', 'release a']);
+    await clock.advance(LEASE);
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('is released only once in an outage if nothing of it was sent', async () => {
+    const { relay, inner, clock } = await started();
+    inner.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
+    inner.onRelease = () => 'unknown';
+    const request = requestFor('a', 'r1', { lease: LEASE });
+    await expect(relay.member.acquire(request)).rejects.toThrow('down');
+    expect(await relay.member.release(request, FREE)).toBe('unknown');
+    await clock.advance(60_000);
+    expect(inner.order).toEqual(['acquire a', 'release a']);
   });
 });
 

@@ -971,6 +971,20 @@ describe('failover', () => {
     await lock.release();
   });
 
+  it('asks again when a grant of its provider was over before it came, which is no outage', async () => {
+    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    const acquire = one.a.acquire.bind(one.a);
+    let asks = 0;
+    one.a.acquire = async (request) => {
+      const answer = await acquire(request);
+      asks += 1;
+      return answer === 'busy' || asks > 1 ? answer : { ...answer, validUntil: fleet.clock.now() };
+    };
+    const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
+    expect([lock.isHeld(), asks, one.log]).toEqual([true, 2, []]);
+    await lock.release();
+  });
+
   it('takes busy for what it is', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const lock = await take(one);

@@ -66,7 +66,7 @@ class Writers {
     while (!condition() && this.clock.now() < start + most) {
       await this.clock.advance(20);
       for (const { record } of this.#all) {
-        const confirmation = record.confirmationNow();
+        const confirmation = record.confirmationAt(this.clock.now());
         this.shortest = Math.min(this.shortest, confirmation.validUntil(confirmation.epoch) - this.clock.now());
       }
     }

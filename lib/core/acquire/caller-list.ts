@@ -18,21 +18,11 @@ export class CallerList {
     return callers;
   }
 
-  /**
-   * Behind those that are older. A request of a provider that is built on this one may come late for its age.
-   *
-   * @param asked the one that is asked for: nobody is placed before it
-   */
-  insert(caller: RequestCaller, asked: RequestCaller | undefined): void {
-    let before = this.#tail;
-    if (caller.isAlone) {
-      while (before && before.since > caller.since && before !== asked) before = before.previous;
-    }
-    caller.previous = before;
-    caller.next = before ? before.next : this.head;
-    if (caller.next) caller.next.previous = caller;
-    else this.#tail = caller;
-    if (before) before.next = caller;
+  add(caller: RequestCaller): void {
+    const last = this.#tail;
+    caller.previous = last;
+    this.#tail = caller;
+    if (last) last.next = caller;
     else this.head = caller;
     this.arrivals += 1;
     caller.arrival = this.arrivals;

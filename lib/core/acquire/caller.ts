@@ -56,12 +56,6 @@ export abstract class Caller<Request = unknown> {
     this.isLate = deadline <= startedAt;
   }
 
-  /** Its request serves nobody else, and nobody else's serves it: it repeats that by itself. */
-  abstract readonly isAlone: boolean;
-
-  /** How many callers it stands for: more than one for a request of a provider that is built on this one. */
-  abstract readonly callers: number;
-
   /** When it ends as a holder, whatever the lease; `Infinity` unless it has a `maxHold`. On the monotonic clock. */
   abstract readonly endsAt: number;
 
@@ -76,9 +70,6 @@ export abstract class Caller<Request = unknown> {
 
   /** It gets this error. */
   abstract refuse(error: unknown): void;
-
-  /** Its request was not answered: it repeats that if it {@link isAlone}, and else the request does. */
-  abstract unanswered(error: unknown): void;
 
   /** It holds by this request from `now` on. */
   abstract enter(request: Request, now: number): void;

@@ -79,7 +79,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   add(caller: RequestCaller): void {
     if (caller.isLate && this.#refusesLate(caller)) return;
     const isFirst = this.#callers.head === undefined;
-    this.#callers.insert(caller, this.#request?.oldest);
+    this.#callers.add(caller);
     this.#advance();
     if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
     // A listener of that may have sent it away.
@@ -91,16 +91,6 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#callers.remove(caller);
     caller.refuse(error);
     this.#advance();
-  }
-
-  /** Takes a caller out without a word. Resolves to what the backend answers to the release of its request, and to `lost` without one. */
-  withdraw(caller: RequestCaller): Promise<ReleaseOutcome> {
-    this.#callers.remove(caller);
-    const request = this.#request;
-    const isOwn = request !== undefined && request.isAlone && request.fits(caller);
-    const released = isOwn ? this.#giveUp(request) : Promise.resolve<ReleaseOutcome>('lost');
-    this.#advance();
-    return released;
   }
 
   /** The deadline of the caller has passed, or the answer is overdue that it waits for. */
@@ -121,20 +111,11 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     }
   }
 
-  /** A caller that repeats its own request asks again. Answers false if there is none to repeat. */
-  again(caller: RequestCaller): boolean {
-    const request = this.#request;
-    this.#callers.setLate(caller, caller.deadline <= this.provider.clock.now());
-    if (!request?.isPausing || !request.fits(caller)) return false;
-    request.ask();
-    return true;
-  }
-
   // What happens at the backend.
 
   /** Its request pauses before it is sent again. */
   get isPausing(): boolean {
-    return this.#request !== undefined && this.#request.isPausing && !this.#request.isAlone;
+    return this.#request?.isPausing === true;
   }
 
   /** The backend answers again: a request that pauses is sent now. */
@@ -157,7 +138,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** Asks the backend whether this process still holds what it held. */
   renewHeld(): void {
-    for (const request of this.#held.values()) if (!request.isAlone) void this.provider.watchdog.renew(request);
+    for (const request of this.#held.values()) void this.provider.watchdog.renew(request);
   }
 
   onQueued(instead: LockError | undefined): void {
@@ -169,8 +150,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   onGranted(request: KeyRequest, now: number): void {
     this.#request = undefined;
     this.#held.add(request);
-    // A provider that is built on this one renews its locks by itself.
-    if (!request.isAlone) this.provider.watchdog.add(request, now);
+    this.provider.watchdog.add(request, now);
     let caller = this.#callers.head;
     while (caller !== undefined) {
       this.#callers.remove(caller);

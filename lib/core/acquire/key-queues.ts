@@ -28,6 +28,7 @@ export class KeyQueues {
   /** The queue of a key for one more caller that holds so many others. What this process holds of the key and is over by the clock is given back before. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
+    this.provider.memberRequests.expire();
     queues.get(key)?.expireHeld();
     let queue = queues.get(key);
     if (queue === undefined) {

@@ -19,9 +19,6 @@ import type { Caller } from './caller.js';
 /** The most callers that one grant serves one after the other. */
 const LARGEST_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
-/** How long a server may keep a request in its queue that does not ask any more, in ms. */
-const QUEUED_FOR = 10_000;
-const UNUSED: ReleaseIntent = { keepUntil: 0, failed: true };
 
 /** A caller of this core. */
 export type RequestCaller = Caller<KeyRequest>;
@@ -86,8 +83,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** Among what callers of this process hold. */
   place = -1;
   #phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over' = 'pausing';
-  /** The one caller that it serves, if that repeats it by itself. */
-  readonly #alone: RequestCaller | undefined;
   /** The caller that it asks for now. */
   #oldest: RequestCaller | undefined;
   /** The caller that was the oldest when it was last sent. */
@@ -125,7 +120,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   ) {
     const { mode, limited, lease, renew, minHold } = oldest.terms;
     this.#oldest = oldest;
-    if (oldest.isAlone) this.#alone = oldest;
     this.id = home.random.id();
     this.key = queue.key;
     this.mode = mode;
@@ -144,7 +138,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   get callers(): number {
     const oldest = this.#oldest;
-    let count = oldest?.callers ?? 1;
+    let count = 1;
     for (let next = oldest?.next; next !== undefined && count < LARGEST_COHORT && this.fits(next); next = next.next)
       count += 1;
     return count;
@@ -179,11 +173,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   // While it asks.
-
-  /** It serves one caller alone, which repeats it by itself. */
-  get isAlone(): boolean {
-    return this.#alone !== undefined;
-  }
 
   get isAsking(): boolean {
     return this.#phase === 'asking';
@@ -226,7 +215,6 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Whether a grant of it serves this caller. */
   fits(caller: RequestCaller): boolean {
-    if (caller.isAlone || this.#alone) return caller === this.#alone;
     const { mode, limited, lease, renew, minHold } = caller.terms;
     return (
       mode === this.mode &&
@@ -257,17 +245,13 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /**
-   * Sends it after a pause, or has its caller do that.
+   * Sends it after a pause.
    *
    * @param rounds how often it was asked for in vain
    */
   pause(rounds: number): void {
     this.#become('pausing');
     this.#rounds = rounds;
-    if (this.isAlone && this.#failure !== undefined) {
-      this.#oldest?.unanswered(this.#failure);
-      return;
-    }
     const { clock, random } = this.home;
     const ask = () => {
       this.ask();
@@ -281,7 +265,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#become('over');
     this.#isAborted = true;
     this.#controller?.abort();
-    return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.#releaseUnused(isSent);
+    return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.home.releases.giveUp(this, isSent);
   }
 
   /** In no caller's async context. */
@@ -302,7 +286,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     const { clock, suspension, reachability } = this.home;
     if (this.#phase === 'over') {
       // Its id is dead. A grant that comes all the same is released whenever it comes.
-      if (answer !== 'busy') void this.#releaseUnused(true);
+      if (answer !== 'busy') void this.home.releases.giveUp(this, true);
       return;
     }
     const now = clock.now();
@@ -340,12 +324,6 @@ export class KeyRequest implements AcquireRequest, Placed {
     }
   }
 
-  /** Releases what it was granted, or may have been. One that was never sent is released only for what the backend knows of it here. */
-  #releaseUnused(isSent: boolean): Promise<ReleaseOutcome> {
-    const lasting = isSent ? Math.max(this.lease, this.minHold, QUEUED_FOR) : 0;
-    return this.home.releases.send(this, UNUSED, lasting, asItIs);
-  }
-
   #become(phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over'): void {
     const { clock, suspension } = this.home;
     if (this.#retry !== undefined) {
@@ -367,8 +345,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   #begin(grant: Grant, now: number): void {
     const { random } = this.home;
     this.#become('granted');
-    // A provider that is built on this one renews its locks by itself.
-    this.#held = new HeldLease(grant, this.#suspensions, this.renew && !this.isAlone);
+    this.#held = new HeldLease(grant, this.#suspensions, this.renew);
     this.#grantedAt = now;
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
@@ -470,7 +447,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /**
-   * Renews it now. Resolves to `unknown` when the backend does not answer; one that serves a caller alone rejects as the backend does. A renewal that is answered after the deadline finds the loss.
+   * Renews it now. Resolves to `unknown` when the backend does not answer. A renewal that is answered after the deadline finds the loss.
    *
    * @param suspensions how many suspensions of the machine are known
    */
@@ -485,8 +462,6 @@ export class KeyRequest implements AcquireRequest, Placed {
     try {
       outcome = await backend.renew(this, held.length);
     } catch (error) {
-      // The provider that is built on this one tells a refusal from silence by itself.
-      if (this.isAlone) throw error;
       reachability.failed(error);
       outcome = 'unknown';
     }

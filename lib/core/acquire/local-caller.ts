@@ -26,8 +26,6 @@ const NONE: readonly Pick<Lock, 'isHeld'>[] = [];
  * {@link expire}, which precedes each question of a user, finds the loss. Once lost, it stays lost.
  */
 export class LocalCaller extends Caller<KeyRequest> {
-  readonly isAlone = false;
-  readonly callers = 1;
   #phase: 'waiting' | 'holding' | 'released' | 'lost' | 'refused' = 'waiting';
   // While it waits. What is kept longer would keep the async context of the lock before.
   #resolve: ((holder: this) => void) | undefined;
@@ -136,10 +134,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     const reject = this.#reject;
     this.#settle('refused');
     reject?.(error);
-  }
-
-  unanswered(): void {
-    // The request repeats it.
   }
 
   enter(request: KeyRequest, now: number): void {

@@ -8,6 +8,8 @@ import { backOff, withTimeout } from '../toolkit/timing.js';
 import { WaitGroup } from '../toolkit/wait-group.js';
 
 const RETRY = { first: 100, most: 1_000 };
+/** How long a server may keep a request in its queue that does not ask any more, in ms. */
+const QUEUED_FOR = 10_000;
 // How many releases outlast an outage. Beyond that they end with their time, so that an outage of an hour costs a bounded amount.
 const MOST_IN_OUTAGE = 10_000;
 
@@ -18,6 +20,8 @@ export interface ReleaseIntent {
   /** The task failed or the lock was lost. */
   readonly failed: boolean;
 }
+
+const GIVEN_UP: ReleaseIntent = { keepUntil: 0, failed: true };
 
 /** What is made of the outcome of a release, in the tick in which that comes: a promise more would be a tick more. */
 export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
@@ -77,6 +81,16 @@ export class Releases {
       if (outcome === 'unknown') this.#keep({ request, intent, lasting, until, isSent: false });
       return answer(outcome);
     });
+  }
+
+  /**
+   * Releases a request that serves nobody any more, and what it was granted or may have been.
+   *
+   * @param isSent something of it may have reached the server. Otherwise it is released only for what the backend knows of it here
+   */
+  giveUp(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
+    const lasting = isSent ? Math.max(request.lease, request.minHold, QUEUED_FOR) : 0;
+    return this.send(request, GIVEN_UP, lasting, asItIs);
   }
 
   /** The backend answers again: what is pending is sent now. */

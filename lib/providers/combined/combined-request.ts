@@ -79,6 +79,8 @@ export class CombinedRequest {
   #reportedUntil = -Infinity;
   /** Ends the wait for a member. */
   #waiting: AbortController | undefined;
+  /** Answers the ask in flight as busy. */
+  #answerBusy: () => void = () => undefined;
 
   constructor(
     private readonly request: AcquireRequest,
@@ -167,6 +169,7 @@ export class CombinedRequest {
     const retainFor = Math.max(0, keepFor, keepUntil - this.clock.now());
     this.#isReleased = true;
     this.#waiting?.abort();
+    this.#answerBusy();
     return new Promise((resolve) => {
       void this.#releaseInReverse({ keepFor: retainFor, failed }, resolve).then(resolve);
     });
@@ -186,16 +189,23 @@ export class CombinedRequest {
     else this.#stopAsking();
   };
 
-  /** The member that is asked answers busy now, also if it has not answered at all. */
+  /** The ask in flight is answered as busy now, also if the member has not answered at all. */
   #stopAsking(): void {
     const asked = this.#locks.at(-1);
-    if (asked && !asked.grant) void asked.member.release(asked, UNUSED);
+    if (!asked || asked.grant) return;
+    void asked.member.release(asked, UNUSED);
+    this.#answerBusy();
   }
 
   async #ask(lock: MemberRequest, { signal }: AbortController): Promise<Grant | 'busy'> {
     lock.signal = signal;
+    const stopped = new Promise<'busy'>((resolve) => {
+      this.#answerBusy = () => {
+        resolve('busy');
+      };
+    });
     try {
-      return await lock.member.acquire(lock);
+      return await Promise.race([lock.member.acquire(lock), stopped]);
     } catch (error) {
       // Something is left in the members before it.
       if (isUnavailable(error) && !error.sent && lock !== this.#locks[0]) {

@@ -80,7 +80,7 @@ export class Epochs {
 
   /** The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing was sent then */
   at(now: number): Epoch {
-    const confirmation = this.record.confirmationNow();
+    const confirmation = this.record.recentConfirmation(now);
     const { record, settlesAt } = confirmation;
     if (!record || now >= confirmation.validUntil(record.epoch)) {
       throw this.#unavailable('cannot confirm the record that its processes share', this.record.cause);

@@ -18,6 +18,7 @@ import type {
 import { timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
 import { isRefusal } from '../../core/toolkit/retryable.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
+import { promised } from '../../core/toolkit/promised.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
@@ -84,21 +85,24 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return state?.epoch.member.locking.unansweredFor?.(state) ?? 0;
   }
 
-  async acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {
-    const own = this.#requestFor(request, this.#epochs.at(this.context.clock.now()));
+  acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {
+    return promised(() => this.#ask(this.#requestFor(request)));
+  }
+
+  #ask(own: FailoverRequest): Promise<Grant | 'busy'> {
     const { member } = own.epoch;
-    let answer: Grant | 'busy';
-    try {
-      answer = await member.locking.acquire(own);
-    } catch (error) {
+    const onAnswer = (answer: Grant | 'busy'): Grant | 'busy' => {
+      // Every backend answers busy to a caller that leaves: the server may be silent.
+      if (answer !== 'busy') member.health.succeeded();
+      return this.#admit(own, answer);
+    };
+    const onFailure = (error: unknown): never => {
       member.notGranted(error);
       // Callers wait for the switch. Without another member there is none to come.
       if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
       throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
-    }
-    // The local queue answers busy by itself, and every backend does so to a caller that leaves: the server may be silent.
-    if (answer !== 'busy') member.health.succeeded();
-    return this.#admit(own, answer);
+    };
+    return member.locking.acquire(own).then(onAnswer, onFailure);
   }
 
   /**
@@ -116,10 +120,10 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       : undefined;
     if (outcome === 'lost') return 'lost';
     // Scheduled writes are enough: renewals come as often as confirmations, and a write for each would double them.
-    if (this.#heldUntil(own) <= reportedUntil) await this.#epochs.record.nextWrite();
+    if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
     // Without an answer of the member it is held as long as it was, unless the machine was suspended meanwhile.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
-    const validUntil = this.#heldUntil(own);
+    const validUntil = this.#heldUntil(own, this.context.clock.now());
     if (validUntil <= reportedUntil) return 'unknown';
     own.reported(validUntil);
     return { validUntil };
@@ -182,7 +186,9 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return this.#requests.size;
   }
 
-  #requestFor(request: AcquireRequest<FailoverRequest>, epoch: Epoch): FailoverRequest {
+  #requestFor(request: AcquireRequest<FailoverRequest>): FailoverRequest {
+    const now = this.context.clock.now();
+    const epoch = this.#epochs.at(now);
     const known = request.state;
     if (known?.epoch === epoch) {
       known.askedAgain();
@@ -190,7 +196,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     }
     if (known) this.#giveBack(known);
     const { context, settings } = this;
-    const suspensions = this.#suspension.observe();
+    const suspensions = this.#suspension.recent(now);
     const own = new FailoverRequest(request, epoch, context.random.id(), memberLease(settings), suspensions);
     this.#requests.add(own);
     request.state = own;
@@ -213,8 +219,9 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
-    const validUntil = this.#heldUntil(own);
-    if (validUntil <= now) {
+    const validUntil = this.#heldUntil(own, now);
+    // A grant of the member that was over when it came is none: the core asks again.
+    if (validUntil <= now && own.keptUntil > now) {
       this.#giveBack(own);
       throw this.#overtaken();
     }
@@ -254,8 +261,8 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     if (own.isCurrent) own.request.state = undefined;
   }
 
-  #heldUntil(own: FailoverRequest): number {
-    return own.heldUntil(this.#epochs.record.confirmationNow());
+  #heldUntil(own: FailoverRequest, now: number): number {
+    return own.heldUntil(this.#epochs.record.confirmationAt(now));
   }
 
   /** Waiters of a member that grants no more leave its queue. */

@@ -85,8 +85,7 @@ export class FailoverMember {
   async #probe(): Promise<void> {
     const { random, name } = this.context;
     const leaving = new AbortController();
-    // One key for all processes: a SQL member would keep a row for each. Busy by another process is an answer too. That its
-    // own probe is in the way is none, because the queue in front of the member may have answered that.
+    // One key for all processes: a SQL member would keep a row for each. That another process is probing is an answer too.
     const probe = probeFor(`failover:${name}:probe`, random.id(), PROBE_LEASE, leaving.signal);
     try {
       const answer = await this.#inTime(this.locking.acquire(probe), leaving);

@@ -85,11 +85,17 @@ export class SharedRecord {
   }
 
   /**
-   * What is confirmed now. Looks for a suspension each time: after one the monotonic clock shows that no time has passed, so an
-   * earlier look would not count as old.
+   * What is confirmed at `now`, for an answer that has come. Looks for a suspension each time: after one the monotonic clock shows that no time
+   * has passed, so an earlier look would not count as old.
    */
-  confirmationNow(): Confirmation {
-    this.#noteSuspensions(this.suspension.observe());
+  confirmationAt(now: number): Confirmation {
+    this.#noteSuspensions(this.suspension.observeGrant(now));
+    return this.#confirmation;
+  }
+
+  /** The same for an ask, whose answer is looked at again: the look for a suspension may be a second old. */
+  recentConfirmation(now: number): Confirmation {
+    this.#noteSuspensions(this.suspension.recent(now));
     return this.#confirmation;
   }
 

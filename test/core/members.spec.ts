@@ -213,6 +213,24 @@ describe('a request of a composite', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
+  it('is released when its signal aborts in the queue, also where the composite forgets it then', async () => {
+    const { relay, inner, clock } = await started();
+    inner.onAcquire = undefined;
+    const request = requestFor('a', 'r1', { lease: LEASE });
+    const answer = relay.member.acquire(request);
+    const [ask] = inner.asks;
+    ask?.input.waits();
+    // As backends do.
+    ask?.input.signal.addEventListener('abort', () => {
+      ask.answer('busy');
+    });
+    request.abort();
+    expect(await answer).toBe('busy');
+    expect(inner.order).toEqual(['acquire a', 'release a']);
+    expect(await relay.member.release(request, FREE)).toBe('lost');
+    expect([inner.order.length, clock.pendingTimers]).toEqual([2, 0]);
+  });
+
   it('is released only once in an outage if nothing of it was sent', async () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));

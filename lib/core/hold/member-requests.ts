@@ -224,7 +224,10 @@ export class MemberRequest implements AcquireRequest, Placed {
     }
     reachability.answered();
     if (answer === 'busy') {
-      this.#phase = 'free';
+      const hasLeft = this.#phase === 'queued' && this.signal.aborted;
+      this.#phase = hasLeft ? 'over' : 'free';
+      // A backend answers an abort at once. The release takes the request out of the server's queue.
+      if (hasLeft) void releases.giveUp(this, true);
       return answer;
     }
     const grant = this.#isRevoked ? { ...answer, validUntil: -Infinity } : answer;

@@ -131,8 +131,7 @@ export class RedisRequest implements Operation {
     if (this.#state !== 'granted') return Promise.resolve('lost');
     return new Promise((resolve) => {
       const fields = encodeRenewal(this.request, lease);
-      const renewal = new Renewal(this.lock, fields, this.#token, lease, resolve);
-      this.requests.servers.confirmerOf(this.lock, lease).add(renewal);
+      this.requests.servers.confirm(new Renewal(this.lock, fields, this.#token, lease, resolve), lease);
     });
   }
 
@@ -286,7 +285,7 @@ export class RedisRequest implements Operation {
     this.#isConfirming = true;
     const { requests, request, lock } = this;
     requests.askAgainLater();
-    requests.servers.confirmerOf(lock, request.lease).add({
+    const confirmation: Operation = {
       lock,
       weight: HEAVY,
       encode: () => {
@@ -302,7 +301,8 @@ export class RedisRequest implements Operation {
         this.#isConfirming = false;
         this.fail(error);
       },
-    });
+    };
+    requests.servers.confirm(confirmation, request.lease);
   }
 
   #onConfirmed(reply: unknown, sentAt: number): void {

@@ -1,4 +1,4 @@
-import type { Batcher } from './batcher.js';
+import type { Batcher, Operation } from './batcher.js';
 import type { Ask } from './client/diagnostics.js';
 import type { ServerClock } from './server-clock.js';
 
@@ -9,8 +9,8 @@ export interface Servers {
   connect(): Promise<void>;
   /** Where operations on this lock are sent. */
   batcherOf(lock: string): Batcher;
-  /** As {@link batcherOf}, for operations that keep a lock held: answered when as many replicas have them as the options ask for. */
-  confirmerOf(lock: string, lease: number): Batcher;
+  /** Sends an operation that keeps its lock held for `lease` ms: answered when as many replicas have it as the options ask for. */
+  confirm(operation: Operation, lease: number): void;
   /** Where operations on this record are sent: answered when as many replicas have it as the options ask for. */
   recorderOf(record: string): Batcher;
   /** Where this process is notified about this lock. */

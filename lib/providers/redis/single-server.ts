@@ -1,4 +1,4 @@
-import { Batcher } from './batcher.js';
+import { Batcher, type Operation } from './batcher.js';
 import type { Ask } from './client/diagnostics.js';
 import type { Connect } from './client/redis-connection.js';
 import { LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
@@ -53,9 +53,9 @@ export class SingleServer implements Servers {
     return this.#batcher;
   }
 
-  confirmerOf(_lock: string, lease: number): Batcher {
+  confirm(operation: Operation, lease: number): void {
     this.#server?.confirmations?.limit(lease);
-    return this.#confirmer;
+    this.#confirmer.add(operation);
   }
 
   recorderOf(): Batcher {

@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { pause } from '../../../core/toolkit/timing.js';
-import { Batcher } from '../batcher.js';
+import { Batcher, type Operation } from '../batcher.js';
 import type { Ask } from '../client/diagnostics.js';
 import type { Address, FindCluster, KnownCluster } from '../client/redis-connection.js';
 import { BUCKETS } from '../key-layout.js';
@@ -99,10 +99,10 @@ export class ClusterServers implements Servers, ServersListener {
     return this.#bucketOf(lock).batcher;
   }
 
-  confirmerOf(lock: string, lease: number): Batcher {
-    const { server, confirmer } = this.#bucketOf(lock);
+  confirm(operation: Operation, lease: number): void {
+    const { server, confirmer } = this.#bucketOf(operation.lock);
     server?.confirmations?.limit(lease);
-    return confirmer;
+    confirmer.add(operation);
   }
 
   recorderOf(record: string): Batcher {

@@ -14,7 +14,7 @@ export interface Clock {
   /** Milliseconds since the Unix epoch. For display and as the floor of fencing tokens, never for deadlines. */
   wallTime(): number;
   /**
-   * Calls back once after `delay` ms.
+   * Calls back once after `delay` ms. A clock may call back earlier if that is more than 2^31 - 1 ms, 24.8 days, and `Infinity` ms among that.
    *
    * @param keepAlive whether the process must not end before. For what a caller awaits or holds, and for a connection that is made again, as
    * an open one keeps the process alive. Not for what runs in the background.

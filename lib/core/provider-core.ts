@@ -15,7 +15,7 @@ import { MemberRequests } from './hold/member-requests.js';
 import { Registration } from './registration.js';
 import type { Schedule } from './schedule.js';
 import { Releases } from './hold/releases.js';
-import { Watchdog } from './hold/watchdog.js';
+import { Watchdog } from './acquire/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 

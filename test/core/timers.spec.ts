@@ -130,6 +130,14 @@ describe('all timers on one of Node', () => {
     expect(armed?.isRef).toBe(false);
   });
 
+  it('fires one that is further away than Node can count after the longest time that it can', async () => {
+    const LONGEST = 2 ** 31 - 1;
+    timers.set(call('never'), Infinity, true);
+    expect([armed?.delay, armed?.isRef]).toEqual([LONGEST, true]);
+    await fire();
+    expect(called).toEqual(['never']);
+  });
+
   it('is disarmed at the end of an application, unless another one has set a timer', () => {
     const other = timers.set(call('other'), 10, true);
     timers.rest();

@@ -2,9 +2,6 @@ import type { Clock, Timer } from '../../api/clock.js';
 import type { LockError, LossReason } from '../../api/errors.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
-// A longer timer fires immediately.
-const LONGEST_TIMER = 2 ** 31 - 1;
-
 /** What a caller wants of a key: a request with equal terms serves it. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
 
@@ -89,7 +86,7 @@ export abstract class Caller<Request = unknown> {
   /** Looks again at `time`, on the monotonic clock. */
   wakeAt(time: number): void {
     this.clearTimer();
-    const delay = Math.min(Math.max(0, Math.ceil(time - this.clock.now())), LONGEST_TIMER);
+    const delay = Math.max(0, Math.ceil(time - this.clock.now()));
     const wake = (): void => {
       this.#timer = undefined;
       this.queue.onTime(this);

@@ -3,6 +3,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import type { LimitShare } from '../../api/lock-mode.js';
 import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
+import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
 import type { OptionNames } from '../toolkit/given-options.js';
 import { nearest } from '../toolkit/nearest.js';
 import type { Terms } from './caller.js';
@@ -25,25 +26,8 @@ const OPTIONS: OptionNames<LockOptions> = {
   signal: true,
 };
 
-/** The shortest lease, in ms: below it the margin and the timers' own lateness eat the lease up. */
-export const MIN_LEASE = 100;
-
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
-
-/** @throws LockConfigError for a time that is longer than the provider may keep a key. */
-export function assertKeepable(
-  time: number,
-  option: 'lease' | 'minHold',
-  { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
-): void {
-  const { maxLease = Infinity } = capabilities;
-  if (time <= maxLease) return;
-  throw new LockConfigError(
-    `Option "${option}" is ${time} ms, longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
-    { provider: name },
-  );
-}
 
 /** Options, checked and complete; all times in ms. */
 export interface LockSettings extends Terms {

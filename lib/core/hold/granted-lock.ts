@@ -7,7 +7,7 @@ import type { LockMode } from '../../api/lock-mode.js';
 import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LocalCaller, LossListener } from '../acquire/local-caller.js';
-import { assertKeepable, MIN_LEASE } from '../acquire/lock-settings.js';
+import { assertKeepable, MIN_LEASE } from './lease-limits.js';
 import { lossSignal } from './loss-signal.js';
 import { lostError } from './lost-error.js';
 import { asItIs } from './releases.js';
@@ -281,7 +281,7 @@ export class GrantedLock implements Lock {
     for (const hold of this.holds) {
       const status = hold.status(now);
       if (status === 'unverified') this.core.watchdog.renewAfterSuspension();
-      if (status !== 'held') worst = status;
+      if (worst !== 'over') worst = status === 'held' ? worst : status;
     }
     return worst;
   }

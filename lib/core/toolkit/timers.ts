@@ -5,6 +5,9 @@ import { clearTimeout, monotonicNow, nextTick, setTimeout } from './real-timers.
 // So many cleared timers are kept beside those that are set.
 const MOST_CLEARED = 64;
 
+/** A longer timer of Node fires immediately, in ms: 24.8 days. */
+const LONGEST = 2 ** 31 - 1;
+
 interface Entry {
   /** When it is due, on the monotonic clock. */
   readonly at: number;
@@ -29,12 +32,14 @@ export class Timers {
   #armed: NodeJS.Timeout | undefined;
   #armedAt = Infinity;
 
+  /** A delay of more than 24.8 days is one of 24.8 days. */
   set(callback: () => void, delay: number, keepsAlive: boolean): Timer {
-    const entry: Entry = { at: monotonicNow() + delay, keepsAlive, callback };
+    const wait = Math.min(delay, LONGEST);
+    const entry: Entry = { at: monotonicNow() + wait, keepsAlive, callback };
     this.#push(entry);
     this.#set += 1;
     if (keepsAlive) this.#keepers += 1;
-    if (entry.at < this.#armedAt) this.#arm(entry.at, delay);
+    if (entry.at < this.#armedAt) this.#arm(entry.at, wait);
     else if (keepsAlive && this.#keepers === 1) this.#armed?.ref();
     return entry;
   }

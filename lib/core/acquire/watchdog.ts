@@ -1,12 +1,10 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LossReason } from '../../api/errors.js';
 import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
-import type { KeyRequest } from '../acquire/key-request.js';
+import type { KeyRequest } from './key-request.js';
 import { DenseSet } from '../toolkit/dense-set.js';
 import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
-
-const LONGEST_TIMER = 2 ** 31 - 1;
 
 /**
  * Renews what callers of this application hold at one provider, and finds what is lost. One timer for all; renewals that are due together
@@ -104,7 +102,7 @@ export class Watchdog {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
     // Rounded up: a timer that fires a fraction early would find nothing due and spin.
-    const delay = Math.min(Math.max(Math.ceil(time - now), 1), LONGEST_TIMER);
+    const delay = Math.max(Math.ceil(time - now), 1);
     // In an outage no socket may be left that keeps a holder alive, and a leader would end without an error.
     this.#timer = this.clock.setTimer(this.#onTime, delay, this.backend.locksEndWithProcess !== true);
   };

@@ -5,7 +5,7 @@ import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { withJson } from './toolkit/with-json.js';
-import { LocalCaller } from './acquire/local-caller.js';
+import type { RequestCaller } from './acquire/key-request.js';
 import { type JobRecord, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
@@ -128,7 +128,7 @@ export class LockAdmin {
     return [...this.providers].flatMap(({ core }) =>
       holdersAt(core, now).map((holder) =>
         withJson({
-          key: holder.key,
+          key: holder.subject.key,
           provider: core.name,
           mode: holder.terms.mode,
           method: holder.subject.method,
@@ -158,11 +158,11 @@ export class LockAdmin {
 }
 
 /** Those that hold at `now`, the oldest first. */
-function holdersAt({ watchdog }: ProviderCore, now: number): LocalCaller[] {
+function holdersAt({ watchdog }: ProviderCore, now: number): RequestCaller[] {
   return watchdog.requests
-    .flatMap(({ holders }) => holders.filter((holder) => holder instanceof LocalCaller))
+    .flatMap(({ holders }) => holders)
     .filter((holder) => holder.isValid(now))
-    .sort((one, other) => one.grantedAt - other.grantedAt || (one.key < other.key ? -1 : 1));
+    .sort((one, other) => one.grantedAt - other.grantedAt || (one.subject.key < other.subject.key ? -1 : 1));
 }
 
 async function* eachWithJson(locks: AsyncIterable<ListedLock>): AsyncGenerator<ListedLock> {

@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LockError, LossReason } from '../../api/errors.js';
+import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
 /** What a caller wants of a key: a request with equal terms serves it. */
@@ -27,7 +28,7 @@ export interface CallerQueue {
  * It is late when its deadline has passed, as it has from the beginning with `wait: 0`. Then it waits only for the answer that is in
  * flight.
  *
- * `Request` is the class of requests: a parameter only because requests import their callers.
+ * Abstract, and with the class of requests as a parameter, only because requests import their callers.
  */
 export abstract class Caller<Request = unknown> {
   // Its place in the queue. Only the `CallerList` writes these.
@@ -46,12 +47,26 @@ export abstract class Caller<Request = unknown> {
     /** When it came to the queue of this key: later than that for the second of several keys. */
     readonly since: number,
     /** When it stops waiting, on the monotonic clock. */
-    public deadline: number,
+    readonly deadline: number,
     protected readonly queue: CallerQueue,
     private readonly clock: Clock,
   ) {
     this.isLate = deadline <= startedAt;
   }
+
+  /** What it is about, for events and messages. */
+  abstract readonly subject: LockEvent;
+
+  /** It runs under a lock that is held. */
+  abstract readonly isUnderLock: boolean;
+
+  /** When it was granted, on the monotonic clock. */
+  abstract readonly grantedAt: number;
+
+  abstract readonly fencingToken: bigint | null;
+
+  /** How many locks of its owner are open on it: the first and those that re-entered. */
+  abstract readonly entries: number;
 
   /** When it ends as a holder, whatever the lease; `Infinity` unless it has a `maxHold`. On the monotonic clock. */
   abstract readonly endsAt: number;
@@ -68,8 +83,17 @@ export abstract class Caller<Request = unknown> {
   /** It gets this error. */
   abstract refuse(error: unknown): void;
 
+  /** The application sends it away. */
+  abstract dismiss(error: Error): void;
+
   /** It holds by this request from `now` on. */
   abstract enter(request: Request, now: number): void;
+
+  /** Whether it is surely ours by the clock, without the look at a suspension: for the core, which has just asked. */
+  abstract isValid(now: number): boolean;
+
+  /** Milliseconds until it ends; 0 when it is not held. */
+  abstract remaining(now: number): number;
 
   /** A renewal of what it holds was answered, or was not. */
   abstract renewed(isAnswered: boolean): void;

@@ -1,7 +1,7 @@
 import type { LockEvent } from '../../api/lock-events.js';
 import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
-import { LocalCaller } from './local-caller.js';
+import type { RequestCaller } from './key-request.js';
 
 /** The queues of one provider in this process: one for each key that is held or waited for. */
 export class KeyQueues {
@@ -39,8 +39,8 @@ export class KeyQueues {
   }
 
   /** The callers of this application that wait. */
-  get waiting(): readonly LocalCaller[] {
-    return this.#all().flatMap(({ callers }) => callers.filter((caller) => caller instanceof LocalCaller));
+  get waiting(): readonly RequestCaller[] {
+    return this.#all().flatMap(({ callers }) => callers);
   }
 
   /** Sends callers away: all, or those that hold nothing. */

@@ -202,11 +202,6 @@ export class KeyRequest implements AcquireRequest, Placed {
     return this.#failure;
   }
 
-  /** The caller that it asks for now. */
-  get oldest(): RequestCaller | undefined {
-    return this.#oldest;
-  }
-
   /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
   unansweredFor(now: number): number {
     if (this.#phase === 'queued') return this.home.backend.unansweredFor?.(this) ?? 0;

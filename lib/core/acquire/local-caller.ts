@@ -63,7 +63,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.queue.key;
   }
 
-  /** What it is about, for events and messages. */
   get subject(): LockEvent {
     const { method, template } = this.origin;
     return { key: this.queue.key, provider: this.core.name, mode: this.terms.mode, method, template };
@@ -92,12 +91,10 @@ export class LocalCaller extends Caller<KeyRequest> {
     return outcome;
   }
 
-  /** It runs under a lock that is held. */
   get isUnderLock(): boolean {
     return this.#outerLocks.some((lock) => lock.isHeld());
   }
 
-  /** The application sends it away. */
   dismiss(error: Error): void {
     this.queue.leave(this, error);
   }
@@ -173,7 +170,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.#fencingToken;
   }
 
-  /** On the monotonic clock. */
   get grantedAt(): number {
     return this.#grantedAt;
   }
@@ -187,7 +183,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.#acquiredBy === undefined;
   }
 
-  /** How many locks of its owner are open on it: the first and those that re-entered. */
   get entries(): number {
     return this.#entries;
   }
@@ -208,7 +203,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.#releaseError;
   }
 
-  /** Whether it is surely ours by the clock, without the look at a suspension: for the core, which has just asked. */
   isValid(now: number): boolean {
     return this.#phase === 'holding' && now < this.#endsAt && this.request.isValid(now);
   }
@@ -222,7 +216,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.request.isVerified() ? 'held' : 'unverified';
   }
 
-  /** Milliseconds until the deadline; 0 when not held. */
   remaining(now: number): number {
     return this.isValid(now) ? Math.min(this.request.held.validUntil, this.#endsAt) - now : 0;
   }

@@ -83,6 +83,16 @@ describe.each([
     expect(await trying.value?.release()).toBe('released');
   });
 
+  it('is no obstacle either where a renewal has made its lease shorter', async () => {
+    const { locks, member, request, told, inner, clock } = await granted({ fair });
+    await member.renew(request, LEASE / 2);
+    clock.block((LEASE / 2) * 0.99 - 2);
+    const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
+    expect([inner.order, told]).toEqual([['acquire a', 'renew a', 'release a', 'acquire a'], [undefined]]);
+    await clock.advance(0);
+    expect(await trying.value?.release()).toBe('released');
+  });
+
   it('is valid until then: it is renewed and released by the composite alone', async () => {
     const { member, request, told, inner, clock } = await granted({ fair });
     await clock.advance(VALIDITY - 1);

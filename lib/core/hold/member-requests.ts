@@ -23,14 +23,19 @@ interface MemberHome {
  */
 export class MemberRequests {
   readonly #held = new DenseSet<MemberRequest>();
-  /** No lease ends before this time, on the monotonic clock. It may be too early: a renewal or a release does not move it. */
+  /** No lease ends before this time, on the monotonic clock. It may be too early: a longer renewal or a release does not move it. */
   #firstEnd = Infinity;
 
   constructor(readonly home: MemberHome) {}
 
   add(request: MemberRequest): void {
     this.#held.add(request);
-    this.#firstEnd = Math.min(this.#firstEnd, request.validUntil);
+    this.endsAt(request.validUntil);
+  }
+
+  /** A lease ends at this time, on the monotonic clock. */
+  endsAt(time: number): void {
+    if (time < this.#firstEnd) this.#firstEnd = time;
   }
 
   delete(request: MemberRequest): void {
@@ -44,7 +49,7 @@ export class MemberRequests {
     if (now < this.#firstEnd) return;
     this.#firstEnd = Infinity;
     for (const request of this.#held.values()) request.expire(now);
-    for (const request of this.#held.values()) this.#firstEnd = Math.min(this.#firstEnd, request.validUntil);
+    for (const request of this.#held.values()) this.endsAt(request.validUntil);
   }
 }
 
@@ -183,11 +188,13 @@ export class MemberRequest implements AcquireRequest, Placed {
     const held = (this.#held ??= new HeldLease(this.#grant, 0, false));
     held.change(lease);
     const number = held.beginRenewal(now);
+    this.all.endsAt(held.validUntil);
     const outcome = await backend.renew(this, lease);
     if (outcome === 'lost') this.#lose();
     else this.expire(clock.now());
     if (typeof outcome === 'object' && this.#isHeld()) {
       held.acknowledged(number, outcome.validUntil, 0);
+      this.all.endsAt(held.validUntil);
       reachability.answered();
     }
     return outcome;

@@ -112,7 +112,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   async renew(request: AcquireRequest<FailoverRequest>): Promise<RenewOutcome> {
     const suspensions = this.#suspension.observe();
     const own = request.state;
-    if (!own?.grant) return 'lost';
+    if (own?.isOver !== false || !own.grant) return 'lost';
     // Renewals of one lock may overlap, and each reports what was gained since it came.
     const { reportedUntil } = own;
     const outcome = this.#isDue(own, own.grant, suspensions)
@@ -132,7 +132,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   /** On the member that was asked, also after a switch. The core repeats there what was not answered. */
   release(request: AcquireRequest<FailoverRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const own = request.state;
-    if (!own) return Promise.resolve('lost');
+    if (own?.isOver !== false) return Promise.resolve('lost');
     // An ask that is still in flight finds that it was released.
     this.#forget(own);
     return own.epoch.member.locking.release(own, options);
@@ -190,14 +190,18 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const now = this.context.clock.now();
     const epoch = this.#epochs.at(now);
     const known = request.state;
-    if (known?.epoch === epoch) {
-      known.askedAgain();
-      return known;
+    if (known?.isOver === false) {
+      if (known.epoch === epoch) {
+        known.askedAgain();
+        return known;
+      }
+      this.#giveBack(known);
     }
-    if (known) this.#giveBack(known);
     const { context, settings } = this;
     const suspensions = this.#suspension.recent(now);
-    const own = new FailoverRequest(request, epoch, context.random.id(), memberLease(settings), suspensions);
+    // An id that was released is dead.
+    const id = known === undefined ? request.id : context.random.id();
+    const own = new FailoverRequest(request, epoch, id, memberLease(settings), suspensions);
     this.#requests.add(own);
     request.state = own;
     return own;
@@ -207,7 +211,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
     const { epoch } = own;
     if (answer !== 'busy') own.granted(answer);
-    if (!own.isCurrent) {
+    if (own.isOver) {
       // Released while in flight, and that release may have arrived first.
       if (answer !== 'busy') this.#giveBack(own);
       return 'busy';
@@ -258,7 +262,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
 
   #forget(own: FailoverRequest): void {
     this.#requests.delete(own);
-    if (own.isCurrent) own.request.state = undefined;
+    own.end();
   }
 
   #heldUntil(own: FailoverRequest, now: number): number {

@@ -12,32 +12,44 @@ import type { Epoch } from './epochs.js';
 export class FailoverRequest implements AcquireRequest, Placed {
   /** Among those of its backend. */
   place = -1;
-  readonly key: string;
-  readonly mode: LockMode;
-  readonly otherKeysHeld: number;
-  readonly renew = true;
-  readonly minHold = 0;
   /** The member's own. */
   state: unknown;
   /** What the member has granted. */
   grant: Grant | undefined;
   #reportedUntil = -Infinity;
   #isDoubtful = false;
+  #isOver = false;
   #keptUntil = -Infinity;
   #signal: AbortSignal | undefined;
   #withdrawal: AbortController | undefined;
 
   constructor(
-    readonly request: AcquireRequest<FailoverRequest>,
+    private readonly request: AcquireRequest,
     readonly epoch: Epoch,
     readonly id: string,
     readonly lease: number,
     /** How many suspensions of the machine were known when the member was last asked. */
     public suspensions: number,
-  ) {
-    this.key = request.key;
-    this.mode = request.mode;
-    this.otherKeysHeld = request.otherKeysHeld;
+  ) {}
+
+  get key(): string {
+    return this.request.key;
+  }
+
+  get mode(): LockMode {
+    return this.request.mode;
+  }
+
+  get otherKeysHeld(): number {
+    return this.request.otherKeysHeld;
+  }
+
+  get renew(): boolean {
+    return true;
+  }
+
+  get minHold(): number {
+    return 0;
   }
 
   get wait(): number {
@@ -82,17 +94,22 @@ export class FailoverRequest implements AcquireRequest, Placed {
     this.#signal = undefined;
   }
 
-  /** It stands for its request: it was not released, and that of no other epoch has replaced it. */
-  get isCurrent(): boolean {
-    return this.request.state === this;
+  /** It was busy or released, or that of another epoch has replaced it. */
+  get isOver(): boolean {
+    return this.#isOver;
   }
 
   waits(instead?: LockError): void {
-    if (this.isCurrent) this.request.waits(instead);
+    if (!this.#isOver) this.request.waits(instead);
   }
 
   lost(cause?: unknown): void {
-    if (this.isCurrent) this.request.lost(cause);
+    if (!this.#isOver) this.request.lost(cause);
+  }
+
+  /** What is reported of it from now on concerns nobody any more. */
+  end(): void {
+    this.#isOver = true;
   }
 
   granted(grant: Grant): void {

@@ -39,6 +39,8 @@ export async function startQuorum(size: number, options: Parameters<typeof start
     admin.on('error', () => undefined);
     return admin;
   });
+  // A test that counts connections must not see these come later.
+  await Promise.all(admins.map((admin) => admin.ping()));
   return {
     servers,
     admins,

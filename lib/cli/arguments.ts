@@ -11,7 +11,7 @@ export type Source =
   | { readonly kind: ServerKind; readonly url: string; readonly table: string | undefined }
   | { readonly kind: 'config'; readonly file: string };
 
-/** What a command was asked to do. */
+/** The arguments of a command. */
 export interface Arguments {
   readonly source: Source;
   readonly namespace: string | undefined;
@@ -23,9 +23,9 @@ export interface Arguments {
   readonly showsPassword: boolean;
 }
 
-/** What a command takes besides its server. */
+/** The arguments that a command takes besides its server. */
 export interface Shape {
-  /** What its only argument is. */
+  /** The meaning of its only argument. */
   readonly subject?: 'key' | 'prefix';
   readonly asks?: boolean;
 }

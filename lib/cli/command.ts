@@ -8,7 +8,7 @@ import type { ExitCode } from './exit-code.js';
 import type { Namespace } from './open-backend.js';
 import type { Terminal } from './terminal.js';
 
-/** What a command works with. */
+/** The surroundings of a command. */
 export interface CommandContext {
   readonly args: Arguments;
   readonly namespace: Namespace;

@@ -1,4 +1,4 @@
-/** What a command answers to the program that has started it. */
+/** The answer of a command to the program that has started it. */
 export const ExitCode = {
   done: 0,
   /** The key is free, nothing was freed, or `doctor` has found something. */

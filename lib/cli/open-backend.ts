@@ -6,7 +6,7 @@ import type { LockLogger } from '../api/logger.js';
 import { shown } from '../api/printable.js';
 import { resolveManagerOptions } from '../core/lock-manager-options.js';
 import { systemClock } from '../core/toolkit/clock.js';
-import { instanceIdOf } from '../core/toolkit/listing.js';
+import { instanceIdOf } from '../core/toolkit/instance-ids.js';
 import { systemRandom, withPrefix } from '../core/toolkit/random.js';
 import { RedisLockProvider } from '../providers/redis/index.js';
 import { SqlVersionLockProvider } from '../providers/sql/index.js';
@@ -73,7 +73,7 @@ function ofServer({ kind, url, table }: Exclude<Source, { kind: 'config' }>): Co
   }
 }
 
-/** What a file of the configuration exports. */
+/** The exports of a file of the configuration. */
 interface Configuration {
   readonly provider: LockProvider;
   readonly namespace?: string | undefined;

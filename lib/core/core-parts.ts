@@ -5,7 +5,7 @@ import type { Random } from '../api/random.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
-/** What the providers of one application share. */
+/** The parts that all providers of one application share. */
 export interface CoreParts {
   readonly namespace: string;
   readonly instance: Instance;

@@ -21,7 +21,7 @@ export class Lifecycle {
   }
 }
 
-/** What callers get that the application sends away when it stops. */
+/** The error for callers that the application sends away when it stops. */
 export function stopping(subject: LockEvent): LockUnavailableError {
   return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is stopping.`, {
     key: subject.key,

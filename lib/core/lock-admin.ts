@@ -13,7 +13,7 @@ import type { Providers } from './providers.js';
 /** A class of backends. */
 export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
-/** What operators need: which locks are held, and a way to free them. Nothing of it is reachable from outside by itself. */
+/** Shows operators which locks are held, and frees them. Nothing of it is reachable from outside by itself. */
 export class LockAdmin {
   /** @internal */
   constructor(
@@ -23,7 +23,7 @@ export class LockAdmin {
   ) {}
 
   /**
-   * What the backend knows about a key, or `null` when it is free.
+   * The state of a key at the backend, or `null` when it is free.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError where the provider does not know.

@@ -21,7 +21,7 @@ import { MissingValues } from './missing-values.js';
 import { Providers } from './providers.js';
 import { systemClock, systemTimers } from './toolkit/clock.js';
 import { assertSignal, assertTask } from './toolkit/given-options.js';
-import { instanceIdOf } from './toolkit/listing.js';
+import { instanceIdOf } from './toolkit/instance-ids.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
 import { withTimeout } from './toolkit/timing.js';

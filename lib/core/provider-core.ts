@@ -22,7 +22,7 @@ import type { SuspensionDetector } from './toolkit/suspension.js';
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
 const LAST_RELEASES = 2_000;
 
-/** What the core keeps for one provider of one application: its backend, what this process holds there, and the releases that are pending. */
+/** One provider of one application: its backend, the locks that this process holds there, and the releases that are pending. */
 export class ProviderCore {
   readonly clock: Clock;
   readonly random: Random;
@@ -37,10 +37,10 @@ export class ProviderCore {
   readonly instance: string;
   /** When the jobs are due that this application schedules, by their keys. */
   readonly schedules = new Map<string, Schedule>();
-  /** What this process holds. */
+  /** The locks that this process holds. */
   readonly watchdog: Watchdog;
   readonly releases: Releases;
-  /** What the providers hold here that are built on this one. */
+  /** The requests of providers that are built on this one. */
   readonly memberRequests: MemberRequests;
   /** Callers that hold, or whose release was neither answered nor has failed once: it may commit what a task has written. A drain waits for them. */
   readonly holders = new WaitGroup();

@@ -6,7 +6,7 @@ export interface CaseDefinition {
   /** `#5` by the number in the contract list of docs/conformance-kit.md, `#S5` for the seam. */
   readonly id: string;
   readonly title: string;
-  /** What it cannot run without. */
+  /** The needs without which it cannot run. */
   readonly needs?: readonly Need[];
   /** Looks at the whole process, so nothing else may run beside it. */
   readonly alone?: boolean;

@@ -2,7 +2,7 @@ import { conformanceCases, type ConformanceCase } from './conformance-cases.js';
 import type { ProviderHarness } from './provider-harness.js';
 import { RunAhead } from './run-ahead.js';
 
-/** What the kit needs of a test runner: Jest, Vitest, Mocha and node:test all have it. */
+/** The part of a test runner that the kit needs: Jest, Vitest, Mocha and node:test all have it. */
 export interface TestRunner {
   describe(title: string, body: () => void): unknown;
   readonly it: {

@@ -36,7 +36,7 @@ export interface DirectGrant extends Grant {
 
 const CALM_LEASE = 30_000;
 
-/** What a case asks for: it remembers what the backend has told it. */
+/** A request of a case: it remembers what the backend has told it. */
 export class DirectRequest implements AcquireRequest {
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
@@ -77,7 +77,7 @@ export class DirectRequest implements AcquireRequest {
 /** Calls a backend as the core does, with nothing of the core between: for what the core relies on. */
 export class DirectCaller {
   constructor(
-    /** What the harness made: what it cuts off and restores. */
+    /** The provider that the harness made, cuts off and restores. */
     readonly provider: LockProvider,
     readonly backend: LockBackend,
     readonly events: readonly BackendEvent[],

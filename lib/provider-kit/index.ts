@@ -1,4 +1,5 @@
-export { instancesOf, timeOfToken } from '../core/toolkit/listing.js';
+export { timeOfToken } from '../core/toolkit/fencing-token.js';
+export { instancesOf } from '../core/toolkit/instance-ids.js';
 export type { Clock, Timer } from '../api/clock.js';
 export type { LimitShare, LockMode } from '../api/lock-mode.js';
 export type * from '../api/lock-provider.js';

@@ -22,7 +22,7 @@ interface ModelHold {
 /** A part of a lease. Near its end no answer is wrong. */
 const UNCERTAIN = 0.3;
 
-/** What a lock is, in twenty lines of rules, and a player who does at random what the rules allow and forbid. */
+/** The rules of a lock, in twenty lines, and a player who does at random what they allow and forbid. */
 export class LockModel {
   readonly history: string[] = [];
   readonly #held = new Map<string, ModelHold[]>();

@@ -1,9 +1,9 @@
-// What a lock provider may open. Listening servers are the harness's own (a proxy, say), immediates the runner's.
+// Handles that a lock provider may open. Listening servers are the harness's own (a proxy, say), immediates the runner's.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
 const LOOKS = 500;
 
-/** What keeps this process alive, by kind. */
+/** The handles that keep this process alive, by kind. */
 export class OpenHandles {
   constructor(private readonly counts: ReadonlyMap<string, number>) {}
 
@@ -18,7 +18,7 @@ export class OpenHandles {
   }
 }
 
-/** What keeps this process alive now. Looks at the whole process, so that only a case that runs alone can use it. */
+/** The handles that keep this process alive now. Looks at the whole process, so that only a case that runs alone can use it. */
 export function openHandles(): OpenHandles {
   const counts = new Map<string, number>();
   for (const kind of process.getActiveResourcesInfo()) {

@@ -4,7 +4,7 @@ import type { FakeClock } from '../testing/fake-clock.js';
 /** How the conformance kit gets at a provider and its backend. What is left out here is reported as not run. */
 export interface ProviderHarness {
   /**
-   * What the provider promises. Written down here because cases are chosen before a backend is up; a provider that
+   * The promises of the provider. Written down here because cases are chosen before a backend is up; a provider that
    * claims anything else fails.
    */
   readonly capabilities: LockCapabilities;
@@ -24,7 +24,7 @@ export interface ProviderHarness {
   /** The store works inside of the process and has no clock but that of the machine, as SQLite. Default false. */
   readonly embedded?: boolean;
 
-  /** What can be done to the backend. */
+  /** The faults that the harness can cause. */
   readonly faults?: ProviderFaults;
 
   /** Whether its backends have `records`. Default false. The cases leave records behind, in namespaces of their own. */

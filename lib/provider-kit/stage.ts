@@ -5,7 +5,7 @@ import type { Clock } from '../api/clock.js';
 import type { BackendEvent, LockProvider } from '../api/lock-provider.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
-import { instanceIdOf } from '../core/toolkit/listing.js';
+import { instanceIdOf } from '../core/toolkit/instance-ids.js';
 import { withPrefix } from '../core/toolkit/random.js';
 import { ArmedTimers } from './armed-timers.js';
 import { type AskOptions, DirectCaller, type DirectGrant, type DirectRequest } from './direct-caller.js';
@@ -17,7 +17,7 @@ import type { TestTime } from './test-time.js';
 const POLL = 5;
 const PATIENT = 120_000;
 
-/** What one case plays on: its processes, its time, and a namespace of its own, so that cases can run side by side. */
+/** The stage of one case: its processes, its time, and a namespace of its own, so that cases can run side by side. */
 export class Stage {
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
@@ -133,7 +133,7 @@ export class Stage {
     return this.clock.now() - start;
   }
 
-  /** What `work` answers; fails if it has no answer after `milliseconds` (and some tolerance). */
+  /** The answer of `work`; fails if it has no answer after `milliseconds` (and some tolerance). */
   async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
     const limit = milliseconds + this.time.tolerance;
     let timer: object | undefined;

@@ -10,7 +10,7 @@ export interface TestTime {
    * busy with something else: there an upper bound only finds what hangs.
    */
   readonly generosity: number;
-  /** What share of its rounds a case plays: each costs round trips on a real clock. */
+  /** The share of its rounds that a case plays: each costs round trips on a real clock. */
   readonly share: number;
   /** How late a timer and a round trip may be, in ms. */
   readonly tolerance: number;

@@ -3,9 +3,9 @@ import { describe } from '../core/acquire/lock-plan.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 
-/** What a provider can do, for a stand-in that refuses the rest. */
+/** The abilities of a provider, for a stand-in that refuses the rest. */
 export interface Abilities extends LockCapabilities {
-  /** It keeps records, so jobs can have ticks there. */
+  /** The provider keeps records, so jobs can have ticks there. */
   readonly records: boolean;
 }
 

@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { ListedLock } from '../../lib/api/lock-info.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { timeOfToken } from '../../lib/core/toolkit/listing.js';
+import { timeOfToken } from '../../lib/core/toolkit/fencing-token.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';

@@ -25,7 +25,7 @@ Looks for what weakens the guarantee, as each start of an application does, and 
   },
 };
 
-/** What the server refuses at the start is a finding as well, such as a table that is missing. */
+/** A refusal of the server at the start is a finding as well, such as a table that is missing. */
 async function diagnose(look: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
   try {
     return await look();

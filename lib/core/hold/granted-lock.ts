@@ -70,7 +70,7 @@ export class GrantedLock implements Lock {
     readonly holds: readonly [LocalCaller, ...LocalCaller[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
-    /** Whose lock this is: locks of another application are never re-entered. */
+    /** The owner of this lock: locks of another application are never re-entered. */
     readonly owner: object,
   ) {
     this.mode = settings.mode;

@@ -8,7 +8,7 @@ import { lostError } from './lost-error.js';
 export type Outcome<T> =
   { readonly status: 'fulfilled'; readonly value: T } | { readonly status: 'rejected'; readonly reason: unknown };
 
-/** What the caller of a task gets whose lock was lost: by a policy, or what a function answers instead. */
+/** The result of a task whose lock was lost: by a policy, or by a function that answers instead. */
 export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<T>);
 
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
@@ -26,7 +26,7 @@ export async function runGuarded<T>(
   check?: (value: T) => void,
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
-  // It may have been lost between the grant and this tick.
+  // The lock may have been lost between the grant and this tick.
   const lost = lock.lostError;
   if (lost) return endUnstarted(lock, lost, onLost);
   if (onLost === 'throw-early') return runUntilLost(lock, task, check);

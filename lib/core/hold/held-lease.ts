@@ -78,7 +78,7 @@ export class HeldLease {
     this.#length = length;
   }
 
-  /** It is due now. */
+  /** The next renewal is due now. */
   hurry(): void {
     if (this.#renewAt !== Infinity) this.#renewAt = -Infinity;
   }

@@ -9,7 +9,7 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { HeldLease } from './held-lease.js';
 import { asItIs, type ReleaseIntent, type Releases } from './releases.js';
 
-/** What these requests need of their provider. */
+/** The parts of their provider that these requests need. */
 interface MemberHome {
   readonly clock: Clock;
   readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor'>;
@@ -18,7 +18,7 @@ interface MemberHome {
 }
 
 /**
- * What providers that are built on this one hold here. They queue their callers, repeat their asks and renew their locks by themselves, so their
+ * Requests of providers that are built on this one. Those queue their callers, repeat their asks and renew their locks by themselves, so their
  * requests go directly to the backend, beside those of the queues.
  */
 export class MemberRequests {
@@ -212,7 +212,7 @@ export class MemberRequest implements AcquireRequest, Placed {
     return releases.giveUp(this, this.#sent || phase !== 'unanswered');
   }
 
-  /** It is lost, if that is so by the clock. */
+  /** Loses the lease, if it is over by the clock. */
   expire(now: number): void {
     if (this.#phase === 'granted' && now >= this.validUntil) this.#lose();
   }
@@ -253,7 +253,7 @@ export class MemberRequest implements AcquireRequest, Placed {
     throw error;
   }
 
-  /** It is lost. The backend has it back before that is told: a listener may ask for the key again. */
+  /** The lease is lost. The backend has it back before that is told: a listener may ask for the key again. */
   #lose(cause?: unknown): void {
     if (this.#phase !== 'granted') return;
     void this.#giveBack({ keepUntil: this.#keepUntil, failed: true }, this.all.home.clock.now());

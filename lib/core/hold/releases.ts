@@ -23,7 +23,7 @@ export interface ReleaseIntent {
 
 const GIVEN_UP: ReleaseIntent = { keepUntil: 0, failed: true };
 
-/** What is made of the outcome of a release, in the tick in which that comes: a promise more would be a tick more. */
+/** Maps the outcome of a release in the tick in which that comes: a promise more would be a tick more. */
 export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
 
 /** Makes nothing of it. */
@@ -37,7 +37,7 @@ interface PendingRelease {
   readonly lasting: number;
   /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
   until: number;
-  /** It is in flight again. */
+  /** The release is in flight again. */
   isSent: boolean;
 }
 

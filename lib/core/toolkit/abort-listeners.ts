@@ -1,4 +1,4 @@
-/** What leaves when a signal aborts. */
+/** A caller or a request that leaves when a signal aborts. */
 interface Leaving {
   leave(): void;
 }
@@ -10,7 +10,7 @@ function leaveAll(this: AbortSignal): void {
   for (const leaving of under.get(this) ?? []) leaving.leave();
 }
 
-/** It leaves when the signal aborts, or now if it has. */
+/** `leaving` leaves when the signal aborts, or now if it has aborted. */
 export function leaveOnAbort(signal: AbortSignal, leaving: Leaving): void {
   if (signal.aborted) {
     leaving.leave();
@@ -28,7 +28,7 @@ export function forgetAbort(signal: AbortSignal, leaving: Leaving): void {
   if (all?.delete(leaving) && all.size === 0) signal.removeEventListener('abort', leaveAll);
 }
 
-/** What `work` gives. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
+/** The result of `work`. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };
   leaveOnAbort(signal, leaving);

@@ -1,4 +1,4 @@
-/** What a {@link DenseSet} has, or may have. */
+/** An element of a {@link DenseSet}. */
 export interface Placed {
   /** Where it is; -1 when no set has it. Only the set reads and changes it. */
   place: number;

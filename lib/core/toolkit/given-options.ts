@@ -35,7 +35,7 @@ const CONTAINERS: ReadonlySet<string> = new Set([
   ...['cluster', 'rootNodes', 'sentinels', 'sentinelRootNodes'],
 ]);
 
-/** What a template or `String()` makes of a variable that is not set, as a part of an address. */
+/** The text that a template or `String()` makes of a variable that is not set, as a part of an address. */
 const UNSET_PART = /(?:^|[/:@,])(undefined|null|NaN)(?:$|[/:@,?])/;
 
 /**
@@ -132,7 +132,7 @@ function refuseUnset(owner: string, options: object, path: string, optional: rea
   }
 }
 
-/** What is wrong with a value that comes from a variable; never the value itself, which may have a password. */
+/** The fault of a value that comes from a variable; never the value itself, which may have a password. */
 function partUnset(value: unknown): string | undefined {
   if (value === undefined || Number.isNaN(value)) return `is ${String(value)}`;
   const [, part] = (typeof value === 'string' && UNSET_PART.exec(value)) || [];

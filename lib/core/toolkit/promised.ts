@@ -1,5 +1,5 @@
 /**
- * What `work` promises, or a rejection with what it throws. For work that others have written.
+ * The promise of `work`, or a rejection with the error that it throws. For work that others have written.
  *
  * An async function that awaits it makes two promises more. On Node 20 each of these costs 0.3 µs once an `AsyncLocalStorage` is in use.
  */

@@ -21,7 +21,7 @@ export class SuspensionDetector {
   #offset: number;
   #sampledAt: number;
   #count = 0;
-  /** What the wall clock was ahead of the monotonic clock at the last look. */
+  /** By how many ms the wall clock was ahead of the monotonic clock at the last look. */
   #wallOffset: number;
   #queued = 0;
   #timer: Timer | undefined;

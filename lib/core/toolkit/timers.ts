@@ -49,7 +49,7 @@ export class Timers {
     if (entry.callback === undefined) return;
     this.#end(entry);
     if (this.#heap.length > MOST_CLEARED + 2 * this.#set) {
-      // What is sorted is a heap.
+      // A sorted array is a heap.
       this.#heap = this.#heap.filter(isSet).sort((one, other) => one.at - other.at);
     }
   }
@@ -83,7 +83,7 @@ export class Timers {
   }
 
   readonly #onTime = (): void => {
-    // It may have fired a fraction of a millisecond early, and would be armed again for that.
+    // The timer may have fired a fraction of a millisecond early, and would be armed again for that.
     const due = Math.max(monotonicNow(), this.#armedAt);
     this.#disarm();
     this.#runDue(due);

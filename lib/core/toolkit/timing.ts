@@ -18,7 +18,7 @@ export function jitter(random: Random, interval: number, share: number): number 
 }
 
 /**
- * What `work` gives, or what `late` gives if `work` takes longer than `timeout` ms: by default undefined. The work goes on, and its late
+ * The result of `work`, or of `late` if `work` takes longer than `timeout` ms: by default undefined. The work goes on, and its late
  * failure is ignored.
  *
  * Keeps the process alive, because a caller awaits it.

@@ -35,7 +35,7 @@ export const failureCases: readonly CaseDefinition[] = [
       const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
       let outcome = await renewal();
       if (typeof outcome === 'object') {
-        // What was confirmed before the cut, by a word that is not about this lock alone, may count from its next renewal on.
+        // A confirmation from before the cut that is not about this lock alone may count from its next renewal on.
         assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
         outcome = await renewal();
       }

@@ -53,7 +53,7 @@ export const leaseCases: readonly CaseDefinition[] = [
         assert.equal(await clock.during(() => bob.ask(key)), 'busy', 'a lease that has not ended');
         await stage.leaseEnds();
         await clock.during(() => stage.assertFree(bob, key));
-        // What it writes itself is right for others.
+        // The keys that it writes itself are right for others.
         await clock.during(() => bob.take(key, { lease: stage.lease }));
         assert.equal(await ann.ask(key), 'busy', 'a lease of a process with another clock');
         await stage.leaseEnds();

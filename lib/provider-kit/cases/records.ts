@@ -25,7 +25,7 @@ const NAMES = [
 ];
 const VALUES = ['', ' ', '0', 'null', '"\'\\`%_$1', 'ü€😀\0\n\u2028', 'x'.repeat(4_096), '😀'.repeat(1_000)];
 
-/** What jobs remember beside their locks. */
+/** The records of jobs beside their locks. */
 export const recordCases: readonly CaseDefinition[] = [
   {
     id: '#60',

@@ -6,7 +6,7 @@ import { assertBetween } from '../expectations.js';
 
 const PATIENT = 30_000;
 
-/** What the core relies on in `acquire`, `renew` and `release`. */
+/** The promises of `acquire`, `renew` and `release` on which the core relies. */
 export const seamCases: readonly CaseDefinition[] = [
   {
     id: '#S1',

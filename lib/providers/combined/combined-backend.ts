@@ -11,7 +11,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { probeFor, timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
+import { timeoutsOf } from '../../core/toolkit/members.js';
+import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
 // Released at the start, to see which members answer.
@@ -67,7 +68,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
       const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
       const answer = await own.acquire();
       if (typeof answer === 'object') return answer;
-      // It was released while it was in flight.
+      // The request was released while it was in flight.
       if (request.state !== own) return 'busy';
       request.state = undefined;
       const outcome = await this.#release(own, UNUSED);

@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
-import { checkProviders } from '../../core/toolkit/composite.js';
+import { checkProviders } from '../../core/toolkit/members.js';
 import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { CombinedBackend } from './combined-backend.js';
 

@@ -10,13 +10,13 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
-import { UNUSED } from '../../core/toolkit/composite.js';
+import { UNUSED } from '../../core/toolkit/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { pause } from '../../core/toolkit/timing.js';
 
 const NEVER = new AbortController().signal;
 
-/** What one request has in one member, or asks for there, under an id that only this member gets. */
+/** The part of a request in one member, under an id that only this member gets. */
 class MemberRequest implements AcquireRequest {
   readonly key: string;
   readonly mode: LockMode;

@@ -23,7 +23,7 @@ export interface EpochRecord {
   readonly pinned: boolean;
   /** The latest switches, oldest first, for people. */
   readonly history: readonly ProviderSwitch[];
-  /** What each process reports, by a random id of the process. Also that of a process which crashed, until the next count. */
+  /** Reports of processes, by a random id of each. The report of a process that crashed stays until the next count. */
   readonly reports: Readonly<Record<string, Report>>;
   /** Counts the counts: see {@link counting}. */
   readonly count: number;
@@ -31,7 +31,7 @@ export interface EpochRecord {
   readonly counted: boolean;
 }
 
-/** What one process reports. */
+/** The report of one process. */
 export interface Report {
   /** The members that do not answer the process. */
   readonly down: readonly string[];

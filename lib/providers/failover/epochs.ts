@@ -8,7 +8,7 @@ import type { ProviderState } from './member-health.js';
 import { SharedRecord } from './shared-record.js';
 import { SwitchPolicy } from './switch-policy.js';
 
-/** What a failover provider sees of its providers. */
+/** The state of the members, as a failover provider sees it. */
 export interface FailoverState {
   /** The provider that grants locks, or `null` while that is not known. */
   readonly active: string | null;

@@ -15,7 +15,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { timeoutsOf, UNUSED } from '../../core/toolkit/composite.js';
+import { timeoutsOf } from '../../core/toolkit/members.js';
+import { UNUSED } from '../../core/toolkit/probe.js';
 import { isRefusal } from '../../core/toolkit/retryable.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { promised } from '../../core/toolkit/promised.js';
@@ -207,7 +208,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return own;
   }
 
-  /** What a member's answer is worth when it comes. */
+  /** The answer of a member, as far as it counts when it comes. */
   #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
     const { epoch } = own;
     if (answer !== 'busy') own.granted(answer);

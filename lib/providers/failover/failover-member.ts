@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Member, RenewOutcome } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
+import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
@@ -72,7 +72,7 @@ export class FailoverMember {
     }
   }
 
-  /** It has not granted a lock to a caller. One that is refused with a reason may have asked for what nobody gets: only a probe can tell. */
+  /** The member has not granted a lock to a caller. A caller that is refused with a reason may have asked for something that nobody gets: only a probe can tell. */
   notGranted(error: unknown): void {
     if (isUnavailable(error)) this.#failed();
   }
@@ -102,7 +102,7 @@ export class FailoverMember {
     this.#schedule();
   }
 
-  /** What `work` gives, or undefined if it takes too long or `waiting` aborts. `waiting` is aborted afterwards. */
+  /** The result of `work`, or undefined if it takes too long or `waiting` aborts. `waiting` is aborted afterwards. */
   async #inTime<T>(work: Promise<T>, waiting: AbortController): Promise<T | undefined> {
     this.#waiting = waiting;
     const over = pause(this.context.clock, this.#probeTimeout, waiting.signal, true).then(() => undefined);

@@ -1,7 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { checkProviders } from '../../core/toolkit/composite.js';
+import { checkProviders } from '../../core/toolkit/members.js';
 import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 
 export interface FailoverProviderOptions {

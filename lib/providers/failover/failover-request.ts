@@ -14,7 +14,7 @@ export class FailoverRequest implements AcquireRequest, Placed {
   place = -1;
   /** The member's own. */
   state: unknown;
-  /** What the member has granted. */
+  /** The grant of the member. */
   grant: Grant | undefined;
   #reportedUntil = -Infinity;
   #isDoubtful = false;
@@ -94,7 +94,7 @@ export class FailoverRequest implements AcquireRequest, Placed {
     this.#signal = undefined;
   }
 
-  /** It was busy or released, or that of another epoch has replaced it. */
+  /** The request was busy or released, or that of another epoch has replaced it. */
   get isOver(): boolean {
     return this.#isOver;
   }
@@ -107,7 +107,7 @@ export class FailoverRequest implements AcquireRequest, Placed {
     if (!this.#isOver) this.request.lost(cause);
   }
 
-  /** What is reported of it from now on concerns nobody any more. */
+  /** Later reports of this request concern nobody. */
   end(): void {
     this.#isOver = true;
   }
@@ -124,7 +124,7 @@ export class FailoverRequest implements AcquireRequest, Placed {
     this.suspensions = suspensions;
   }
 
-  /** It is reported to the core that the lock is held until then. */
+  /** The core was told that the lock is held until then. */
   reported(validUntil: number): void {
     this.#reportedUntil = validUntil;
   }

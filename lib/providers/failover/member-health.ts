@@ -49,7 +49,7 @@ export class MemberHealth {
     return this.#failures.count > 0;
   }
 
-  /** It has granted a lock, or answered that it is busy. */
+  /** The member has granted a lock, or answered that it is busy. */
   succeeded(): void {
     this.#failures.end();
     this.#refusals.end();
@@ -61,19 +61,19 @@ export class MemberHealth {
     } else if (now - this.#recoveringSince >= this.thresholds.stableFor) this.#become('up');
   }
 
-  /** It has renewed a lock: no sign that it grants new ones. */
+  /** The member has renewed a lock: no sign that it grants new ones. */
   renewed(): void {
     this.#failures.end();
   }
 
-  /** It has not answered. */
+  /** The member has not answered. */
   failed(): void {
     const now = this.clock.now();
     this.#failures.add(now);
     this.#judge(now);
   }
 
-  /** It has not granted a lock that was asked for, whatever the reason. */
+  /** The member has not granted a lock that was asked for, whatever the reason. */
   refused(): void {
     const now = this.clock.now();
     this.#refusals.add(now);
@@ -106,7 +106,7 @@ class Streak {
     this.count = 0;
   }
 
-  /** It has several, over so many ms: one broken connection fails everything in flight on it at the same moment. */
+  /** There were several, over so many ms: one broken connection fails everything in flight on it at the same moment. */
   lasts(duration: number, now: number): boolean {
     return this.count >= FAILURES && now - this.#since >= duration;
   }

@@ -85,7 +85,7 @@ export class SharedRecord {
   }
 
   /**
-   * What is confirmed at `now`, for an answer that has come. Looks for a suspension each time: after one the monotonic clock shows that no time
+   * The epoch that is confirmed at `now`, for an answer that has come. Looks for a suspension each time: after one the monotonic clock shows that no time
    * has passed, so an earlier look would not count as old.
    */
   confirmationAt(now: number): Confirmation {

@@ -16,7 +16,7 @@ const LONGEST_STAY = 3_600_000;
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**
- * What this process writes to the shared record: which members do not answer it, and a switch when one is due.
+ * The entries of this process in the shared record: which members do not answer it, and a switch when one is due.
  *
  * The active member is left when it answers neither this process nor most of those that report. A process that alone cannot reach the
  * member fails closed. Mutual exclusion does not depend on the reports, so a report that is late or lost costs only time.
@@ -37,7 +37,7 @@ export class SwitchPolicy {
     this.#self = context.random.id().slice(-16);
   }
 
-  /** What the record should be, if it is `record` at `now`. @param learnedAt when this process learned of the epoch */
+  /** The record that should follow `record` at `now`. @param learnedAt when this process learned of the epoch */
   next(record: EpochRecord, learnedAt: number, now: number): EpochRecord {
     const down = [...this.health].filter(([, { state }]) => state === 'down').map(([name]) => name);
     const next = this.#endCount(reported(record, this.#self, down), now);

@@ -4,7 +4,7 @@ import { refuseOlder } from '../../core/toolkit/oldest-version.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
-/** What is read of a key. */
+/** The answer to a read of a key. */
 export interface Item {
   readonly value: string;
   /** Changes with each write of the key. */
@@ -13,7 +13,7 @@ export interface Item {
   readonly seconds: number;
 }
 
-/** What we use of a node of the `memcache` package, whose own types need those of a browser. */
+/** The part that we use of a node of the `memcache` package, whose own types need those of a browser. */
 interface Node {
   connect(): Promise<void>;
   disconnect(): Promise<void>;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 
 // With the longest namespace (64 characters) well below the 250 bytes of a key.
 const LONGEST_READABLE = 160;
-// What the protocol allows, except for the character that begins a hash.
+// The characters that the protocol allows, except for the one that begins a hash.
 const READABLE = /^[!"$-~]+$/;
 
 /**

@@ -9,7 +9,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { nameOrIdOf } from '../../core/toolkit/listing.js';
+import { nameOrIdOf } from '../../core/toolkit/instance-ids.js';
 import { isRefusal, isUnavailable } from '../../core/toolkit/retryable.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { LockInfo } from '../../api/lock-info.js';

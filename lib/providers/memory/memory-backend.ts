@@ -11,8 +11,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { instancesOf, timeOfToken } from '../../core/toolkit/listing.js';
-import { firstToken } from '../../core/toolkit/token-block.js';
+import { instancesOf } from '../../core/toolkit/instance-ids.js';
+import { firstToken, timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { MemoryRecords } from './memory-records.js';
 import type { MemoryStore, SlotReport } from './memory-store.js';

@@ -3,7 +3,7 @@ import type { Instance } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import { Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
 
-/** What an operator sees of a key. */
+/** A key, as an operator sees it. */
 export interface SlotReport {
   /** Without those that are retained. */
   readonly holds: readonly StoredHold[];
@@ -130,7 +130,7 @@ export class MemoryStore {
     return holds.length > 0;
   }
 
-  /** What is known of a key that is not free. */
+  /** The state of a key that is not free. */
   report(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;

@@ -17,7 +17,7 @@ export interface StoredHold {
   readonly keepUntil: number;
   /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
   isRetained: boolean;
-  /** It is told when the lock is taken away. */
+  /** The request to tell when the lock is taken away. */
   readonly request: StoreRequest;
 }
 
@@ -48,7 +48,7 @@ export class Slot {
   /** How many are not retained. */
   #live = 0;
   #lastToken = 0n;
-  /** What readers retain, as one hold: the longest time counts. */
+  /** The time for which readers retain the key, as one hold: the longest counts. */
   #retainedByReaders: StoredHold | undefined;
   /** How much limited holds take together. */
   #used = 0;
@@ -76,7 +76,7 @@ export class Slot {
     return Math.min(...this.#limits.keys());
   }
 
-  /** What this holder has, unless it has released it. */
+  /** The hold of this holder, unless it has released it. */
   heldBy(holder: string): StoredHold | undefined {
     const hold = this.#holds.get(holder);
     return hold?.isRetained ? undefined : hold;

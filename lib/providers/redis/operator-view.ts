@@ -1,7 +1,7 @@
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
-import { timeOfToken } from '../../core/toolkit/listing.js';
+import { timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { HEAVY, LOOK, LOOKS } from './batcher.js';
 import { NotSent } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';

@@ -1,6 +1,6 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
-import { firstToken } from '../../core/toolkit/token-block.js';
+import { firstToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, type Operation, REPEATED } from './batcher.js';
 import { Release } from './release.js';

@@ -1,6 +1,6 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
-import { nameOrIdOf } from '../../core/toolkit/listing.js';
+import { nameOrIdOf } from '../../core/toolkit/instance-ids.js';
 import { Code, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { Poll } from './poll.js';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import TEXT from './lock-script.lua.js';
 
-/** What a node does for any number of locks, in one call: lock-script.lua lists the operations. */
+/** The script by which a node serves any number of locks in one call: lock-script.lua lists the operations. */
 export const LOCK_SCRIPT = TEXT;
 
 /** The name under which a node has the script once it has run it. */
@@ -71,7 +71,7 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** What a node shows of a vote: the holder of the vote (in clear, so it must not leave the backend), its token, and the ms left. */
+/** A vote, as a node shows it: its holder (in clear, so it must not leave the backend), its token, and the ms left. */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

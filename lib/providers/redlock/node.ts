@@ -28,8 +28,8 @@ export class RedlockNode {
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
   readonly #pending = new PendingReleases();
-  /** Of a request that may have its vote here, as all have whose release is pending. */
-  readonly #mayExistHere = new Votes();
+  /** The votes of a request that was sent here, as all were whose release is pending. */
+  readonly #sentHere = new Votes();
   #isReady = false;
   #refusal: unknown;
   #identified = Promise.resolve();
@@ -64,7 +64,7 @@ export class RedlockNode {
       'voter',
     );
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
-    this.#mayExistHere.asked(index);
+    this.#sentHere.asked(index);
     this.#downSince = clock.now();
   }
 
@@ -140,15 +140,15 @@ export class RedlockNode {
   #fail(commands: readonly Command[], cause: unknown): void {
     this.#forgetEnded();
     for (const command of commands) {
-      const mayStay = !this.#hasEnded && command.votes?.mayExistAt(this.index) === true;
-      if (mayStay && isRelease(command)) this.#pending.add(command);
+      const isSent = !this.#hasEnded && command.votes?.isSentTo(this.index) === true;
+      if (isSent && isRelease(command)) this.#pending.add(command);
       command.onFault?.(cause);
     }
   }
 
   #sendPending(): void {
     const pending = this.#pending.take();
-    const votes = this.#mayExistHere;
+    const votes = this.#sentHere;
     for (let first = 0; first < pending.length; first += RELEASES_A_CALL) {
       const some = pending.slice(first, first + RELEASES_A_CALL).map(({ lock, args }) => ({ lock, args, votes }));
       this.send(some, callOf(this.layout.counter, some));
@@ -193,7 +193,7 @@ export class RedlockNode {
     const isDouble =
       this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
     if (isDouble) return SAME_SERVER;
-    // It refuses the keys of other nodes, and fails over.
+    // A node of a Cluster refuses the keys of other nodes, and fails over.
     if (/^(redis|server)_mode:cluster/m.test(info)) return CLUSTERED;
     const reason = whyTooOldRedis(info);
     return reason && `cannot be used: ${reason}`;

@@ -5,7 +5,7 @@ import type { OperationArguments } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import type { Votes } from './votes.js';
 
-/** What a majority has answered. */
+/** The answer of a majority. */
 export type Agreement =
   | 'agreed'
   /** A majority cannot agree any more. */
@@ -134,7 +134,7 @@ export abstract class Poll<T> implements Command {
 
   /** A reply has come after the decision. */
   protected onLate(_reply: unknown, _node: number): void {
-    // It changes nothing.
+    // An answer that changes nothing.
   }
 
   /** Whether a majority agrees, as far as that is certain. */

@@ -62,7 +62,7 @@ export class Probation {
   #noteLater(note: string): void {
     const left = this.#votesFrom - this.clock.now();
     if (left <= 0) {
-      // It votes also where this fails. Other processes then count by themselves.
+      // The node votes also where this fails. Other processes then count by themselves.
       this.connection.ask('set', this.runKey, note).catch(() => undefined);
       return;
     }

@@ -45,7 +45,7 @@ export class Round extends Poll<Outcome> {
   readonly #received: Vote[] = [];
   /** How many of the votes come from nodes without a counter. */
   #forgetful = 0;
-  /** What was agreed on: the last token of the block. */
+  /** The last token of the block, on which a majority has agreed. */
   #token: number | undefined;
   #isGranted = false;
 
@@ -194,7 +194,7 @@ export class Round extends Poll<Outcome> {
   /** Ends the round's votes. On each connection this follows the round's question, so it also ends votes that are still in flight. */
   #cleanUp(): void {
     const { lock, request, votes } = this;
-    if (!votes.mayExist) return;
+    if (!votes.isSent) return;
     this.nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number], votes });
   }
 
@@ -207,7 +207,7 @@ export class Round extends Poll<Outcome> {
     this.#cleanUp();
     const { request, votes } = this;
     // Where no vote may exist, nothing is left of the request.
-    return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.mayExist);
+    return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.isSent);
   }
 
   #read(reply: unknown, node: number): Vote | undefined {

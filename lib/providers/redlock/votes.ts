@@ -12,27 +12,27 @@
 export class Votes {
   /** Its release was sent: no vote may be asked for behind it. */
   isReleased = false;
-  readonly #possible: boolean[] = [];
+  readonly #sent: boolean[] = [];
   readonly #acknowledged: string[] = [];
   readonly #counted: string[] = [];
 
   /** The node is asked for its vote. */
   asked(node: number): void {
-    this.#possible[node] = true;
+    this.#sent[node] = true;
   }
 
   /** The node has answered that another holder has its vote. */
   refused(node: number): void {
-    this.#possible[node] = false;
+    this.#sent[node] = false;
   }
 
-  /** Whether any node may have a vote. */
-  get mayExist(): boolean {
-    return this.#possible.includes(true);
+  /** Something was sent to a node that may have left a vote there. */
+  get isSent(): boolean {
+    return this.#sent.includes(true);
   }
 
-  mayExistAt(node: number): boolean {
-    return this.#possible[node] === true;
+  isSentTo(node: number): boolean {
+    return this.#sent[node] === true;
   }
 
   /** The node has answered that it has the vote of this round. Returns whether it was not known yet. */

@@ -11,7 +11,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/composite.js';
+import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
 import type { Run } from './connection/answer.js';
 import { failureOf, lockErrorOf } from './connection/failure.js';
 import type { DatabaseSettings } from './options.js';

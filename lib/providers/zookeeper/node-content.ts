@@ -3,7 +3,7 @@ import type { Instance } from '../../api/lock-provider.js';
 // The name of a node begins with a UUID, and that with the id of the instance. Curator has one, too, and kazoo one without hyphens.
 const ID = /^(?:_c_)?([0-9a-f]{8})-?([0-9a-f]{4})/;
 
-/** What each node that an instance makes contains, for those who list its locks, and for operators who use zkCli. */
+/** The content of each node that an instance makes, for those who list its locks, and for operators who use zkCli. */
 export function contentFor({ id, name }: Instance): Buffer {
   return Buffer.from(`${id} ${name}`);
 }

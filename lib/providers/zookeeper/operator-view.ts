@@ -15,7 +15,7 @@ interface HeldKey {
   readonly holders: readonly string[];
 }
 
-/** What operators see of all locks, and may take away. */
+/** All locks, for operators, who may take them away. */
 export class OperatorView {
   constructor(
     private readonly context: RequestContext,

@@ -72,7 +72,7 @@ export class ZooKeeperRecords implements RecordStore {
     });
   }
 
-  /** What precedes the text in the node of this name. */
+  /** The bytes before the text in the node of this name. */
   #headOf(name: string): string {
     const content = folderContentFor(this.paths.jobOf(name), name);
     return content === undefined ? '' : `${content.toString()}\n`;

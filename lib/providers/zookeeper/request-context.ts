@@ -8,7 +8,7 @@ import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** What all requests of one application share. */
+/** The parts that all requests of one application share. */
 export class RequestContext {
   readonly folders = new Folders();
   readonly guards = new Guards();

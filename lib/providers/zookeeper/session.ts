@@ -13,13 +13,13 @@ import {
 
 /** The reports of a session. */
 export interface SessionListener {
-  /** It is connected and proved to live: at first, and after each interruption. */
+  /** The session is connected and proved to live: at first, and after each interruption. */
   onUp(session: Session): void;
-  /** It is not connected, or may not create its own node. Called again for each further reason. */
+  /** The session is not connected, or may not create its own node. Called again for each further reason. */
   onDown(session: Session, cause: unknown): void;
-  /** It is over, and all its nodes are gone. */
+  /** The session is over, and all its nodes are gone. */
   onExpired(session: Session): void;
-  /** It is over for us: the servers refuse our credentials. Its nodes stay until its timeout. */
+  /** The session is over for us: the servers refuse our credentials. Its nodes stay until its timeout. */
   onRefused(session: Session, cause: Error): void;
   /** Called a dozen times in each timeout while it is up: for work that has to be tried again. */
   onPatrol(session: Session): void;

@@ -22,7 +22,7 @@ import {
 } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperAcl, type ZooKeeperSettings } from './zookeeper-options.js';
 
-/** What is asked (`ZooDefs.OpCode`). */
+/** Operations (`ZooDefs.OpCode`). */
 const CREATE = 1;
 const DELETE = 2;
 const EXISTS = 3;
@@ -113,7 +113,7 @@ export class SocketClient implements ZooKeeperClient {
   #isServed = false;
   /** In the order in which they were sent, in which they are also answered. */
   readonly #open: OpenRequest[] = [];
-  /** What was asked in this tick: one packet is cheaper than several. */
+  /** Operations of this tick: one packet is cheaper than several. */
   #unsent: Buffer[] = [];
   /** By path. None is watched both for its content and for its children: locks are a level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();

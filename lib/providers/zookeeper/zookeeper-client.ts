@@ -108,7 +108,7 @@ export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refu
 
 /** An operation that did not succeed. */
 export class ZooKeeperFailure extends Error {
-  /** It is refused, and would be refused again by any server. */
+  /** The operation is refused, and would be refused again by any server. */
   readonly isDefinite: boolean;
 
   constructor(

@@ -1,5 +1,5 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
-import { firstToken } from '../../core/toolkit/token-block.js';
+import { firstToken } from '../../core/toolkit/fencing-token.js';
 import type { RequestContext } from './request-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';

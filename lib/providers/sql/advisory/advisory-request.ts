@@ -1,6 +1,6 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
-import { firstToken } from '../../../core/toolkit/token-block.js';
+import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';

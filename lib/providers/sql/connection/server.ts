@@ -22,7 +22,7 @@ export class Server implements SessionHome {
   diagnostics: readonly Diagnostic[] = [];
   /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
   silentSince = -Infinity;
-  /** It has accepted a login. */
+  /** The server has accepted a login. */
   #hasAccepted = false;
   /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
   #refusedSince: number | undefined;

@@ -1,5 +1,5 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
-import { firstToken } from '../../../core/toolkit/token-block.js';
+import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import type { Lease } from './lease.js';
 import { type GrantedLease, type LeaseClaim, remainingOf, unlessUndone } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';

@@ -1,5 +1,6 @@
 import type { LockInfo } from '../../../api/lock-info.js';
-import { instancesOf, timeOfToken } from '../../../core/toolkit/listing.js';
+import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
+import { instancesOf } from '../../../core/toolkit/instance-ids.js';
 import { grantedOf, type Lease, type LeaseHold, smallestLimit, usedBy } from './lease.js';
 
 /** The state of a key, for an operator, with the ids of its instances; `null` for one that is free. */

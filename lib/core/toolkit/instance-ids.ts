@@ -25,14 +25,3 @@ export function nameOrIdOf(holder: string, own: Instance): string {
   const id = instanceIdOf(holder);
   return id === own.id ? own.name : id;
 }
-
-/**
- * When a token was given that is the time in µs, unless the last one was not below that; `null` if it is in the future, because
- * then it was counted and not read from the clock.
- *
- * @param now the time of the server, in ms since 1970
- */
-export function timeOfToken(token: bigint, now: number): Date | null {
-  const time = Number(token / 1000n);
-  return time <= now ? new Date(time) : null;
-}

@@ -9,3 +9,14 @@ import type { LockMode } from '../../api/lock-mode.js';
 export function firstToken(mode: LockMode, last: bigint, callers = 1): Grant['fencingToken'] {
   return mode === 'limited' ? null : last - BigInt(callers - 1);
 }
+
+/**
+ * When a token was given that is the time in µs, unless the last one was not below that; `null` if it is in the future, because
+ * then it was counted and not read from the clock.
+ *
+ * @param now the time of the server, in ms since 1970
+ */
+export function timeOfToken(token: bigint, now: number): Date | null {
+  const time = Number(token / 1000n);
+  return time <= now ? new Date(time) : null;
+}

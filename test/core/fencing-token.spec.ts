@@ -1,4 +1,4 @@
-import { firstToken } from '../../lib/core/toolkit/token-block.js';
+import { firstToken } from '../../lib/core/toolkit/fencing-token.js';
 
 describe('the token of a grant', () => {
   it('is the first of the block that ends with the last one', () => {

@@ -107,11 +107,30 @@ export class LockAdmin {
     }
   }
 
+  /**
+   * Runs a job of this application now, under its lock and for no tick: nothing is recorded, so the next tick is due as before. The job is a method
+   * that `@RunOnce` runs by the ticks of `@Cron`, and need not be scheduled in this process. A tick that is due meanwhile is skipped.
+   *
+   * @param job the key of its lock
+   * @param provider needed only where two providers have a job of that key
+   * @returns whether it ran: `false` if its lock is busy, because it runs now, here or in another process
+   * @throws what the method throws; LockConfigError for a job that this application does not have; otherwise as `withLock()`
+   */
+  async runNow(job: string, provider?: string): Promise<boolean> {
+    const cores = provider === undefined ? Array.from(this.providers, ({ core }) => core) : [this.#core(provider)];
+    const [found, another] = cores.flatMap((core) => core.jobs.get(job) ?? []);
+    if (found && !another) return await found.runNow();
+    const known = cores.flatMap(({ jobs, name }) => Array.from(jobs.keys(), (key) => `"${key}" (provider "${name}")`));
+    throw new LockConfigError(
+      found
+        ? `Job ${shown(job)} is on several providers: name one of them as the second argument of runNow(). The jobs are ${known.join(', ')}.`
+        : `This application has no job ${shown(job)} that runNow() could run: its jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}.`,
+    );
+  }
+
   #listed(key: string, core: ProviderCore, record: JobRecord): ListedJob {
     const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
-    const ticks = core.schedules.get(key);
-    const now = this.clock.wallTime();
-    const next = ticks?.next(ticks.latest(now) ?? now);
+    const next = core.jobs.get(key)?.nextTick(this.clock.wallTime());
     return {
       ...{ key, provider: core.name, state, instance, attempt, schedule },
       tick: new Date(tick),

@@ -41,6 +41,8 @@ export class LockManager {
   readonly admin: LockAdmin;
   /** @internal */
   readonly missingValues: MissingValues;
+  /** @internal Whether a job runs although nothing schedules it, as in a unit test that boots no scheduler. */
+  readonly isForTests: boolean = false;
   readonly #providers: Providers;
   readonly #acquirer: LockAcquirer;
   readonly #lifecycle = new Lifecycle();

@@ -13,7 +13,7 @@ import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
 import { MemberRequests } from './hold/member-requests.js';
 import { Registration } from './registration.js';
-import type { Schedule } from './schedule.js';
+import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';
 import { Watchdog } from './acquire/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
@@ -35,8 +35,8 @@ export class ProviderCore {
   readonly kind: string;
   /** The name of this application, for people. */
   readonly instance: string;
-  /** When the jobs are due that this application schedules, by their keys. */
-  readonly schedules = new Map<string, Schedule>();
+  /** The jobs that have ticks in this application, by their keys. */
+  readonly jobs = new Map<string, LocalJob>();
   /** The locks that this process holds. */
   readonly watchdog: Watchdog;
   readonly releases: Releases;

@@ -7,3 +7,11 @@ export interface Schedule {
   /** The tick after this one, or after a time before the first tick; `undefined` if there is none. */
   next(tick: number): number | undefined;
 }
+
+/** A job that this process can run, for operators. */
+export interface LocalJob {
+  /** The tick after this time, if it is known here when the job is due. */
+  nextTick(time: number): number | undefined;
+  /** Runs it without a tick. Answers whether it ran: not while its lock is busy. @throws what it throws */
+  runNow(): Promise<boolean>;
+}

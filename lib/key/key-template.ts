@@ -27,6 +27,8 @@ export class KeyTemplate {
   readonly contextNames: readonly string[];
   /** Whether the template makes a key for each item of a list. */
   readonly multiple: boolean;
+  /** The key, if it is the same for all calls. */
+  readonly fixed: string | undefined;
   /** Mistakes that are probable, although the template can make keys. */
   readonly warnings: readonly string[];
   readonly #list: Expression | undefined;
@@ -36,6 +38,7 @@ export class KeyTemplate {
   private constructor(pieces: readonly Piece[], warnings: readonly string[]) {
     this.warnings = warnings;
     const expressions = pieces.filter(isExpression);
+    this.fixed = expressions.length === 0 ? join(pieces, NO_CALL) : undefined;
     const kinds = new Set(expressions.map(({ root }) => root.kind));
     this.usesRequest = kinds.has('request');
     this.usesParameters = kinds.has('parameter');

@@ -24,6 +24,23 @@ export interface RunOnceOptions {
   provider?: string | undefined;
 }
 
+/** How a method runs that `@Cron` schedules: each tick, the time at which it is due, is begun by one process. */
+export interface RunTicksOptions {
+  /** A tick that no process has begun is made up for if it is at most so old, in ms. 1 s to 24.8 days. Default: never. */
+  catchUp?: Duration | undefined;
+  /**
+   * How often a run that has lost its process or its lock is begun again: a whole number from 0 to 100. Default 0. A task that fails is not run
+   * again.
+   */
+  afterCrash?: number | undefined;
+  /** Belongs to runs without ticks: see {@link RunOnceOptions}. */
+  atLeast?: undefined;
+  /** As {@link RunOnceOptions.atMost}. */
+  atMost?: Duration | undefined;
+  /** As {@link RunOnceOptions.provider}. It must keep records: Redis, SQL, ZooKeeper, failover or memory. */
+  provider?: string | undefined;
+}
+
 /** For which due time a job runs. */
 export interface RunDueOptions {
   /**
@@ -64,6 +81,13 @@ export function lockOfRun(options: RunOnceOptions, caller: string, example: stri
     );
   }
   return { wait: 0, minHold, maxHold, provider };
+}
+
+/** The lock of a job that has ticks: it is not waited for, and not kept. @throws LockConfigError for options that do not exist, and for times that cannot be */
+export function lockOfTicks(options: Omit<RunTicksOptions, 'catchUp' | 'afterCrash'>, caller: string): LockOfRun {
+  const { atMost, provider, ...others } = options;
+  refuseOthers(others, caller, 'atLeast, atMost, catchUp, afterCrash, provider');
+  return { wait: 0, minHold: 0, maxHold: maxHoldOf(atMost), provider };
 }
 
 /**
@@ -115,7 +139,7 @@ async function runDue<T>(
     );
   }
   const plan = manager.plan({ wait: 0, minHold: 0, maxHold: maxHoldOf(atMost), provider });
-  const begun = await new Job(manager, only, plan, null).begin(due.getTime());
+  const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());
   if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
   publishSkipped(plan, only, begun.skipped);
   return { ran: false };

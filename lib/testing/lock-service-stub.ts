@@ -185,6 +185,8 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
 
 /** Records the calls, all of which acquire by a plan. */
 class StubManager extends LockManager {
+  override readonly isForTests = true;
+
   constructor(
     options: LockManagerOptions,
     private readonly calls: StubCall[],

@@ -113,6 +113,7 @@ export class TestLocks {
 
 /** Waits for nobody at its end: its clock stops, and a test may leave locks behind. */
 class TestLockManager extends LockManager {
+  override readonly isForTests = true;
   readonly #clock: FakeClock;
 
   constructor(options: ConstructorParameters<typeof LockManager>[0] & { readonly clock: FakeClock }) {

@@ -65,7 +65,7 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
         `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
       );
     }
-    const method = new LockedMethod(target, name, original, key, options, lockedMethodsBehind(original));
+    const method = new LockedMethod(target, name, original, key, kind, options, lockedMethodsBehind(original));
     const wrapper = lockedCall(method, original, kind);
     copyMethodMetadata(wrapper, original);
     recordLockedMethod(target, wrapper, method);

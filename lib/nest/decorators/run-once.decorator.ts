@@ -1,25 +1,58 @@
-import { lockOfRun, type RunOnceOptions } from '../../recipes/run-once.js';
+import { LockConfigError } from '../../api/errors.js';
+import { lockOfRun, lockOfTicks, type RunOnceOptions, type RunTicksOptions } from '../../recipes/run-once.js';
 import type { Configurable } from '../methods/decorator-options.js';
+import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.js';
 import type { SkippableLockDecorator } from './decorator-types.js';
 import { DistributedLock } from './distributed-lock.decorator.js';
 
+const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
+
 /**
- * Runs the method once in the whole fleet: the process that gets the lock runs it, the others skip it.
- * The same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
+ * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
+ *
+ * A method that `@Cron` schedules has ticks, the times at which it is due, and each is begun by one process, however far apart their clocks are and
+ * however short the run is. A call that nothing has scheduled belongs to the latest tick. What was begun is recorded at the provider, which must keep records:
+ * Redis, SQL, ZooKeeper, failover or memory. The key must be the same for all calls, and belong to this method alone.
+ *
+ * With `atLeast` the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`, and for the other providers. It is then
+ * the same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
  *
  * @example
  * ```ts
  * @Cron('0 3 * * *')
- * @RunOnce('nightly-report', { atLeast: '1m' })
+ * @RunOnce('nightly-report')
  * async report() {}
  * ```
  */
-export function RunOnce(key: string, options: Configurable<RunOnceOptions>): SkippableLockDecorator {
-  const example = "@RunOnce('nightly-report', { atLeast: '1m' })";
-  const lockOf = (given: RunOnceOptions) => ({ ...lockOfRun(given, '@RunOnce', example), onBusy: 'skip' as const });
+export function RunOnce(
+  key: string,
+  options: Configurable<RunOnceOptions | RunTicksOptions> = {},
+): SkippableLockDecorator {
+  // Without parentheses, its second argument is the name of the method.
+  if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
+    throw new LockConfigError(
+      "@RunOnce needs the key of the job, and its options must be an object: write @RunOnce('nightly-report', { atMost: '1h' }).",
+    );
+  }
   // Options from the configuration are checked with those of the lock.
   return DistributedLock(
     key,
-    typeof options === 'function' ? (config: never) => lockOf(options(config) as RunOnceOptions) : lockOf(options),
+    typeof options === 'function'
+      ? (config: never) => optionsOf(options(config) as RunOnceOptions | RunTicksOptions)
+      : optionsOf(options),
   );
+}
+
+function optionsOf(given: RunOnceOptions | RunTicksOptions): MethodOptions & { readonly onBusy: 'skip' } {
+  const { catchUp, afterCrash, ...others } = { ...given };
+  if (others.atLeast === undefined) {
+    return { ...lockOfTicks(others, '@RunOnce'), onBusy: 'skip', [TICKS]: { catchUp, afterCrash } };
+  }
+  const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
+  if (excluded !== undefined) {
+    throw new LockConfigError(
+      `Options "atLeast" and "${excluded}" of @RunOnce exclude each other: with "atLeast" the job has no ticks that could be missed or repeated. Remove one of the two.`,
+    );
+  }
+  return { ...lockOfRun(others, '@RunOnce', EXAMPLE), onBusy: 'skip' };
 }

@@ -1,5 +1,6 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockLostError } from '../../api/errors.js';
+import type { Looks } from '../../recipes/jobs/scheduled-job.js';
 
 /** The argument of an `onBusy` handler. */
 export interface BusyContext {
@@ -69,4 +70,12 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    * until its connection ends: set `maxHold`, or a timeout of the HTTP server.
    */
   around?: 'method' | 'request' | undefined;
+}
+
+/** What marks the options of `@RunOnce` without `atLeast`. A symbol, since `@DistributedLock` has no such option. */
+export const TICKS = Symbol('options of ticks');
+
+/** The options of a decorated method, of whichever decorator. */
+export interface MethodOptions extends DistributedLockOptions {
+  readonly [TICKS]?: Looks;
 }

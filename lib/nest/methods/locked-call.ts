@@ -1,5 +1,6 @@
 import { from, isObservable, mergeMap, type Observable, of } from 'rxjs';
 import { LockConfigError } from '../../api/errors.js';
+import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { ResultKind } from '../../decoration/decorated-method.js';
 import { serviceOf } from '../service/service-of.js';
@@ -7,7 +8,7 @@ import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';
 import { lockedResult } from './locked-result.js';
-import { MethodCall } from './method-call.js';
+import { type CallLock, MethodCall } from './method-call.js';
 import { keepRequestStreams } from './request-stream.js';
 import { type RequestLock, requestLockOf } from './request-context.js';
 import { isIteration, isStream } from './stream.js';
@@ -27,7 +28,7 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
     return async function (this: unknown, ...args) {
       keepRequestStreams(args);
       const call = await callOf(method, this, args).lock();
-      return call.lock ? runGuarded(call.lock, () => original.apply(this, args), call.onLost, refuse) : call.instead;
+      return call.lock ? perform(call, () => original.apply(this, args), refuse) : call.instead;
     };
   },
   observable: (method, original) =>
@@ -78,7 +79,7 @@ async function awaited(
 ): Promise<unknown> {
   const call = await callOf(method, self, args).lock();
   if (!call.lock) return call.instead;
-  const { lock, onLost } = call;
+  const { lock } = call;
   let given: unknown;
   const task = () => (given = run());
   const check = (result: unknown): void => {
@@ -92,11 +93,26 @@ async function awaited(
     } else throw new NotBegun(result);
   };
   try {
-    return await runGuarded(lock, task, onLost, check);
+    return await perform(call, task, check);
   } catch (error) {
     if (error instanceof NotBegun) return iterated(method, self, args, () => error.steps);
     throw error;
   }
+}
+
+/** Runs a task under the lock of its call, which is released at its end. @param check throws for a result that the method must not give */
+function perform(
+  { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
+  task: () => unknown,
+  check: (result: unknown) => void,
+): Promise<unknown> {
+  if (!run) return runGuarded(lock, task, onLost, check);
+  const checked = async (): Promise<unknown> => {
+    const result = await task();
+    check(result);
+    return result;
+  };
+  return runGuarded(lock, run.recorded(checked), onLost);
 }
 
 /** Ends the lock of a function that has done nothing but return a generator. */

@@ -1,16 +1,18 @@
+import type { ResultKind } from '../../decoration/decorated-method.js';
 import type { LockService } from '../service/lock.service.js';
 import { defaultsOfClass } from './class-defaults.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
-import type { DistributedLockOptions } from './distributed-lock-options.js';
+import type { MethodOptions } from './distributed-lock-options.js';
 import { type KeySource, MethodKey } from './method-key.js';
 import { MethodPlan } from './method-plan.js';
+import type { MethodDeclaration } from './method-ticks.js';
 
 /** A `@DistributedLock` as it is declared: one method, its key and its options. An application makes a plan of it. */
-export class LockedMethod {
+export class LockedMethod implements MethodDeclaration {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly key: MethodKey;
-  readonly options: DecoratorOptions<DistributedLockOptions>;
+  readonly options: DecoratorOptions<MethodOptions>;
   readonly #plans = new WeakMap<LockService, MethodPlan>();
 
   constructor(
@@ -19,7 +21,8 @@ export class LockedMethod {
     readonly methodName: string | symbol,
     original: (...args: never[]) => unknown,
     key: KeySource,
-    options: Configurable<DistributedLockOptions>,
+    readonly kind: ResultKind,
+    options: Configurable<MethodOptions>,
     /** Those of decorators below this one. */
     readonly locksBelow: readonly LockedMethod[],
   ) {
@@ -48,7 +51,7 @@ export class LockedMethod {
     let plan = this.#plans.get(service);
     if (!plan) {
       const options = this.options.in(service);
-      plan = new MethodPlan(this.name, this.key, options, defaultsOfClass(this.target, service), service);
+      plan = new MethodPlan(this, options, defaultsOfClass(this.target, service), service);
       this.#plans.set(service, plan);
     }
     return plan;

@@ -1,9 +1,11 @@
-import { LockBusyError } from '../../api/errors.js';
+import { LockBusyError, LockConfigError } from '../../api/errors.js';
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { OnLoss } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
+import type { Run } from '../../recipes/jobs/job.js';
+import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import type { BusyContext, LossContext } from './distributed-lock-options.js';
 import type { MethodHandler } from './method-handler.js';
 import type { MethodPlan } from './method-plan.js';
@@ -11,7 +13,12 @@ import { currentRequest } from './request-context.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
-  | { readonly lock: GrantedLock; readonly onLost: OnLoss<unknown> }
+  | {
+      readonly lock: GrantedLock;
+      readonly onLost: OnLoss<unknown>;
+      /** Set where the call is a run of a job, whose end is to be recorded. */
+      readonly run: Run | undefined;
+    }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
 /** One call of a decorated method: by which plan, on which instance, and with which arguments. */
@@ -25,11 +32,12 @@ export class MethodCall {
   /**
    * Acquires the lock.
    *
-   * @param signal ends the wait, like the signal that the caller may have given
+   * @param signal ends the wait, like the signal that the caller may have given: of a stream, whose consumer may leave
    * @throws what `onBusy` throws for a busy lock, and every other lock error
    */
   async lock(signal?: AbortSignal): Promise<CallLock> {
     const { plan, self, args } = this;
+    if (plan.job) return this.#beginTick(plan.job, signal !== undefined);
     const { manager } = plan.service;
     const keys = plan.key.of({ self, args, request: currentRequest, context: plan.context });
     if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
@@ -40,11 +48,22 @@ export class MethodCall {
         signal && given
           ? await underBoth(signal, given, (either) => manager.acquirePlanned(plan.lock, keys, { signal: either }))
           : await manager.acquirePlanned(plan.lock, keys, { signal: signal ?? given });
-      return { lock, onLost };
+      return { lock, onLost, run: undefined };
     } catch (error) {
       if (error instanceof LockBusyError) return this.#onBusy(error, keys);
       throw error;
     }
+  }
+
+  async #beginTick(job: ScheduledJob, isStream: boolean): Promise<CallLock> {
+    if (isStream) {
+      throw new LockConfigError(
+        `${this.plan.name} returns a stream, but a method that runs once for each tick must return a promise: make it async.`,
+      );
+    }
+    const run = await job.begin();
+    if (!run) return { lock: undefined, instead: undefined, isSkipped: true };
+    return { lock: run.lock, onLost: this.plan.lock.settings.onLost, run };
   }
 
   /** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */

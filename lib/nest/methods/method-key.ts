@@ -78,6 +78,12 @@ export class MethodKey {
     return this.#templates.flatMap((template) => template.contextNames);
   }
 
+  /** The key, if there is one that is the same for all calls. */
+  get fixed(): string | undefined {
+    const [first, second] = this.#templates;
+    return second ? undefined : first?.fixed;
+  }
+
   get usesParameters(): boolean {
     return this.#function !== undefined || this.#templates.some((template) => template.usesParameters);
   }

@@ -1,30 +1,38 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import type { LockService } from '../service/lock.service.js';
 import type { ClassLockDefaults } from './class-defaults.js';
-import type { BusyContext, DistributedLockOptions, LossContext } from './distributed-lock-options.js';
+import { type BusyContext, type LossContext, type MethodOptions, TICKS } from './distributed-lock-options.js';
 import { handlerOf, isHandler, type MethodHandler } from './method-handler.js';
 import type { MethodKey } from './method-key.js';
+import { jobOf, type MethodDeclaration } from './method-ticks.js';
 
 /** A decorated method in one application: everything that its calls need, with the options of its class and the module, checked. */
 export class MethodPlan {
   readonly lock: LockPlan;
   readonly onBusy: 'throw' | 'skip' | MethodHandler<BusyContext>;
   readonly onLost: LossPolicy | MethodHandler<LossContext>;
+  /** Set for a method that runs once for each tick. */
+  readonly job: ScheduledJob | undefined;
   /** The values for `#{ctx.name}`. */
   readonly context: (name: string) => unknown;
+  /** For messages, such as `OrderService.pay`. */
+  readonly name: string;
+  readonly key: MethodKey;
   readonly #signal: ((...args: never[]) => AbortSignal | undefined) | undefined;
 
   /** @throws LockConfigError for options that cannot work in this application */
   constructor(
-    /** For messages, such as `OrderService.pay`. */
-    readonly name: string,
-    readonly key: MethodKey,
-    options: DistributedLockOptions,
+    method: MethodDeclaration,
+    options: MethodOptions,
     classDefaults: ClassLockDefaults | undefined,
     readonly service: LockService,
   ) {
+    const { name, key } = method;
+    this.name = name;
+    this.key = key;
     // The signal is one of each call.
     const own = { ...withoutUndefined(options), signal: undefined };
     // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
@@ -38,6 +46,8 @@ export class MethodPlan {
     this.onBusy =
       handlerOf<BusyContext>('onBusy', options.onBusy, name) ?? (options.onBusy === 'skip' ? 'skip' : 'throw');
     this.onLost = handlerOf<LossContext>('onLost', options.onLost, name) ?? this.lock.settings.onLost;
+    const { [TICKS]: looks } = options;
+    this.job = looks && jobOf(method, looks, this.lock, service);
     this.context = (value) => service.context[value]?.();
     this.#signal = options.signal;
   }

@@ -7,32 +7,32 @@ import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
-import { periodOf } from './schedule-period.js';
+import { shortestGap } from './shortest-gap.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
- * scheduled methods whose runs nothing keeps apart, or that are kept locked beyond their next run, and of keys that are probably not meant.
+ * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
  */
 export function reportBoot(
   service: LockService,
-  methods: Iterable<LockedMethod>,
+  methods: readonly LockedMethod[],
   leaderMethods: readonly LeaderMethod[],
   logger: LoggerService,
 ): void {
   const { manager } = service;
+  const hasSchedules = methods.some(({ isScheduled }) => isScheduled);
   for (const provider of manager.providerNames) {
-    const { kind, capabilities } = describe(manager.plan({ provider }));
-    logger.log(`Lock provider "${provider}" is a ${kind}: ${inWords(capabilities)}`);
+    const { kind, capabilities, records } = describe(manager.plan({ provider }));
+    const withoutRecords = hasSchedules && !records ? ', no records, so jobs need "atLeast"' : '';
+    logger.log(`Lock provider "${provider}" is a ${kind}: ${inWords(capabilities)}${withoutRecords}`);
   }
   const planned: Planned[] = [];
   for (const method of methods) {
-    const each = { name: method.name, lock: describe(method.planIn(service).lock) };
+    const plan = method.planIn(service);
+    const each = { name: method.name, lock: describe(plan.lock) };
     planned.push(each);
     for (const warning of method.key.warnings) logger.warn(warning);
-    const { minHold } = each.lock;
-    if (method.isScheduled && minHold === 0) logger.warn(runsTwice(each));
-    const period = periodOf(method.inEffect);
-    if (period !== undefined && minHold >= period) logger.warn(skipsRuns(each, period));
+    if (method.isScheduled && !plan.job && each.lock.minHold === 0) logger.warn(runsTwice(each));
   }
   for (const method of leaderMethods) planned.push({ name: method.name, lock: describe(method.planIn(service)) });
   for (const each of planned) {
@@ -41,6 +41,19 @@ export function reportBoot(
   }
   const rows = planned.map(row).sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
+}
+
+/**
+ * Warns of scheduled methods that are kept locked beyond their next run. Called after `ScheduleModule` has made its jobs, which have the class that
+ * computes their ticks: without it, nothing is known of them.
+ */
+export function warnOfSkippedRuns(service: LockService, methods: Iterable<LockedMethod>, logger: LoggerService): void {
+  for (const method of methods) {
+    const lock = describe(method.planIn(service).lock);
+    if (lock.minHold === 0) continue;
+    const gap = shortestGap(method.inEffect, service.scheduler.cronTime);
+    if (gap !== undefined && lock.minHold >= gap) logger.warn(skipsRuns({ name: method.name, lock }, gap));
+  }
 }
 
 /** A method and the lock that is planned for it. */

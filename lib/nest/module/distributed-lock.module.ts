@@ -4,6 +4,7 @@ import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { liveServices } from '../service/live-services.js';
+import { EndOfBoot } from './end-of-boot.js';
 import { ModuleLifecycle } from './module-lifecycle.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
@@ -52,6 +53,7 @@ function withLocks(
   return {
     ...definition,
     global: extras.isGlobal ?? true,
+    imports: [...(definition.imports ?? []), EndOfBoot],
     providers: [...(definition.providers ?? []), manager, ...PROVIDERS, ...named],
     exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN, ...names.map(getLockServiceToken)],
   };

@@ -11,11 +11,19 @@ import { problemsOf } from './check-locked-method.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
+import { type LockedProvider, ScheduledJobs } from './scheduled-jobs.js';
 import { unlockedOverrides } from './unlocked-overrides.js';
+
+/** What an application locks and runs. */
+export interface ExploredApplication {
+  readonly campaigns: LeaderCampaigns;
+  readonly jobs: ScheduledJobs;
+  readonly methods: readonly LockedMethod[];
+}
 
 /**
  * Gives the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every decorated method, so that
- * mistakes come as one list at boot and not one by one at the first call. Answers what the application campaigns for.
+ * mistakes come as one list at boot and not one by one at the first call. Answers what begins at the end of the boot.
  *
  * @throws LockConfigError with the list of mistakes
  */
@@ -23,11 +31,12 @@ export function exploreApplication(
   wrappers: readonly InstanceWrapper[],
   service: LockService,
   logger: LoggerService,
-): LeaderCampaigns {
+): ExploredApplication {
   const problems = new Set<string>();
   const all = new Set<LockedMethod>();
   const proxied = new Set<string>();
   const leaders: LeaderProvider[] = [];
+  const locked: LockedProvider[] = [];
   const unlocked = new Set<string>();
   for (const wrapper of wrappers) {
     const prototype = prototypeOf(wrapper);
@@ -38,6 +47,7 @@ export function exploreApplication(
     const instance: unknown = wrapper.instance;
     const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
     if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
+    locked.push({ methods, prototype, instance, isSingleton });
     for (const method of methods) all.add(method);
     for (const problem of methods.flatMap((method) => problemsOf(method, service, prototype))) problems.add(problem);
     for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
@@ -53,15 +63,17 @@ export function exploreApplication(
     if (isObject(instance) && !(inSlot && liveServices.has(inSlot))) fillServiceSlot(instance, service);
   }
   const campaigns = new LeaderCampaigns(service, leaders);
-  for (const problem of campaigns.problems) problems.add(problem);
+  const jobs = new ScheduledJobs(service, locked, wrappers);
+  for (const problem of [...campaigns.problems, ...jobs.problems]) problems.add(problem);
   if (problems.size > 0) {
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
   if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
   for (const warning of unlocked) logger.warn(warning);
-  reportBoot(service, all, campaigns.methods, logger);
-  return campaigns;
+  const methods = [...all];
+  reportBoot(service, methods, campaigns.methods, logger);
+  return { campaigns, jobs, methods };
 }
 
 /**

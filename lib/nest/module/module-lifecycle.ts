@@ -10,8 +10,8 @@ import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
-import type { LeaderCampaigns } from './leader-campaigns.js';
-import { exploreApplication } from './explore-application.js';
+import { warnOfSkippedRuns } from './boot-report.js';
+import { type ExploredApplication, exploreApplication } from './explore-application.js';
 import { liveServices } from '../service/live-services.js';
 import { loggerOf } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
@@ -24,7 +24,7 @@ import { LockService } from '../service/lock.service.js';
 @Injectable()
 export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
   #service: LockService | undefined;
-  #campaigns: LeaderCampaigns | undefined;
+  #explored: ExploredApplication | undefined;
 
   constructor(
     private readonly modules: ModulesContainer,
@@ -36,7 +36,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     try {
       this.#assertOnlyOne();
       this.#service = this.#lockService();
-      this.#campaigns = exploreApplication([...this.#wrappers()], this.#service, loggerOf(this.options));
+      this.#explored = exploreApplication([...this.#wrappers()], this.#service, loggerOf(this.options));
     } catch (error) {
       // Nobody closes an application that failed to boot, and an open connection would keep the process alive.
       await this.#stop();
@@ -45,7 +45,15 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   }
 
   onApplicationBootstrap(): void {
-    this.#campaigns?.start(loggerOf(this.options));
+    this.#explored?.campaigns.start(loggerOf(this.options));
+  }
+
+  /** After all hooks of the boot: {@link EndOfBoot} calls it. */
+  onBooted(): void {
+    if (!this.#service || !this.#explored) return;
+    const { jobs, methods } = this.#explored;
+    warnOfSkippedRuns(this.#service, methods, loggerOf(this.options));
+    jobs.start();
   }
 
   // Nest calls it after those of most other modules, and before the servers close. Connections that close in a later hook still work.

@@ -8,6 +8,7 @@ import { assertSignal, assertTask } from '../../core/toolkit/given-options.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
+import { Scheduler } from './scheduler.js';
 
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
@@ -25,6 +26,8 @@ export interface ApplicationValues {
  * only while its lock is surely held, and that a loss is known at the latest at the local deadline.
  */
 export class LockService {
+  /** @internal */
+  readonly scheduler = new Scheduler();
   readonly #siblings: Map<string, LockService>;
 
   constructor(

@@ -44,14 +44,14 @@ export class Job {
 
   /**
    * @param plan of a lock that is not waited for, and not kept after its release
-   * @param schedule `null` where callers give the ticks
+   * @param schedule gives none where callers give the ticks
    * @throws LockConfigError for a provider without records
    */
   constructor(
     private readonly manager: LockManager,
     readonly key: string,
     readonly plan: LockPlan,
-    readonly schedule: Schedule | null,
+    private readonly schedule: () => Schedule | undefined,
   ) {
     this.stored = new JobRecordClient(plan.core, key);
   }
@@ -104,7 +104,7 @@ export class Job {
     const { core } = this.plan;
     const next: JobRecord = {
       ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
-      ...{ instance: core.instance, attempt, schedule: this.schedule?.text ?? null },
+      ...{ instance: core.instance, attempt, schedule: this.schedule()?.text ?? null },
     };
     try {
       const found = await this.stored.replace(seen, next, PATIENCE);
@@ -157,7 +157,7 @@ export class Job {
 
   /** One expression in two zones: an instance has another zone than the others, and so other ticks. */
   #checkZone(record: JobRecord | undefined): void {
-    const own = this.schedule?.text;
+    const own = this.schedule()?.text;
     const other = record?.schedule;
     if (this.#hasWarnedOfZone || !own || !other || own === other || expressionOf(own) !== expressionOf(other)) return;
     this.#hasWarnedOfZone = true;
@@ -167,22 +167,36 @@ export class Job {
   }
 
   #periodAfter(tick: number): number {
-    return (this.schedule?.next(tick) ?? Infinity) - tick;
+    return (this.schedule()?.next(tick) ?? Infinity) - tick;
   }
 }
 
-/** A run that is recorded as running, with its lock. */
-export class BegunRun {
+/** What runs under the lock of a job. */
+type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
+
+/** A run of a job that has its lock. */
+export interface Run {
+  readonly lock: GrantedLock;
+  /** The task, with what is to be written at its end, while the lock is still held. */
+  recorded<T>(task: Task<T>): Task<T>;
+}
+
+/** A run that is recorded as running. */
+export class BegunRun implements Run {
   constructor(
     private readonly job: Job,
-    private readonly lock: GrantedLock,
+    readonly lock: GrantedLock,
     private readonly seen: Seen,
     private readonly record: JobRecord,
   ) {}
 
   /** Runs the task, records its end and releases the lock. @throws what `withLock()` throws */
-  perform<T>(task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<T> {
-    const recorded = async (lock: GrantedLock): Promise<T> => {
+  perform<T>(task: Task<T>): Promise<T> {
+    return runGuarded(this.lock, this.recorded(task), this.job.plan.settings.onLost);
+  }
+
+  recorded<T>(task: Task<T>): Task<T> {
+    return async (lock) => {
       let state: JobRecord['state'] = 'failed';
       try {
         const value = await task(lock);
@@ -192,7 +206,6 @@ export class BegunRun {
         await this.#end(state);
       }
     };
-    return runGuarded(this.lock, recorded, this.job.plan.settings.onLost);
   }
 
   /** A record that is not as this run has left it belongs to a later run: the lock was lost. */

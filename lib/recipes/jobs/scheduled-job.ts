@@ -1,20 +1,20 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { safeText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
-import { type Duration, toMilliseconds } from '../../api/duration.js';
+import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import { type LockPlan, publishSkipped } from '../../core/acquire/lock-plan.js';
-import type { GrantedLock } from '../../core/hold/granted-lock.js';
+import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { JobRecord } from '../../core/job-record.js';
 import type { LockManager } from '../../core/lock-manager.js';
-import type { Schedule } from '../../core/schedule.js';
+import type { LocalJob, Schedule } from '../../core/schedule.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import { detached } from '../../core/toolkit/detached.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter } from '../../core/toolkit/timing.js';
-import type { RunOnceResult } from '../run-once.js';
-import { BegunRun, Job, type NotBegun, PATIENCE } from './job.js';
+import type { RunTicksOptions } from '../run-once.js';
+import { BegunRun, Job, type NotBegun, PATIENCE, type Run } from './job.js';
 import type { Seen } from './job-record-client.js';
 
 /** By how many ms a timer may fire too early. Ticks are a second apart at least, so the tick before is never taken for the one that is due. */
@@ -23,29 +23,16 @@ const EARLY = 50;
 const AFTER_RECOVERY = 5_000;
 
 /** What a job does besides running when it is fired. */
-export interface Looks {
-  /** A tick that no process has begun is made up for if it is at most so old, in ms. 1 s to 24.8 days. Default: never. */
-  readonly catchUp?: Duration | undefined;
-  /**
-   * How often a run that has lost its process or its lock is begun again: a whole number from 0 to 100. Default 0. A task that fails is not run
-   * again.
-   */
-  readonly afterCrash?: number | undefined;
-}
+export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
 
 /** As {@link Looks}, checked: see {@link looksOf}. */
 export interface ScheduledJobOptions {
   readonly catchUp: number | undefined;
   readonly afterCrash: number;
-  /**
-   * Calls the job for a run that makes up for a missed or abandoned one, as its scheduler does: what it calls must call {@link ScheduledJob.run}, which runs the
-   * task under the lock that was taken for it. Its promise resolves when the run is over, and what it rejects with is logged.
-   */
-  readonly invoke: () => PromiseLike<unknown>;
 }
 
 /** @throws LockConfigError for what cannot be */
-export function looksOf({ catchUp, afterCrash = 0 }: Looks): Omit<ScheduledJobOptions, 'invoke'> {
+export function looksOf({ catchUp, afterCrash = 0 }: Looks): ScheduledJobOptions {
   if (!Number.isInteger(afterCrash) || afterCrash < 0 || afterCrash > 100) {
     throw new LockConfigError(
       `Option "afterCrash" is ${shown(afterCrash)}, but must be a whole number from 0 to 100: how often a run is begun again that has lost its process.`,
@@ -57,10 +44,10 @@ export function looksOf({ catchUp, afterCrash = 0 }: Looks): Omit<ScheduledJobOp
   };
 }
 
-/** A run that was begun for a call of {@link ScheduledJob.run}, until that takes it. */
+/** A run that was begun for a call of {@link ScheduledJob.begin}, until that takes it. */
 interface Offer {
   readonly job: ScheduledJob;
-  run: BegunRun | undefined;
+  run: Run | undefined;
 }
 
 const offers = new AsyncLocalStorage<Offer>();
@@ -68,12 +55,14 @@ const offers = new AsyncLocalStorage<Offer>();
 /**
  * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is begun in one of them.
  *
- * - {@link run} is for each firing. It names the tick by the clock of this process.
+ * - {@link begin} is for each firing. It names the tick by the clock of this process.
+ * - {@link attach} gives a way to call the job as its scheduler does, for runs that begin otherwise.
  * - {@link start} is for the end of the boot, when the job can run. It makes up for missed and abandoned runs from then on, if the options ask
  *   for that, until the application stops.
  */
-export class ScheduledJob {
+export class ScheduledJob implements LocalJob {
   readonly #job: Job;
+  #call: (() => unknown) | undefined;
   #timer: Timer | undefined;
   #lookAt = 0;
   #notBefore = -Infinity;
@@ -85,27 +74,52 @@ export class ScheduledJob {
   /**
    * @param key of the lock, resolved: one text
    * @param plan of a lock with `wait: 0` and no `minHold`
+   * @param schedule gives none while it is not known in this process
    * @throws LockConfigError for a provider without records
    */
   constructor(
     private readonly manager: LockManager,
     readonly key: string,
     private readonly plan: LockPlan,
-    private readonly schedule: Schedule,
+    private readonly schedule: () => Schedule | undefined,
     private readonly options: ScheduledJobOptions,
   ) {
     this.#job = new Job(manager, key, plan, schedule);
-    plan.core.schedules.set(key, schedule);
   }
 
   /**
-   * Runs `task` for the latest tick by the clock of this process, unless a process has begun it. A task that fails is not run again.
+   * Begins the run of a call: the one that was begun for it, or that for the latest tick by the clock of this process, unless a process has begun it.
+   * `undefined` where the call is skipped. A task that fails is not run again.
    *
-   * @throws what `task` throws; LockUnavailableError where the backend does not answer; LockLostError as `withLock()`
+   * @throws LockUnavailableError where the backend does not answer; LockConfigError while the schedule is not known here
    */
-  async run<T>(task: (lock: GrantedLock) => T | PromiseLike<T>): Promise<RunOnceResult<T>> {
-    const begun = this.#takeOffered() ?? (await this.#beginLatest());
-    return begun instanceof BegunRun ? { ran: true, value: await begun.perform(task) } : { ran: false };
+  async begin(): Promise<Run | undefined> {
+    return this.#takeOffered() ?? (await this.#beginLatest());
+  }
+
+  /**
+   * @param call calls the job for a run that was begun already, as its scheduler does: what it calls must call {@link begin}, which takes that run. It
+   * resolves when the run is over.
+   */
+  attach(call: () => unknown): void {
+    this.#call = call;
+    this.plan.core.jobs.set(this.key, this);
+  }
+
+  nextTick(time: number): number | undefined {
+    const schedule = this.schedule();
+    return schedule?.next(schedule.latest(time) ?? time);
+  }
+
+  async runNow(): Promise<boolean> {
+    const { plan, key } = this;
+    const lock = await this.#job.tryLock();
+    if (!lock) {
+      publishSkipped(plan, key, 'busy');
+      return false;
+    }
+    if (await this.#callFor({ lock, recorded: (task) => task })) return true;
+    throw new LockConfigError(`Job "${key}" was called by runNow(), ${NOT_RUN}.`, { key, provider: plan.core.name });
   }
 
   /** Looks for missed and abandoned runs, now and after what may leave some. Call it once. Nothing without `catchUp` and `afterCrash`. */
@@ -122,7 +136,7 @@ export class ScheduledJob {
     this.#lookIn(0);
   }
 
-  #takeOffered(): BegunRun | undefined {
+  #takeOffered(): Run | undefined {
     const offer = offers.getStore();
     if (offer?.job !== this) return undefined;
     const { run } = offer;
@@ -130,15 +144,9 @@ export class ScheduledJob {
     return run;
   }
 
-  async #beginLatest(): Promise<BegunRun | NotBegun> {
+  async #beginLatest(): Promise<Run | undefined> {
     const { plan, key } = this;
-    const tick = this.schedule.latest(plan.core.clock.wallTime() + EARLY);
-    if (tick === undefined) {
-      throw new LockConfigError(
-        `Job "${key}" was called before its first tick: its schedule is ${this.schedule.text}, so this run belongs to no tick. Call it later, or run its work by another method.`,
-        { key, provider: plan.core.name },
-      );
-    }
+    const tick = this.#latestTick();
     let begun: BegunRun | NotBegun;
     try {
       begun = await this.#job.begin(tick);
@@ -150,7 +158,21 @@ export class ScheduledJob {
     publishSkipped(plan, key, begun.skipped);
     // Its process may crash, or has crashed before it has recorded that it begins.
     if (begun.record?.state === 'running' || begun.skipped === 'busy') this.#lookLater();
-    return begun;
+    return undefined;
+  }
+
+  #latestTick(): number {
+    const { plan, key, manager } = this;
+    const now = plan.core.clock.wallTime();
+    const schedule = this.schedule();
+    const tick = schedule ? schedule.latest(now + EARLY) : manager.isForTests ? now : undefined;
+    if (tick !== undefined) return tick;
+    throw new LockConfigError(
+      schedule
+        ? `Job "${key}" was called before its first tick: its schedule is ${schedule.text}, so this run belongs to no tick. Call it later, or run it without a tick: LockAdmin.runNow('${key}').`
+        : `Job "${key}" was called in a process that schedules no cron jobs, so the tick of this run is not known: ScheduleModule is not imported, has cronJobs: false, or has not started yet. Run the job without a tick: LockAdmin.runNow('${key}').`,
+      { key, provider: plan.core.name },
+    );
   }
 
   get #looks(): boolean {
@@ -197,7 +219,7 @@ export class ScheduledJob {
     this.#lastLook = this.#lastLook.then(work).catch((error: unknown) => {
       if (this.manager.stopping.aborted) return;
       if (isUnavailable(error)) this.#lookLater();
-      else this.#log('cannot look for missed and abandoned runs', error);
+      else this.#log(`cannot look for missed and abandoned runs: ${safeText(String(error))}`);
     });
   }
 
@@ -242,12 +264,14 @@ export class ScheduledJob {
   }
 
   async #lookForMissed(seen: Seen, catchUp: number): Promise<void> {
-    const { schedule, key } = this;
+    const { key } = this;
+    const schedule = this.schedule();
+    if (!schedule) return;
     const { events, name } = this.plan.core;
     const now = this.#job.stored.serverTime;
     const tick = schedule.latest(now);
     if (seen.record?.schedule !== schedule.text) {
-      await this.#recordBaseline(seen, tick ?? now);
+      await this.#recordBaseline(seen, tick ?? now, schedule);
       return;
     }
     const isMissed = (last: JobRecord | undefined) =>
@@ -277,38 +301,55 @@ export class ScheduledJob {
   }
 
   /** Nothing is known of runs by this schedule: ticks are missed from now on. */
-  async #recordBaseline(seen: Seen, tick: number): Promise<void> {
+  async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { core } = this.plan;
     const now = this.#job.stored.serverTime;
     const baseline: JobRecord = {
       ...{ tick: Math.max(seen.record?.tick ?? tick, tick), run: core.random.id(), state: 'baseline' },
-      ...{ begunAt: now, endedAt: now, instance: core.instance, attempt: 0, schedule: this.schedule.text },
+      ...{ begunAt: now, endedAt: now, instance: core.instance, attempt: 0, schedule: text },
     };
     const found = await this.#job.stored.replace(seen, baseline, PATIENCE);
     if (found.record?.run !== baseline.run) this.#lookIn(0);
   }
 
-  /** Calls the job, which runs under the lock that was taken here. */
+  /** Calls the job for a run, and does not wait for its end. */
   #handOver(run: BegunRun): void {
-    const offer: Offer = { job: this, run };
-    const call = async (): Promise<void> => {
-      try {
-        await this.options.invoke();
-      } catch (error) {
-        this.#log('has failed in a run that made up for a missed or abandoned one', error);
-      }
-      const left = this.#takeOffered();
-      if (!left) return;
-      this.#log(
-        'was called for a missed or abandoned run, and did not run its task',
-        'see whether something around its method skips calls',
-      );
-      await left.perform(() => Promise.reject(new Error('It did not run.')));
-    };
-    void detached(() => offers.run(offer, call)).catch(() => undefined);
+    this.#callFor(run).then(
+      (isTaken) => {
+        if (!isTaken) this.#log(`was called for a missed or abandoned run, ${NOT_RUN}`);
+      },
+      (error: unknown) => {
+        this.#log(`has failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
+      },
+    );
   }
 
-  #log(what: string, error: unknown): void {
-    this.plan.core.logger.error(`Job "${this.key}" ${what}: ${safeText(String(error))}`);
+  /** Calls the job, which takes the run. Answers whether it did; otherwise the run ends here. @throws what the call throws */
+  async #callFor(run: Run): Promise<boolean> {
+    const offer: Offer = { job: this, run };
+    let isLeft = false;
+    try {
+      await detached(() =>
+        offers.run(offer, async () => {
+          await this.#call?.();
+        }),
+      );
+    } finally {
+      isLeft = offer.run !== undefined;
+      // A method that comes to its task later must not run it, because the lock is released here.
+      offer.run = undefined;
+      if (isLeft) await runGuarded(run.lock, run.recorded(notRun), 'ignore').catch(() => undefined);
+    }
+    return !isLeft;
   }
+
+  #log(what: string): void {
+    this.plan.core.logger.error(`Job "${this.key}" ${what}`);
+  }
+}
+
+const NOT_RUN = 'and did not run its task: see whether something around its method skips calls';
+
+function notRun(): Promise<never> {
+  return Promise.reject(new Error('It did not run.'));
 }

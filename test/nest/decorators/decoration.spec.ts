@@ -100,18 +100,24 @@ describe('decorating what cannot be locked', () => {
     decoration(() => (DistributedLock as (...args: unknown[]) => unknown)('a', null)).toThrow(message);
   });
 
-  it('says so of a job without its shortest time', () => {
+  it('says so of a job without its key, and of options that do not exist or exclude each other', () => {
     const Untyped = RunOnce as (...args: unknown[]) => MethodDecorator;
-    for (const options of [undefined, {}, { atleast: '1m' }]) {
-      decoration(() => Untyped('job', options)).toThrow(/^@RunOnce has no "atLeast".*write @RunOnce\('nightly-report'/);
-    }
+    decoration(() => Untyped('job', { atleast: '1m' })).toThrow(
+      /^@RunOnce has no option "atleast", but only: atLeast, atMost, catchUp, afterCrash, provider/,
+    );
+    decoration(() => Untyped('job', { atLeast: '1m', wait: 5 })).toThrow(/^@RunOnce has no option "wait"/);
+    decoration(() => Untyped('job', { atLeast: '1m', catchUp: '6h' })).toThrow(
+      /^Options "atLeast" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
+    );
+    decoration(() => Untyped('job', { atLeast: '1m', afterCrash: 1 })).toThrow(/^Options "atLeast" and "afterCrash"/);
+    decoration(() => Untyped('job', 5000)).toThrow(/^@RunOnce needs the key of the job/);
     decoration(() => {
       class Jobs {
         @(RunOnce as unknown as MethodDecorator)
         async run() {}
       }
       return Jobs;
-    }).toThrow(/^@RunOnce has no "atLeast"/);
+    }).toThrow(/^@RunOnce needs the key of the job, .*: write @RunOnce\('nightly-report'/);
   });
 
   it('throws LockConfigError', () => {

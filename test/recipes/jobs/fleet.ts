@@ -4,6 +4,7 @@ import type { LockEventMap, LockEventName } from '../../../lib/api/lock-events.j
 import type { BackendContext, LockBackend, LockProvider, RecordStore } from '../../../lib/api/lock-provider.js';
 import type { Random } from '../../../lib/api/random.js';
 import { type JobRecord, parseRecord, recordText } from '../../../lib/core/job-record.js';
+import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import type { Schedule } from '../../../lib/core/schedule.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';
@@ -111,14 +112,20 @@ export class TestInstance {
       logger: { debug: say, warn: say, error: say },
     });
     for (const event of EVENTS) this.locks.events.on(event, (data) => this.events.push({ name: event, event: data }));
-    const run = () =>
-      this.job.run(async () => {
-        const { tick } = this.fleet.record!;
-        this.runs.push(tick);
-        await task(tick);
-      });
+    const recorded = async () => {
+      const { tick } = this.fleet.record!;
+      this.runs.push(tick);
+      await task(tick);
+    };
+    const run = async () => {
+      const begun = await this.job.begin();
+      if (!begun) return { ran: false };
+      const value = await runGuarded(begun.lock, begun.recorded(recorded), plan.settings.onLost);
+      return { ran: true, value };
+    };
     const plan = this.locks.plan({ wait: 0 });
-    this.job = new ScheduledJob(this.locks, KEY, plan, schedule, { ...looksOf(looks), invoke: run });
+    this.job = new ScheduledJob(this.locks, KEY, plan, () => schedule, looksOf(looks));
+    this.job.attach(run);
     this.fire = run;
   }
 

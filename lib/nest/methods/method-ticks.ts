@@ -1,0 +1,74 @@
+import 'reflect-metadata';
+import { LockConfigError } from '../../api/errors.js';
+import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { Schedule } from '../../core/schedule.js';
+import type { ResultKind } from '../../decoration/decorated-method.js';
+import { normalizeKeys } from '../../key/lock-key.js';
+import { type Looks, looksOf, ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
+import { scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
+import type { LockService } from '../service/lock.service.js';
+import type { MethodKey } from './method-key.js';
+
+/** What `@Cron` of @nestjs/schedule has recorded of a method. */
+export interface CronMark extends ScheduleZone {
+  readonly cronTime: string | { valueOf(): number };
+  readonly disabled?: boolean | undefined;
+}
+
+/** A decorated method, as far as a plan of it depends on that. */
+export interface MethodDeclaration {
+  /** For messages, such as `OrderService.pay`. */
+  readonly name: string;
+  readonly key: MethodKey;
+  readonly kind: ResultKind;
+  /** The function that a call runs, with all decorators on it: their marks are its metadata. */
+  readonly inEffect: object;
+}
+
+/** The mark that `@Cron` leaves on a method, read without its package. */
+export function cronMarkOf(method: object): CronMark | undefined {
+  return Reflect.getMetadata('SCHEDULE_CRON_OPTIONS', method) as CronMark | undefined;
+}
+
+/**
+ * The job of a method that `@RunOnce` runs once for each tick.
+ *
+ * @throws LockConfigError for a method that cannot have ticks
+ */
+export function jobOf(
+  { key, kind, inEffect }: MethodDeclaration,
+  looks: Looks,
+  plan: LockPlan,
+  service: LockService,
+): ScheduledJob {
+  const cron = cronMarkOf(inEffect);
+  if (!cron) throw new LockConfigError(`@RunOnce has no "atLeast", ${withoutCron(inEffect)}`);
+  if (kind === 'iteration' || kind === 'observable') {
+    throw new LockConfigError(
+      'it returns a stream, which its scheduler would not read: make it an async method that returns a promise',
+    );
+  }
+  if (key.fixed === undefined) {
+    throw new LockConfigError(
+      `@RunOnce has no "atLeast", so the method is one job with one record, and its key must be the same for all calls: write a fixed key, set "atLeast", or call locks.runOnce(key, task, { due }) in a method for several jobs`,
+    );
+  }
+  const [fixed = key.fixed] = normalizeKeys(key.fixed);
+  let schedule: Schedule | undefined;
+  const scheduleHere = (): Schedule | undefined => {
+    const { cronTime } = service.scheduler;
+    return (schedule ??= cronTime && scheduleOf(cronTime, cron.cronTime, cron));
+  };
+  return new ScheduledJob(service.manager, fixed, plan, scheduleHere, looksOf(looks));
+}
+
+function withoutCron(method: object): string {
+  const scheduled = Reflect.hasMetadata('SCHEDULE_INTERVAL_OPTIONS', method)
+    ? '@Interval'
+    : Reflect.hasMetadata('SCHEDULE_TIMEOUT_OPTIONS', method)
+      ? '@Timeout'
+      : undefined;
+  return scheduled === undefined
+    ? 'so it needs the ticks of a @Cron on the same method, and there is none: add @Cron; or set "atLeast", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
+    : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "atLeast", the shortest time between two runs`;
+}

@@ -1,0 +1,729 @@
+import { Injectable, type LoggerService, Module, type OnApplicationBootstrap, Scope } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Cron, type CronOptions, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
+import {
+  CombinedProvider,
+  currentLock,
+  DistributedLockModule,
+  type DistributedLockModuleOptions,
+  type JobState,
+  type ListedJob,
+  LockAdmin,
+  LockConfigError,
+  LockDefaults,
+  LockService,
+  MemoryLockProvider,
+  MemoryStore,
+  RunOnce,
+  type SkipReason,
+} from '../../../lib/index.js';
+import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
+import { close, Gate, start, until } from '../apps.js';
+
+const EVERY_SECOND = '* * * * * *';
+const YEARLY = '0 0 1 1 *';
+const UTC = { timeZone: 'UTC' };
+const newYear = (year = new Date().getUTCFullYear()) => Date.UTC(year, 0, 1);
+
+/** Locks and records that the applications of a test share, as on one server. */
+let store: MemoryStore;
+beforeEach(() => {
+  store = new MemoryStore();
+});
+
+const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockProvider({ store }) });
+
+/** An application of these providers with the real scheduler. */
+async function boot(providers: (new () => object)[], options: DistributedLockModuleOptions = {}) {
+  return await start({ imports: [ScheduleModule.forRoot()], providers }, { ...onStore(), ...options });
+}
+
+async function jobsOf(admin: LockAdmin): Promise<ListedJob[]> {
+  const jobs = [];
+  for await (const job of admin.jobs()) jobs.push(job);
+  return jobs;
+}
+
+/** What an earlier run has left. */
+function recorded(record: Partial<JobRecord>): void {
+  const text = recordText({
+    ...{ tick: newYear() - 1, run: 'before', state: 'ended', begunAt: newYear() - 1, endedAt: newYear() - 1 },
+    ...{ instance: 'another', attempt: 1, schedule: `${YEARLY} (UTC)`, ...record },
+  });
+  store.records.set('lock:report', text);
+}
+
+class CapturingLogger implements LoggerService {
+  readonly warnings: string[] = [];
+  readonly errors: string[] = [];
+  readonly lines: string[] = [];
+  log = (message: string) => void this.lines.push(message);
+  warn = (message: string) => void this.warnings.push(message);
+  error = (message: string) => void this.errors.push(message);
+}
+
+it('a method with @Cron and @RunOnce alone runs once for each tick, however many instances fire', async () => {
+  const runs: number[] = [];
+  @Injectable()
+  class Jobs {
+    @Cron(EVERY_SECOND)
+    @RunOnce('report')
+    async report() {
+      runs.push(Math.floor(Date.now() / 1_000));
+    }
+  }
+  const skips: SkipReason[] = [];
+  for (let instance = 0; instance < 3; instance += 1) {
+    const app = await boot([Jobs]);
+    app.get(LockService).events.on('skipped', ({ reason }) => skips.push(reason));
+  }
+  await until(() => runs.length >= 3);
+  expect(new Set(runs).size).toBe(runs.length);
+  expect(skips.length).toBeGreaterThanOrEqual(runs.length);
+  expect(new Set(skips)).toEqual(new Set(['done']));
+});
+
+describe('a call', () => {
+  @Injectable()
+  class Jobs {
+    runs = 0;
+    end: Promise<unknown> = Promise.resolve();
+
+    @RunOnce('report', { atMost: '1h' })
+    @Cron(YEARLY, { ...UTC, name: 'report' })
+    async report() {
+      this.runs += 1;
+      await this.end;
+      return currentLock().keys;
+    }
+  }
+
+  it('belongs to the latest tick, whoever makes it', async () => {
+    const [one, other] = [await boot([Jobs], { instance: 'one' }), await boot([Jobs], { instance: 'other' })];
+    const skips: unknown[] = [];
+    other.get(LockService).events.on('skipped', (event) => skips.push(event));
+    await expect(one.get(Jobs).report()).resolves.toEqual(['report']);
+    await expect(other.get(Jobs).report()).resolves.toBeUndefined();
+    await expect(one.get(Jobs).report()).resolves.toBeUndefined();
+    expect(skips).toMatchObject([{ key: 'report', method: 'Jobs.report', template: 'report', reason: 'done' }]);
+    const expected = { key: 'report', state: 'ended', instance: 'one', schedule: `${YEARLY} (UTC)`, attempt: 1 };
+    await expect(jobsOf(other.get(LockAdmin))).resolves.toMatchObject([
+      { ...expected, tick: new Date(newYear()), nextTick: new Date(newYear(new Date().getUTCFullYear() + 1)) },
+    ]);
+  });
+
+  it('records its end before its lock is released, also that of a failure, and is not repeated', async () => {
+    const app = await boot([Jobs]);
+    const jobs = app.get(Jobs);
+    let fail!: (error: Error) => void;
+    jobs.end = new Promise((_, reject) => (fail = reject));
+    const run = jobs.report();
+    await until(() => jobs.runs === 1);
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([{ state: 'running', endedAt: null }]);
+    fail(new Error('its own'));
+    await expect(run).rejects.toThrow('its own');
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([{ state: 'failed' }]);
+    await jobs.report();
+    expect(jobs.runs).toBe(1);
+  });
+
+  it('has the lock of a decorated method: its signal, and atMost', async () => {
+    @Injectable()
+    class Long {
+      @Cron(YEARLY)
+      @RunOnce('report', { atMost: 200 })
+      async report() {
+        const { signal } = currentLock();
+        await new Promise((resolve) => {
+          signal.addEventListener('abort', resolve);
+        });
+      }
+    }
+    const app = await boot([Long]);
+    await expect(app.get(Long).report()).rejects.toMatchObject({ name: 'LockLostError', reason: 'max-hold' });
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([{ state: 'ended' }]);
+  });
+
+  it('takes the defaults of its class', async () => {
+    @Injectable()
+    @LockDefaults({ provider: 'second', onLost: 'ignore', maxHold: 200, wait: '1h' })
+    class Long {
+      @Cron(YEARLY)
+      @RunOnce('report')
+      async report() {
+        const { signal, provider } = currentLock();
+        await new Promise((resolve) => {
+          signal.addEventListener('abort', resolve);
+        });
+        return provider;
+      }
+    }
+    const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
+    const app = await boot([Long], { provider: undefined as never, providers, default: 'first' });
+    await expect(app.get(Long).report()).resolves.toBe('second');
+  });
+
+  it('of a plain function that returns a promise is the same; one that returns a generator is refused', async () => {
+    @Injectable()
+    class Plain {
+      @Cron(YEARLY)
+      @RunOnce('report')
+      report() {
+        return Promise.resolve('sent');
+      }
+      @Cron(YEARLY)
+      @RunOnce('rows')
+      rows(): Promise<unknown> {
+        return (async function* () {
+          yield 1;
+        })() as never;
+      }
+    }
+    const app = await boot([Plain]);
+    await expect(app.get(Plain).report()).resolves.toBe('sent');
+    await expect(app.get(Plain).report()).resolves.toBeUndefined();
+    await expect(app.get(Plain).rows()).rejects.toThrow(/^Plain\.rows returns a stream, .* make it async/);
+  });
+
+  it.each<[string, CronOptions, string]>([
+    ['timeZone', { timeZone: 'Asia/Tokyo' }, 'Asia/Tokyo'],
+    ['utcOffset', { utcOffset: -210 }, 'UTC-03:30'],
+    ['neither', {}, Intl.DateTimeFormat().resolvedOptions().timeZone],
+  ])('has the ticks of its zone: %s', async (_, options, zone) => {
+    @Injectable()
+    class Zoned {
+      @Cron('30 4 * * *', options)
+      @RunOnce('report')
+      async report() {}
+    }
+    const app = await boot([Zoned]);
+    await app.get(Zoned).report();
+    const [job] = await jobsOf(app.get(LockAdmin));
+    expect(job?.schedule).toBe(`30 4 * * * (${zone})`);
+    const registered = [...app.get(SchedulerRegistry).getCronJobs().values()][0];
+    expect(job?.nextTick).toEqual(registered?.nextDate().toJSDate());
+  });
+
+  it('of a method that is due at a date belongs to that date', async () => {
+    const date = new Date(Date.now() + 300);
+    @Injectable()
+    class Once {
+      runs = 0;
+      @Cron(date)
+      @RunOnce('report')
+      async report() {
+        this.runs += 1;
+      }
+    }
+    const [one, other] = [await boot([Once]), await boot([Once])];
+    await until(() => one.get(Once).runs + other.get(Once).runs === 1);
+    await one.get(Once).report();
+    await other.get(Once).report();
+    expect(one.get(Once).runs + other.get(Once).runs).toBe(1);
+    await expect(jobsOf(one.get(LockAdmin))).resolves.toMatchObject([{ tick: date, nextTick: null }]);
+  });
+
+  it('takes its options from the configuration', async () => {
+    @Injectable()
+    class Configured {
+      runs = 0;
+      @Cron(YEARLY)
+      @RunOnce('report', (config: { atLeast?: string; atMost?: string }) => config)
+      async report() {
+        this.runs += 1;
+      }
+    }
+    const ticks = await boot([Configured], { config: { atMost: '1h' } });
+    await ticks.get(Configured).report();
+    expect(store.records.size).toBe(1);
+    store.records.clear();
+    const kept = await boot([Configured], { config: { atLeast: '100ms' } });
+    await until(() => kept.get(Configured).runs === 1 || !kept.get(Configured).report());
+    expect(store.records.size).toBe(0);
+  });
+});
+
+describe('with atLeast', () => {
+  it('a job has no record, as before', async () => {
+    @Injectable()
+    class Jobs {
+      runs = 0;
+      @Cron(YEARLY)
+      @RunOnce('report', { atLeast: 0 })
+      async report() {
+        this.runs += 1;
+      }
+    }
+    const app = await boot([Jobs]);
+    await app.get(Jobs).report();
+    await app.get(Jobs).report();
+    expect(app.get(Jobs).runs).toBe(2);
+    expect(store.records.size).toBe(0);
+    await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(
+      /This application has no job 'report' .* which are none\.$/,
+    );
+  });
+});
+
+describe('where the job is not scheduled', () => {
+  @Injectable()
+  class Jobs {
+    runs = 0;
+    @Cron(YEARLY, UTC)
+    @RunOnce('report', { catchUp: '24d', afterCrash: 1 })
+    async report() {
+      this.runs += 1;
+    }
+  }
+  const message =
+    /^Job "report" was called in a process that schedules no cron jobs, .* cronJobs: false, .* LockAdmin\.runNow\('report'\)/;
+
+  it.each([
+    ['cronJobs: false', { imports: [ScheduleModule.forRoot({ cronJobs: false })] }],
+    ['there is no ScheduleModule', {}],
+  ])('because of %s, a call has no tick, and runNow() runs it', async (_, metadata) => {
+    recorded({ state: 'running', endedAt: null });
+    const app = await start({ ...metadata, providers: [Jobs] }, onStore());
+    await expect(app.get(Jobs).report()).rejects.toThrow(LockConfigError);
+    await expect(app.get(Jobs).report()).rejects.toThrow(message);
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([{ state: 'running', nextTick: null }]);
+    await expect(app.get(LockAdmin).runNow('report')).resolves.toBe(true);
+    expect(app.get(Jobs).runs).toBe(1);
+  });
+
+  it('a call before the scheduler has started has no tick', async () => {
+    let early: unknown;
+    @Injectable()
+    class Early {
+      @Cron(YEARLY)
+      @RunOnce('early')
+      async report() {}
+      async onModuleInit() {
+        early = await this.report().catch((error: unknown) => error);
+      }
+    }
+    await boot([Early]);
+    expect(early).toBeInstanceOf(LockConfigError);
+    expect(String(early)).toMatch(/has not started yet/);
+  });
+
+  it('a disabled job can be called, and makes up for nothing', async () => {
+    @Injectable()
+    class Disabled {
+      runs = 0;
+      @Cron(YEARLY, { ...UTC, disabled: true })
+      @RunOnce('report', { afterCrash: 5 })
+      async report() {
+        this.runs += 1;
+      }
+    }
+    recorded({ state: 'running', endedAt: null });
+    const app = await boot([Disabled]);
+    const abandoned: unknown[] = [];
+    app.get(LockService).events.on('run-abandoned', (event) => abandoned.push(event));
+    await app.get(Disabled).report();
+    expect(app.get(Disabled).runs).toBe(1);
+    expect(abandoned).toMatchObject([{ again: false }]);
+  });
+
+  it('because its provider is request-scoped, a call belongs to the latest tick, and runNow() does not know it', async () => {
+    @Injectable({ scope: Scope.REQUEST })
+    class Scoped {
+      static runs = 0;
+      @Cron(YEARLY)
+      @RunOnce('scoped', { catchUp: '24d' })
+      async report() {
+        Scoped.runs += 1;
+      }
+    }
+    const app = await boot([Scoped, Jobs]);
+    const scoped = await app.resolve(Scoped);
+    await scoped.report();
+    await (await app.resolve(Scoped)).report();
+    expect(Scoped.runs).toBe(1);
+    await expect(app.get(LockAdmin).runNow('scoped')).rejects.toThrow(
+      /no job 'scoped' .* which are "report" \(provider "default"\)/,
+    );
+  });
+});
+
+describe('runNow()', () => {
+  @Injectable()
+  class Jobs {
+    runs = 0;
+    gate: Promise<void> = Promise.resolve();
+    @Cron(YEARLY, UTC)
+    @RunOnce('report')
+    async report() {
+      this.runs += 1;
+      expect(currentLock('report').isHeld()).toBe(true);
+      await this.gate;
+    }
+  }
+
+  it('runs the job under its lock and for no tick, so that the tick is still due', async () => {
+    const app = await boot([Jobs]);
+    const admin = app.get(LockAdmin);
+    await expect(admin.runNow('report')).resolves.toBe(true);
+    await expect(admin.runNow('report')).resolves.toBe(true);
+    expect([app.get(Jobs).runs, store.records.size]).toEqual([2, 0]);
+    await app.get(Jobs).report();
+    await expect(admin.runNow('report')).resolves.toBe(true);
+    expect(app.get(Jobs).runs).toBe(4);
+    await expect(jobsOf(admin)).resolves.toMatchObject([{ tick: new Date(newYear()), state: 'ended' }]);
+    await expect(app.get(LockService).isLocked('report')).resolves.toBe(false);
+  });
+
+  it('does not run it while it runs, and passes its errors', async () => {
+    const [one, other] = [await boot([Jobs]), await boot([Jobs])];
+    const gate = new Gate();
+    const skips: unknown[] = [];
+    other.get(LockService).events.on('skipped', ({ reason }) => skips.push(reason));
+    one.get(Jobs).gate = gate.opened;
+    const run = one.get(Jobs).report();
+    await until(() => one.get(Jobs).runs === 1);
+    await expect(other.get(LockAdmin).runNow('report')).resolves.toBe(false);
+    expect([other.get(Jobs).runs, skips]).toEqual([0, ['busy']]);
+    gate.open();
+    await run;
+    other.get(Jobs).gate = Promise.reject(new Error('its own'));
+    await expect(other.get(LockAdmin).runNow('report')).rejects.toThrow('its own');
+    await expect(other.get(LockService).isLocked('report')).resolves.toBe(false);
+  });
+
+  it('wants a provider where two have a job of that key', async () => {
+    @Injectable()
+    class Two {
+      runs: string[] = [];
+      @Cron(YEARLY)
+      @RunOnce('report', { provider: 'first' })
+      async one() {
+        this.runs.push('one');
+      }
+      @Cron(YEARLY)
+      @RunOnce('report', { provider: 'second' })
+      async other() {
+        this.runs.push('other');
+      }
+    }
+    const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
+    const app = await boot([Two], { provider: undefined as never, providers, default: 'first' });
+    const admin = app.get(LockAdmin);
+    await expect(admin.runNow('report')).rejects.toThrow(/Job 'report' is on several providers/);
+    await admin.runNow('report', 'second');
+    expect(app.get(Two).runs).toEqual(['other']);
+    await expect(admin.runNow('none', 'second')).rejects.toThrow(/which are "report" \(provider "second"\)\.$/);
+  });
+
+  it('says so if something around the method skips calls', async () => {
+    const skips = (_: object, __: string, descriptor: PropertyDescriptor) => {
+      const original = descriptor.value as object;
+      descriptor.value = () => Promise.resolve();
+      for (const key of Reflect.getMetadataKeys(original) as unknown[]) {
+        Reflect.defineMetadata(key, Reflect.getMetadata(key, original), descriptor.value as object);
+      }
+    };
+    @Injectable()
+    class Skipping {
+      @skips
+      @Cron(YEARLY)
+      @RunOnce('report')
+      async report() {}
+    }
+    const app = await boot([Skipping]);
+    await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(/was called by runNow\(\), and did not run/);
+    await expect(app.get(LockService).isLocked('report')).resolves.toBe(false);
+  });
+});
+
+describe('missed and abandoned runs', () => {
+  const HOUR = 3_600_000;
+  const HOURLY = '0 * * * *';
+  const schedule = `${HOURLY} (UTC)`;
+  const latest = () => Math.floor(Date.now() / HOUR) * HOUR;
+  /** The tick before the latest one was run. */
+  const missed = () => {
+    recorded({ tick: latest() - HOUR, begunAt: latest() - HOUR, endedAt: latest() - HOUR, schedule });
+  };
+
+  it.each(['the locks first', 'the scheduler first', 'locks that are not global'])(
+    'are made up for after all hooks of the boot: %s',
+    async (imports) => {
+      missed();
+      const order: string[] = [];
+      @Injectable()
+      class Jobs {
+        @Cron(HOURLY, UTC)
+        @RunOnce('report', { catchUp: '6h' })
+        async report() {
+          order.push('run');
+        }
+      }
+      const locks = DistributedLockModule.forRoot({ ...onStore(), isGlobal: imports !== 'locks that are not global' });
+      const both = [locks, ScheduleModule.forRoot()];
+      if (imports === 'the scheduler first') both.reverse();
+      @Module({ imports: both, providers: [Jobs] })
+      class Root implements OnApplicationBootstrap {
+        async onApplicationBootstrap() {
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          order.push('hook');
+        }
+      }
+      const app = await NestFactory.createApplicationContext(Root, { logger: false, abortOnError: false });
+      await until(() => order.length === 2);
+      await close(app);
+      expect(order).toEqual(['hook', 'run']);
+    },
+  );
+
+  it('run through the method of the instance, with all that other decorators put around it', async () => {
+    missed();
+    const seen: unknown[] = [];
+    const around = (_: object, __: string, descriptor: PropertyDescriptor) => {
+      const original = descriptor.value as (...args: unknown[]) => Promise<unknown>;
+      descriptor.value = async function (this: Jobs, ...args: unknown[]) {
+        seen.push(['around', this.name]);
+        return await original.apply(this, args);
+      };
+      for (const key of Reflect.getMetadataKeys(original) as unknown[]) {
+        Reflect.defineMetadata(key, Reflect.getMetadata(key, original), descriptor.value as object);
+      }
+    };
+    @Injectable()
+    class Jobs {
+      readonly name = 'jobs';
+      @around
+      @Cron(HOURLY, UTC)
+      @RunOnce('report', { catchUp: '6h' })
+      async report() {
+        seen.push(['run', this.name, currentLock().key]);
+      }
+    }
+    // Of two modules that provide the class, each has an instance, and there is one job.
+    @Module({ providers: [Jobs] })
+    class Other {}
+    const app = await start({ imports: [ScheduleModule.forRoot(), Other], providers: [Jobs] }, onStore());
+    await until(() => seen.length === 2);
+    expect(seen).toEqual([
+      ['around', 'jobs'],
+      ['run', 'jobs', 'report'],
+    ]);
+    await until(() => store.records.get('lock:report')?.includes('"ended"') === true);
+    const [job] = await jobsOf(app.get(LockAdmin));
+    expect(job).toMatchObject({ state: 'ended', attempt: 1, tick: new Date(latest()) });
+  });
+
+  it('of a run that has lost its process are begun again so often as afterCrash says', async () => {
+    recorded({ tick: latest(), state: 'running', begunAt: latest(), endedAt: null, schedule });
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @Cron(HOURLY, UTC)
+      @RunOnce('report', { afterCrash: 1 })
+      async report() {
+        runs += 1;
+      }
+    }
+    const app = await boot([Jobs]);
+    await until(() => runs === 1);
+    await close(app);
+    expect(store.records.get('lock:report')).toMatch(/"state":"ended".*"attempt":2/);
+  });
+
+  it.each<[string, JobState | 'none', Partial<JobRecord>]>([
+    ['the first deployment', 'none', {}],
+    ['a deployment that changes the schedule', 'ended', { tick: latest() - 24 * HOUR, schedule: '30 * * * * (UTC)' }],
+  ])('are none after %s: the present tick is the baseline', async (_, state, record) => {
+    if (state !== 'none') recorded(record);
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @Cron(HOURLY, UTC)
+      @RunOnce('report', { catchUp: '6h' })
+      async report() {
+        runs += 1;
+      }
+    }
+    const app = await boot([Jobs]);
+    await until(() => store.records.get('lock:report')?.includes('"baseline"') === true);
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([
+      { state: 'baseline', attempt: 0, tick: new Date(latest()), schedule },
+    ]);
+    expect(runs).toBe(0);
+  });
+
+  it('are left to others when the application stops', async () => {
+    missed();
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @Cron(HOURLY, UTC)
+      @RunOnce('report', { catchUp: '6h', afterCrash: 1 })
+      async report() {
+        runs += 1;
+      }
+    }
+    @Module({ imports: [DistributedLockModule.forRoot(onStore()), ScheduleModule.forRoot()], providers: [Jobs] })
+    class Root {}
+    const app = await NestFactory.createApplicationContext(Root, { logger: false, abortOnError: false });
+    const before = store.records.get('lock:report');
+    await app.close();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    // It was begun before the stop, and then the stop has waited for it, or not at all.
+    expect(store.records.get('lock:report')).toEqual(runs === 0 ? before : expect.stringContaining('"ended"'));
+  });
+});
+
+it('two zones of one expression: one warning', async () => {
+  const daily = (timeZone: string) => {
+    @Injectable()
+    class Jobs {
+      @Cron('0 3 * * *', { timeZone })
+      @RunOnce('report')
+      async report() {}
+    }
+    return Jobs;
+  };
+  const [Berlin, Tokyo] = [daily('Europe/Berlin'), daily('Asia/Tokyo')];
+  const one = await boot([Berlin]);
+  await one.get(Berlin).report();
+  const logger = new CapturingLogger();
+  const other = await boot([Tokyo], { logger });
+  await other.get(Tokyo).report();
+  await other.get(Tokyo).report();
+  expect(logger.warnings).toEqual([expect.stringMatching(/\(Asia\/Tokyo\), and .* \(Europe\/Berlin\): set "timeZone"/)]);
+});
+
+describe('the boot', () => {
+  async function problemsOf(providers: (new () => object)[], options: DistributedLockModuleOptions = {}) {
+    const error: unknown = await boot(providers, options).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(LockConfigError);
+    const [head, ...problems] = (error as Error).message.split('\n  - ');
+    expect(head).toBe('These locked methods cannot work:');
+    return problems;
+  }
+
+  it('fails for methods that have no ticks, each with the remedy', async () => {
+    const Untyped = RunOnce as (...args: unknown[]) => MethodDecorator;
+    @Injectable()
+    class Jobs {
+      @RunOnce('a')
+      async unscheduled() {}
+      @Interval(100_000)
+      @RunOnce('b')
+      async interval() {}
+      @RunOnce('c', { atMost: '1m' })
+      @Timeout(100_000)
+      async timeout() {}
+      @Cron(YEARLY)
+      @RunOnce('tenant:#{tenant}')
+      async parameter(tenant = 'a') {
+        return tenant;
+      }
+      @Cron(YEARLY)
+      @RunOnce('tenant:#{ctx.tenant}')
+      async context() {}
+      @Cron(YEARLY)
+      @RunOnce('e')
+      async *rows(): AsyncGenerator<number> {
+        yield 1;
+      }
+      @Cron(YEARLY)
+      @Untyped('f', { catchUp: 'soon' })
+      async late() {}
+      @Cron(YEARLY)
+      @RunOnce('g', () => ({ atLeast: '1m', afterCrash: 1 }) as never)
+      async both() {}
+      @Cron(YEARLY)
+      @RunOnce('#{class}.#{method}')
+      async fine() {}
+    }
+    const options = { config: {}, context: { tenant: () => 'a' } };
+    await expect(problemsOf([Jobs], options)).resolves.toEqual([
+      expect.stringMatching(/^Jobs\.unscheduled: @RunOnce has no "atLeast", .* add @Cron; or set "atLeast".* \{ due \}/),
+      expect.stringMatching(/^Jobs\.interval: @RunOnce has no "atLeast", and @Interval has no ticks .*: set "atLeast"/),
+      expect.stringMatching(/^Jobs\.timeout: @RunOnce has no "atLeast", and @Timeout has no ticks .*: set "atLeast"/),
+      expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "atLeast"/),
+      expect.stringMatching(/^Jobs\.context: .* its key must be the same for all calls/),
+      expect.stringMatching(/^Jobs\.rows: it returns a stream/),
+      expect.stringMatching(/^Jobs\.late: Option "catchUp" is 'soon'/),
+      expect.stringMatching(/^Jobs\.both: Options "atLeast" and "afterCrash" of @RunOnce exclude each other/),
+    ]);
+  });
+
+  it('fails for a provider without records, and its report names it where jobs are scheduled', async () => {
+    const providers = {
+      memory: new MemoryLockProvider(),
+      both: new CombinedProvider({ providers: ['memory'] } as never),
+    };
+    void providers;
+  });
+
+  it('fails for two methods with one key', async () => {
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY)
+      @RunOnce('report')
+      async one() {}
+      @RunOnce('report')
+      @Cron(EVERY_SECOND)
+      async other() {}
+    }
+    @Injectable()
+    class Inherits extends Jobs {}
+    await expect(problemsOf([Jobs])).resolves.toEqual([
+      expect.stringMatching(/^Jobs\.other: Jobs\.one has the key "report" as well, .*: give each a key of its own/),
+    ]);
+    @Injectable()
+    class Base {
+      @Cron(YEARLY)
+      @RunOnce('#{class}')
+      async run() {}
+    }
+    @Injectable()
+    class One extends Base {}
+    @Injectable()
+    class Other extends Base {}
+    await expect(problemsOf([One, Other])).resolves.toEqual([
+      expect.stringMatching(/^Other\.run: One\.run has the key "Base" as well/),
+    ]);
+    expect(Inherits).toBeDefined();
+  });
+
+  it('takes a method that is inherited, overridden with a schedule of its own, or no more scheduled', async () => {
+    const runs: string[] = [];
+    class Base {
+      @Cron(YEARLY)
+      @RunOnce('a')
+      async inherited() {
+        runs.push('inherited');
+      }
+      @Cron(YEARLY)
+      @RunOnce('b')
+      async overridden() {
+        runs.push('base');
+      }
+      @Cron(YEARLY)
+      @RunOnce('c')
+      async plain() {}
+    }
+    @Injectable()
+    class Jobs extends Base {
+      @Cron('0 0 2 1 *')
+      @RunOnce('b')
+      override async overridden() {
+        runs.push('own');
+      }
+      override async plain() {}
+      @Cron(YEARLY)
+      @RunOnce('c')
+      async another() {
+        runs.push('another');
+      }
+    }
+    const app = await boot([Jobs]);
+    const admin = app.get(LockAdmin);
+    for (const key of ['a', 'b', 'c']) await admin.runNow(key);
+    expect(runs).toEqual(['inherited', 'own', 'another']);
+  });
+});

@@ -35,7 +35,8 @@ const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockP
 
 /** An application of these providers with the real scheduler. */
 async function boot(providers: (new () => object)[], options: DistributedLockModuleOptions = {}) {
-  return await start({ imports: [ScheduleModule.forRoot()], providers }, { ...onStore(), ...options });
+  const locks = options.providers ? options : { ...onStore(), ...options };
+  return await start({ imports: [ScheduleModule.forRoot()], providers }, locks);
 }
 
 async function jobsOf(admin: LockAdmin): Promise<ListedJob[]> {
@@ -91,7 +92,7 @@ describe('a call', () => {
 
     @RunOnce('report', { atMost: '1h' })
     @Cron(YEARLY, { ...UTC, name: 'report' })
-    async report() {
+    async report(): Promise<readonly string[] | undefined> {
       this.runs += 1;
       await this.end;
       return currentLock().keys;
@@ -150,7 +151,7 @@ describe('a call', () => {
     class Long {
       @Cron(YEARLY)
       @RunOnce('report')
-      async report() {
+      async report(): Promise<string | undefined> {
         const { signal, provider } = currentLock();
         await new Promise((resolve) => {
           signal.addEventListener('abort', resolve);
@@ -159,7 +160,7 @@ describe('a call', () => {
       }
     }
     const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
-    const app = await boot([Long], { provider: undefined as never, providers, default: 'first' });
+    const app = await boot([Long], { providers, default: 'first' });
     await expect(app.get(Long).report()).resolves.toBe('second');
   });
 
@@ -168,7 +169,7 @@ describe('a call', () => {
     class Plain {
       @Cron(YEARLY)
       @RunOnce('report')
-      report() {
+      report(): Promise<string | undefined> {
         return Promise.resolve('sent');
       }
       @Cron(YEARLY)
@@ -182,7 +183,7 @@ describe('a call', () => {
     const app = await boot([Plain]);
     await expect(app.get(Plain).report()).resolves.toBe('sent');
     await expect(app.get(Plain).report()).resolves.toBeUndefined();
-    await expect(app.get(Plain).rows()).rejects.toThrow(/^Plain\.rows returns a stream, .* make it async/);
+    await expect(app.get(Plain).rows()).rejects.toThrow(/^Plain\.rows returns a stream, which would be read/);
   });
 
   it.each<[string, CronOptions, string]>([
@@ -238,8 +239,8 @@ describe('a call', () => {
     expect(store.records.size).toBe(1);
     store.records.clear();
     const kept = await boot([Configured], { config: { atLeast: '100ms' } });
-    await until(() => kept.get(Configured).runs === 1 || !kept.get(Configured).report());
-    expect(store.records.size).toBe(0);
+    await kept.get(Configured).report();
+    expect([kept.get(Configured).runs, store.records.size]).toEqual([1, 0]);
   });
 });
 
@@ -407,7 +408,7 @@ describe('runNow()', () => {
       }
     }
     const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
-    const app = await boot([Two], { provider: undefined as never, providers, default: 'first' });
+    const app = await boot([Two], { providers, default: 'first' });
     const admin = app.get(LockAdmin);
     await expect(admin.runNow('report')).rejects.toThrow(/Job 'report' is on several providers/);
     await admin.runNow('report', 'second');
@@ -591,7 +592,9 @@ it('two zones of one expression: one warning', async () => {
   const other = await boot([Tokyo], { logger });
   await other.get(Tokyo).report();
   await other.get(Tokyo).report();
-  expect(logger.warnings).toEqual([expect.stringMatching(/\(Asia\/Tokyo\), and .* \(Europe\/Berlin\): set "timeZone"/)]);
+  expect(logger.warnings).toEqual([
+    expect.stringMatching(/\(Asia\/Tokyo\), and .* \(Europe\/Berlin\): set "timeZone"/),
+  ]);
 });
 
 describe('the boot', () => {
@@ -617,7 +620,7 @@ describe('the boot', () => {
       async timeout() {}
       @Cron(YEARLY)
       @RunOnce('tenant:#{tenant}')
-      async parameter(tenant = 'a') {
+      async parameter(tenant?: string): Promise<string | undefined> {
         return tenant;
       }
       @Cron(YEARLY)
@@ -625,7 +628,7 @@ describe('the boot', () => {
       async context() {}
       @Cron(YEARLY)
       @RunOnce('e')
-      async *rows(): AsyncGenerator<number> {
+      async *rows() {
         yield 1;
       }
       @Cron(YEARLY)
@@ -640,7 +643,9 @@ describe('the boot', () => {
     }
     const options = { config: {}, context: { tenant: () => 'a' } };
     await expect(problemsOf([Jobs], options)).resolves.toEqual([
-      expect.stringMatching(/^Jobs\.unscheduled: @RunOnce has no "atLeast", .* add @Cron; or set "atLeast".* \{ due \}/),
+      expect.stringMatching(
+        /^Jobs\.unscheduled: @RunOnce has no "atLeast", .* add @Cron; or set "atLeast".* \{ due \}/,
+      ),
       expect.stringMatching(/^Jobs\.interval: @RunOnce has no "atLeast", and @Interval has no ticks .*: set "atLeast"/),
       expect.stringMatching(/^Jobs\.timeout: @RunOnce has no "atLeast", and @Timeout has no ticks .*: set "atLeast"/),
       expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "atLeast"/),
@@ -651,12 +656,44 @@ describe('the boot', () => {
     ]);
   });
 
-  it('fails for a provider without records, and its report names it where jobs are scheduled', async () => {
-    const providers = {
-      memory: new MemoryLockProvider(),
-      both: new CombinedProvider({ providers: ['memory'] } as never),
-    };
-    void providers;
+  const withoutRecords = () => ({
+    providers: {
+      ...{ one: new MemoryLockProvider(), other: new MemoryLockProvider() },
+      both: new CombinedProvider({ providers: ['one', 'other'] }),
+    },
+    default: 'both',
+  });
+
+  it('fails for a provider without records', async () => {
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY)
+      @RunOnce('report')
+      async report() {}
+      @Cron(YEARLY)
+      @RunOnce('other', { provider: 'other' })
+      async other() {}
+    }
+    await expect(problemsOf([Jobs], withoutRecords())).resolves.toEqual([
+      expect.stringMatching(/^Jobs\.report: Lock provider "both" keeps no records, .*: set "atLeast"/),
+    ]);
+  });
+
+  it('reports providers without records where jobs are scheduled, and only there', async () => {
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY)
+      @RunOnce('report', { atLeast: '1m', provider: 'one' })
+      async report() {}
+    }
+    const [scheduled, others] = [new CapturingLogger(), new CapturingLogger()];
+    await boot([Jobs], { ...withoutRecords(), logger: scheduled });
+    await boot([], { ...withoutRecords(), logger: others });
+    expect(scheduled.lines.filter((line) => line.includes('no records'))).toEqual([
+      expect.stringMatching(/^Lock provider "both" .*, no records, so jobs need "atLeast"$/),
+    ]);
+    expect(others.lines).toHaveLength(3);
+    expect(others.lines.join('\n')).not.toContain('records');
   });
 
   it('fails for two methods with one key', async () => {

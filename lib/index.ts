@@ -43,7 +43,7 @@ export type { LockLogger } from './api/logger.js';
 
 export type { LeaderTask, LeaderTerm } from './recipes/leader-term.js';
 export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
-export type { RunDueOptions, RunOnceOptions, RunOnceResult } from './recipes/run-once.js';
+export type { RunDueOptions, RunOnceOptions, RunOnceResult, RunTicksOptions } from './recipes/run-once.js';
 
 export { FailoverProvider } from './providers/failover/failover-provider.js';
 export type { FailoverProviderOptions } from './providers/failover/failover-options.js';

@@ -59,7 +59,12 @@ function rowsOf(symbol, checker) {
   const [declaration] = symbol.declarations;
   // What an alias combines has tables of its own.
   const members = ts.isInterfaceDeclaration(declaration) ? [...symbol.members.values()] : [];
-  return members.filter(({ flags }) => flags & ts.SymbolFlags.Property).map((member) => rowOf(member, symbol, checker));
+  return members.filter(isOption).map((member) => rowOf(member, symbol, checker));
+}
+
+/** A property that can only be `undefined` belongs to another type, which this one excludes. */
+function isOption({ flags, declarations }) {
+  return flags & ts.SymbolFlags.Property && declarations[0].type.kind !== ts.SyntaxKind.UndefinedKeyword;
 }
 
 function rowOf(member, { name }, checker) {

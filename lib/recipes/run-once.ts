@@ -26,7 +26,7 @@ export interface RunOnceOptions {
 
 /** How a method runs that `@Cron` schedules: each tick, the time at which it is due, is begun by one process. */
 export interface RunTicksOptions {
-  /** A tick that no process has begun is made up for if it is at most so old, in ms. 1 s to 24.8 days. Default: never. */
+  /** How old a tick that no process has begun may be to be made up for, in ms. 1 s to 24.8 days. Default: none is made up for. */
   catchUp?: Duration | undefined;
   /**
    * How often a run that has lost its process or its lock is begun again: a whole number from 0 to 100. Default 0. A task that fails is not run
@@ -35,9 +35,9 @@ export interface RunTicksOptions {
   afterCrash?: number | undefined;
   /** Belongs to runs without ticks: see {@link RunOnceOptions}. */
   atLeast?: undefined;
-  /** As {@link RunOnceOptions.atMost}. */
+  /** As {@link RunOnceOptions.atMost}. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
-  /** As {@link RunOnceOptions.provider}. It must keep records: Redis, SQL, ZooKeeper, failover or memory. */
+  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
   provider?: string | undefined;
 }
 

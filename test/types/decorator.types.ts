@@ -345,6 +345,29 @@ class Skipping {
   @Cron('0 3 * * *')
   @RunOnce('nightly', { atLeast: '1m', atMost: 60_000, provider: 'redis' })
   async job() {}
+  @Cron('0 3 * * *')
+  @RunOnce('nightly')
+  async ticks() {}
+  @Cron('0 3 * * *')
+  @RunOnce('nightly', { catchUp: '6h', afterCrash: 2, atMost: '1h', provider: 'redis' })
+  async allOfTicks() {}
+  @RunOnce('nightly', (config: { atMost: string }) => ({ catchUp: '6h', atMost: config.atMost }))
+  async configured() {}
+  @RunOnce('nightly', (config: { atLeast: string }) => ({ atLeast: config.atLeast }))
+  async configuredToo() {}
+
+  // @ts-expect-error: with atLeast no tick is missed
+  @RunOnce('nightly', { atLeast: '1m', catchUp: '6h' })
+  async missed() {}
+  // @ts-expect-error: with atLeast no run is begun again
+  @RunOnce('nightly', { atLeast: '1m', afterCrash: 1 })
+  async crashed() {}
+  // @ts-expect-error: from the configuration neither
+  @RunOnce('nightly', (_: object) => ({ atLeast: '1m', catchUp: '6h' }))
+  async configuredWrong() {}
+  // @ts-expect-error: it belongs to runOnce()
+  @RunOnce('nightly', { due: new Date() })
+  async due() {}
 
   // @ts-expect-error: a skipped call has no number
   @DistributedLock('a', { onBusy: 'skip' })
@@ -392,6 +415,7 @@ const Composed = () =>
     DistributedLock((order: Order) => order.id, { wait: 0 }),
     DistributedLock('a', { onBusy: 'skip' }),
     RunOnce('a', { atLeast: 0 }),
+    RunOnce('a'),
   );
 class WithComposed {
   @Composed()

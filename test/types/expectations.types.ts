@@ -29,6 +29,7 @@ expectTypeOf(DistributedLock((order: Order) => order.id, { onBusy: 'skip' })).to
   SkippableLockDecorator<[order: Order]>
 >();
 expectTypeOf(RunOnce('job', { atLeast: 0 })).toEqualTypeOf<SkippableLockDecorator>();
+expectTypeOf(RunOnce('job')).toEqualTypeOf<SkippableLockDecorator>();
 
 /** It is a decorator of methods wherever Nest asks for one. */
 expectTypeOf(DistributedLock('order')).toExtend<MethodDecorator>();

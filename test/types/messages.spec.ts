@@ -17,14 +17,17 @@ const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
     /^Type '"30"' is not assignable to type/,
   ],
   ['class A { @DistributedLock(42) async run() {} }', /^Argument of type 'number' is not assignable/],
-  ["class A { @RunOnce('a', { atLeast: 'a minute' }) async run() {} }", /^Type '"a minute"' is not assignable/],
   [
-    "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
-    /'wait' does not exist in type 'Configurable<RunOnceOptions>'/,
+    "class A { @RunOnce('a', { atLeast: 'a minute' }) async run() {} }",
+    /'atLeast' are incompatible\.\n *Type '"a minute"' is not assignable to type 'Duration/,
   ],
   [
-    "class A { @RunOnce('a', {}) async run() {} }",
-    /^Argument of type '{}' is not assignable to parameter of type 'Configurable<RunOnceOptions>'/,
+    "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
+    /'wait' does not exist in type 'RunOnceOptions \| \(\(config/,
+  ],
+  [
+    "class A { @RunOnce('a', { atLeast: '1m', catchUp: '6h' }) async run() {} }",
+    /'catchUp' are incompatible\.\n *Type 'string' is not assignable to type 'undefined'/,
   ],
   ["@LockDefaults({ minHold: '1s' }) class A {}", /'minHold' does not exist in type 'Configurable<ClassLockDefaults>'/],
   ["void locks.withLock('a', () => 1, { ttl: 5000 });", /'ttl' does not exist in type 'LockOptions'/],

@@ -1,5 +1,6 @@
 import { jest } from '@jest/globals';
 import { Injectable } from '@nestjs/common';
+import { Cron } from '@nestjs/schedule';
 import { Test } from '@nestjs/testing';
 import {
   CombinedProvider,
@@ -17,6 +18,7 @@ import {
   RunOnce,
 } from '../../lib/index.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedlockProvider } from '../../lib/providers/redlock/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
@@ -115,6 +117,50 @@ describe('provideLockServiceStub', () => {
     stub.locks.free('order:42');
     await stub.orders.pay({ id: 42 });
     expect(stub.locks.acquired).toEqual(['order:43', 'order:42']);
+  });
+
+  describe('runs a method that has ticks', () => {
+    @Injectable()
+    class Jobs {
+      runs = 0;
+      @Cron('0 3 * * *')
+      @RunOnce('nightly', { catchUp: '6h', afterCrash: 1, atMost: '1h' })
+      async nightly(): Promise<string | undefined> {
+        this.runs += 1;
+        return currentLock().key;
+      }
+    }
+    async function jobs(options?: LockServiceStubOptions) {
+      const stub = provideLockServiceStub(options);
+      const module = await Test.createTestingModule({ providers: [Jobs, stub, stub.admin] }).compile();
+      const skips: unknown[] = [];
+      module.get(LockService).events.on('skipped', ({ key, method, reason }) => skips.push({ key, method, reason }));
+      return { stub, module, skips, job: module.get(Jobs) };
+    }
+
+    it('each time, without a scheduler', async () => {
+      const { stub, job, skips } = await jobs();
+      await expect(job.nightly()).resolves.toBe('nightly');
+      await expect(job.nightly()).resolves.toBe('nightly');
+      expect(stub.acquired).toEqual(['nightly', 'nightly']);
+      expect(stub.calls).toMatchObject([{ method: 'Jobs.nightly', wait: 0, maxHold: 3_600_000, minHold: 0 }, {}]);
+      expect(skips).toEqual([]);
+    });
+
+    it('unless its key is busy: then another process has run it', async () => {
+      const { stub, job, skips } = await jobs();
+      stub.busy('nightly');
+      await expect(job.nightly()).resolves.toBeUndefined();
+      expect([job.runs, stub.acquired]).toEqual([0, []]);
+      expect(skips).toEqual([{ key: 'nightly', method: 'Jobs.nightly', reason: 'done' }]);
+      stub.free('nightly');
+      await expect(job.nightly()).resolves.toBe('nightly');
+    });
+
+    it('but not on a provider that keeps no records', async () => {
+      const { job } = await jobs({ providers: { cache: new MemcachedLockProvider({ server: '127.0.0.1:1' }) } });
+      await expect(job.nightly()).rejects.toThrow(/"cache" keeps no records/);
+    });
   });
 
   it.each([

@@ -1,5 +1,6 @@
 import { AssertionError } from 'node:assert';
 import { Injectable, Module } from '@nestjs/common';
+import { Cron, ScheduleModule } from '@nestjs/schedule';
 import { Test, type TestingModule, type TestingModuleBuilder } from '@nestjs/testing';
 import {
   DistributedLock,
@@ -122,6 +123,56 @@ describe('DistributedLockTestingModule', () => {
     expect(runs).toBe(1);
     await locks.clock.advance(3_600_000);
     await orders.nightly();
+    expect(runs).toBe(2);
+  });
+
+  it('runs a job with ticks once for each time that the clock shows, without a scheduler', async () => {
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @Cron('0 3 * * *')
+      @RunOnce('nightly')
+      async nightly() {
+        runs += 1;
+      }
+    }
+    const imports = [DistributedLockTestingModule.forRoot()];
+    const module = await compile(Test.createTestingModule({ imports, providers: [Jobs] }));
+    const [jobs, locks] = [module.get(Jobs), module.get(TestLocks)];
+    await jobs.nightly();
+    await jobs.nightly();
+    expect(runs).toBe(1);
+    await locks.clock.advance(1);
+    await jobs.nightly();
+    expect(runs).toBe(2);
+    await locks.busy('nightly');
+    await locks.clock.advance(1);
+    const skipped = jobs.nightly();
+    // For so long it waits for the process that has the lock to begin the tick.
+    await locks.clock.advance(6_000);
+    await skipped;
+    expect(runs).toBe(2);
+  });
+
+  it('runs a job with ticks once for each tick of its scheduler', async () => {
+    let runs = 0;
+    @Injectable()
+    class Jobs {
+      @Cron('0 0 1 1 *')
+      @RunOnce('yearly')
+      async yearly() {
+        runs += 1;
+      }
+    }
+    const imports = [DistributedLockTestingModule.forRoot(), ScheduleModule.forRoot()];
+    const module = await compile(Test.createTestingModule({ imports, providers: [Jobs] }));
+    const [jobs, { clock }] = [module.get(Jobs), module.get(TestLocks)];
+    await jobs.yearly();
+    await clock.advance(1_000);
+    await jobs.yearly();
+    expect(runs).toBe(1);
+    clock.block(366 * 86_400_000);
+    await jobs.yearly();
     expect(runs).toBe(2);
   });
 

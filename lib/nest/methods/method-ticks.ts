@@ -7,11 +7,13 @@ import { normalizeKeys } from '../../key/lock-key.js';
 import { type Looks, looksOf, ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
 import type { LockService } from '../service/lock.service.js';
+import type { DueTimes } from '../service/scheduler.js';
 import type { MethodKey } from './method-key.js';
 
 /** What `@Cron` of @nestjs/schedule has recorded of a method. */
 export interface CronMark extends ScheduleZone {
-  readonly cronTime: string | { valueOf(): number };
+  readonly cronTime: DueTimes['source'];
+  readonly name?: string | undefined;
   readonly disabled?: boolean | undefined;
 }
 
@@ -54,12 +56,20 @@ export function jobOf(
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
-  let schedule: Schedule | undefined;
-  const scheduleHere = (): Schedule | undefined => {
-    const { cronTime } = service.scheduler;
-    return (schedule ??= cronTime && scheduleOf(cronTime, cron.cronTime, cron));
+  return new ScheduledJob(service.manager, fixed, plan, scheduleIn(service, cron), looksOf(looks));
+}
+
+/** Gives the schedule in an application, as it is at the moment. */
+function scheduleIn({ scheduler }: LockService, cron: CronMark): () => Schedule | undefined {
+  const declared: DueTimes = { ...cron, source: cron.cronTime };
+  let known: { readonly times: DueTimes; readonly schedule: Schedule } | undefined;
+  return () => {
+    const CronTime = scheduler.cronTime;
+    if (!CronTime) return undefined;
+    const times = (cron.name && scheduler.dueTimesOf(cron.name)) || declared;
+    if (known?.times !== times) known = { times, schedule: scheduleOf(CronTime, times.source, times) };
+    return known.schedule;
   };
-  return new ScheduledJob(service.manager, fixed, plan, scheduleHere, looksOf(looks));
 }
 
 function withoutCron(method: object): string {

@@ -1,8 +1,13 @@
-import type { CronTimeClass } from '../../recipes/jobs/ticks.js';
+import type { CronTimeClass, ScheduleZone } from '../../recipes/jobs/ticks.js';
+
+/** When a job of `@nestjs/schedule` is due: as much as is used of its `CronTime`. */
+export interface DueTimes extends ScheduleZone {
+  readonly source: string | { valueOf(): number };
+}
 
 /** As much as is used of the `SchedulerRegistry` of @nestjs/schedule, which this package never loads. */
 export interface CronRegistry {
-  getCronJobs(): ReadonlyMap<string, { readonly cronTime?: object }>;
+  getCronJobs(): ReadonlyMap<string, { readonly cronTime?: DueTimes }>;
 }
 
 /** The scheduler of an application, as its `SchedulerRegistry` shows it. */
@@ -22,6 +27,15 @@ export class Scheduler {
       for (const { cronTime } of registry.getCronJobs().values()) {
         if (cronTime && 'getNextDateFrom' in cronTime) return (this.#cronTime = cronTime.constructor as CronTimeClass);
       }
+    }
+    return undefined;
+  }
+
+  /** When a job is due that has a name: what `CronJob.setTime()` has changed since the boot, too. */
+  dueTimesOf(name: string): DueTimes | undefined {
+    for (const registry of this.#registries) {
+      const cronTime = registry.getCronJobs().get(name)?.cronTime;
+      if (cronTime) return cronTime;
     }
     return undefined;
   }

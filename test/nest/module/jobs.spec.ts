@@ -19,6 +19,7 @@ import {
 } from '../../../lib/index.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
 import { close, Gate, start, until } from '../apps.js';
+import type { CronTime } from 'cron';
 
 const EVERY_SECOND = '* * * * * *';
 const YEARLY = '0 0 1 1 *';
@@ -193,16 +194,37 @@ describe('a call', () => {
   ])('has the ticks of its zone: %s', async (_, options, zone) => {
     @Injectable()
     class Zoned {
-      @Cron('30 4 * * *', options)
+      @Cron('30 4 1 1 *', options)
       @RunOnce('report')
       async report() {}
     }
     const app = await boot([Zoned]);
     await app.get(Zoned).report();
     const [job] = await jobsOf(app.get(LockAdmin));
-    expect(job?.schedule).toBe(`30 4 * * * (${zone})`);
+    expect(job?.schedule).toBe(`30 4 1 1 * (${zone})`);
     const registered = [...app.get(SchedulerRegistry).getCronJobs().values()][0];
     expect(job?.nextTick).toEqual(registered?.nextDate().toJSDate());
+  });
+
+  it('has the ticks that the job has now, if its application has changed them', async () => {
+    @Injectable()
+    class Changed {
+      runs = 0;
+      @Cron(YEARLY, { ...UTC, name: 'changed' })
+      @RunOnce('report')
+      async report() {
+        this.runs += 1;
+      }
+    }
+    const app = await boot([Changed]);
+    await app.get(Changed).report();
+    const job = app.get(SchedulerRegistry).getCronJob('changed');
+    job.setTime(new (job.cronTime.constructor as typeof CronTime)('0 0 2 1 *', 'Asia/Tokyo'));
+    await app.get(Changed).report();
+    expect(app.get(Changed).runs).toBe(2);
+    await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([
+      { schedule: '0 0 2 1 * (Asia/Tokyo)', nextTick: job.nextDate().toJSDate() },
+    ]);
   });
 
   it('of a method that is due at a date belongs to that date', async () => {
@@ -438,13 +460,15 @@ describe('runNow()', () => {
 });
 
 describe('missed and abandoned runs', () => {
-  const HOUR = 3_600_000;
-  const HOURLY = '0 * * * *';
-  const schedule = `${HOURLY} (UTC)`;
-  const latest = () => Math.floor(Date.now() / HOUR) * HOUR;
+  const DAY = 86_400_000;
+  const WEEK = 7 * DAY;
+  const WEEKLY = '0 0 * * 0';
+  const schedule = `${WEEKLY} (UTC)`;
+  // 1970 began on a Thursday.
+  const latest = () => Math.floor((Date.now() - 3 * DAY) / WEEK) * WEEK + 3 * DAY;
   /** The tick before the latest one was run. */
   const missed = () => {
-    recorded({ tick: latest() - HOUR, begunAt: latest() - HOUR, endedAt: latest() - HOUR, schedule });
+    recorded({ tick: latest() - WEEK, begunAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
   };
 
   it.each(['the locks first', 'the scheduler first', 'locks that are not global'])(
@@ -454,8 +478,8 @@ describe('missed and abandoned runs', () => {
       const order: string[] = [];
       @Injectable()
       class Jobs {
-        @Cron(HOURLY, UTC)
-        @RunOnce('report', { catchUp: '6h' })
+        @Cron(WEEKLY, UTC)
+        @RunOnce('report', { catchUp: '20d' })
         async report() {
           order.push('run');
         }
@@ -494,8 +518,8 @@ describe('missed and abandoned runs', () => {
     class Jobs {
       readonly name = 'jobs';
       @around
-      @Cron(HOURLY, UTC)
-      @RunOnce('report', { catchUp: '6h' })
+      @Cron(WEEKLY, UTC)
+      @RunOnce('report', { catchUp: '20d' })
       async report() {
         seen.push(['run', this.name, currentLock().key]);
       }
@@ -519,7 +543,7 @@ describe('missed and abandoned runs', () => {
     let runs = 0;
     @Injectable()
     class Jobs {
-      @Cron(HOURLY, UTC)
+      @Cron(WEEKLY, UTC)
       @RunOnce('report', { afterCrash: 1 })
       async report() {
         runs += 1;
@@ -533,14 +557,14 @@ describe('missed and abandoned runs', () => {
 
   it.each<[string, JobState | 'none', Partial<JobRecord>]>([
     ['the first deployment', 'none', {}],
-    ['a deployment that changes the schedule', 'ended', { tick: latest() - 24 * HOUR, schedule: '30 * * * * (UTC)' }],
+    ['a deployment that changes the schedule', 'ended', { tick: latest() - DAY, schedule: '30 * * * * (UTC)' }],
   ])('are none after %s: the present tick is the baseline', async (_, state, record) => {
     if (state !== 'none') recorded(record);
     let runs = 0;
     @Injectable()
     class Jobs {
-      @Cron(HOURLY, UTC)
-      @RunOnce('report', { catchUp: '6h' })
+      @Cron(WEEKLY, UTC)
+      @RunOnce('report', { catchUp: '20d' })
       async report() {
         runs += 1;
       }
@@ -558,8 +582,8 @@ describe('missed and abandoned runs', () => {
     let runs = 0;
     @Injectable()
     class Jobs {
-      @Cron(HOURLY, UTC)
-      @RunOnce('report', { catchUp: '6h', afterCrash: 1 })
+      @Cron(WEEKLY, UTC)
+      @RunOnce('report', { catchUp: '20d', afterCrash: 1 })
       async report() {
         runs += 1;
       }

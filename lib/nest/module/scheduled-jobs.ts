@@ -31,7 +31,7 @@ export class ScheduledJobs {
     service.scheduler.use(registriesIn(wrappers));
     const schedules = schedulesCronJobs(wrappers);
     const problems: string[] = [];
-    const owners = new Map<ScheduledJob | string, KeyOwner>();
+    const owners = new Map<string, KeyOwner>();
     for (const { methods, prototype, instance, isSingleton } of providers) {
       for (const method of methods) {
         const job = jobIn(service, method);

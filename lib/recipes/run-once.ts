@@ -33,9 +33,7 @@ export interface RunTicksOptions {
    * again.
    */
   afterCrash?: number | undefined;
-  /** Belongs to runs without ticks: see {@link RunOnceOptions}. */
-  atLeast?: undefined;
-  /** As {@link RunOnceOptions.atMost}: the longest time that a run may take, in ms. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
   atMost?: Duration | undefined;
   /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
   provider?: string | undefined;

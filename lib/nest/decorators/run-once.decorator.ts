@@ -7,6 +7,10 @@ import { DistributedLock } from './distributed-lock.decorator.js';
 
 const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
 
+/** One of the two. */
+type OptionsOfJob =
+  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined });
+
 /**
  * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
  *
@@ -24,10 +28,7 @@ const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
  * async report() {}
  * ```
  */
-export function RunOnce(
-  key: string,
-  options: Configurable<RunOnceOptions | RunTicksOptions> = {},
-): SkippableLockDecorator {
+export function RunOnce(key: string, options: Configurable<OptionsOfJob> = {}): SkippableLockDecorator {
   // Without parentheses, its second argument is the name of the method.
   if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
     throw new LockConfigError(
@@ -37,13 +38,11 @@ export function RunOnce(
   // Options from the configuration are checked with those of the lock.
   return DistributedLock(
     key,
-    typeof options === 'function'
-      ? (config: never) => optionsOf(options(config) as RunOnceOptions | RunTicksOptions)
-      : optionsOf(options),
+    typeof options === 'function' ? (config: never) => optionsOf(options(config) as OptionsOfJob) : optionsOf(options),
   );
 }
 
-function optionsOf(given: RunOnceOptions | RunTicksOptions): MethodOptions & { readonly onBusy: 'skip' } {
+function optionsOf(given: OptionsOfJob): MethodOptions & { readonly onBusy: 'skip' } {
   const { catchUp, afterCrash, ...others } = { ...given };
   if (others.atLeast === undefined) {
     return { ...lockOfTicks(others, '@RunOnce'), onBusy: 'skip', [TICKS]: { catchUp, afterCrash } };

@@ -23,7 +23,7 @@ const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
   ],
   [
     "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
-    /'wait' does not exist in type 'RunOnceOptions \| \(\(config/,
+    /'wait' does not exist in type '\(RunOnceOptions & .* \| \(\(config/,
   ],
   [
     "class A { @RunOnce('a', { atLeast: '1m', catchUp: '6h' }) async run() {} }",

@@ -7,10 +7,6 @@ import { DistributedLock } from './distributed-lock.decorator.js';
 
 const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
 
-/** One of the two. */
-type OptionsOfJob =
-  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined });
-
 /**
  * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
  *
@@ -28,7 +24,12 @@ type OptionsOfJob =
  * async report() {}
  * ```
  */
-export function RunOnce(key: string, options: Configurable<OptionsOfJob> = {}): SkippableLockDecorator {
+export function RunOnce(
+  key: string,
+  options: Configurable<
+    (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined })
+  > = {},
+): SkippableLockDecorator {
   // Without parentheses, its second argument is the name of the method.
   if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
     throw new LockConfigError(
@@ -38,11 +39,14 @@ export function RunOnce(key: string, options: Configurable<OptionsOfJob> = {}): 
   // Options from the configuration are checked with those of the lock.
   return DistributedLock(
     key,
-    typeof options === 'function' ? (config: never) => optionsOf(options(config) as OptionsOfJob) : optionsOf(options),
+    typeof options === 'function' ? (config: never) => optionsOf(options(config) as Given) : optionsOf(options),
   );
 }
 
-function optionsOf(given: OptionsOfJob): MethodOptions & { readonly onBusy: 'skip' } {
+type Given =
+  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined });
+
+function optionsOf(given: Given): MethodOptions & { readonly onBusy: 'skip' } {
   const { catchUp, afterCrash, ...others } = { ...given };
   if (others.atLeast === undefined) {
     return { ...lockOfTicks(others, '@RunOnce'), onBusy: 'skip', [TICKS]: { catchUp, afterCrash } };

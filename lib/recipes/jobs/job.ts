@@ -76,9 +76,12 @@ export class Job {
       this.#checkZone(record);
       if (!isOpen(record)) return notBegun('done', record);
       if (this.#isAhead(tick, Math.min(half, MOST_AHEAD))) return notBegun('clock', record);
-      const lock = await this.tryLock();
+      const isLast = clock.now() >= until || this.manager.stopping.aborted;
+      // A run that goes on records its end before it releases, so until then the lock is not asked for. It may be abandoned, at the first and last look.
+      const mayBeFree = round === 0 || isLast || record?.state !== 'running';
+      const lock = mayBeFree ? await this.tryLock() : undefined;
       if (lock) return await this.#beginUnder(lock, seen, tick, isOpen);
-      if (clock.now() >= until || this.manager.stopping.aborted) {
+      if (isLast) {
         return notBegun(record?.state === 'running' ? 'overlap' : 'busy', record);
       }
       await pause(clock, backOff(random, round, LOOK), this.manager.stopping, true);

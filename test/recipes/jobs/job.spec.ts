@@ -109,6 +109,34 @@ describe('while another process has the lock', () => {
     expect(other.runs).toEqual([START]);
   });
 
+  it('takes the lock soon after the end of an earlier run', async () => {
+    const end = deferred();
+    const one = await fleet.add({ task: () => end.promise });
+    const other = await fleet.add();
+    const run = one.fire();
+    await fleet.clock.advance(MINUTE);
+    const next = other.fire();
+    await fleet.clock.advance(SECOND);
+    end.resolve();
+    await run;
+    await fleet.clock.advance(250);
+    expect(other.runs).toEqual([START + MINUTE]);
+    await next;
+  });
+
+  it('finds at the last look that an earlier run has lost its lock', async () => {
+    const one = await fleet.add({ task: () => new Promise(() => undefined), lease: 3 * SECOND });
+    const other = await fleet.add();
+    void one.fire();
+    await fleet.clock.advance(MINUTE);
+    const next = watch(other.fire());
+    await fleet.clock.advance(0);
+    one.kill();
+    await fleet.clock.advance(6 * SECOND);
+    expect(next.value).toMatchObject({ ran: true });
+    expect(other.runs).toEqual([START + MINUTE]);
+  });
+
   it.each([
     [MINUTE, 5 * SECOND],
     [4 * SECOND, 2 * SECOND],
@@ -129,12 +157,16 @@ describe('while another process has the lock', () => {
     const end = deferred();
     const one = await fleet.add({ task: () => end.promise });
     const other = await fleet.add();
+    let busy = 0;
+    other.locks.events.on('busy', () => (busy += 1));
     const run = one.fire();
     await fleet.clock.advance(MINUTE);
     const skipped = other.fire();
     await fleet.clock.advance(6 * SECOND);
     await expect(skipped).resolves.toEqual({ ran: false });
     expect(other.skipped).toEqual(['overlap']);
+    // At the beginning and at the end: between the two it reads the record.
+    expect(busy).toBe(2);
     end.resolve();
     await run;
     await fleet.clock.advance(54 * SECOND);

@@ -33,6 +33,9 @@ const SERVERS = [
   { program: 'kazoo', file: '/usr/lib/python3/dist-packages/kazoo', package: 'python3-kazoo', isOptional: true },
 ];
 
+/** Those that tests fail without. Only `npm run test:all` has tests of the others. */
+export const NEEDED = SERVERS.filter(({ isOptional }) => !isOptional).map(({ program }) => program);
+
 /** Installs what is missing where that is possible, and otherwise says how, and ends if it is needed. */
 export function ensureServers(programs = SERVERS.map(({ program }) => program)) {
   const missing = SERVERS.filter((server) => programs.includes(server.program) && !isInstalled(server));

@@ -86,7 +86,7 @@ export class JestRun {
       const again = await this.jest(['--runTestsByPath', first.file], { ...options, workers: 1 });
       const second = again.files[0] ?? first;
       if (second.failed === 0) console.log(`unstable: ${first.file}: ${first.error}\n`);
-      outcomes.push(second);
+      outcomes.push({ ...second, isUnstable: second.failed === 0 });
     }
     return outcomes;
   }

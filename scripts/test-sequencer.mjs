@@ -3,6 +3,7 @@ import Sequencer from '@jest/test-sequencer';
 /** The files that take the longest, by what they do. A long file that starts last makes the whole run wait for it. */
 const LONGEST = [
   /\/chaos\/chaos\./,
+  /\/contract\/(redis|redlock|sql|typeorm|memcached)/,
   /\/sample\//,
   /\/long\//,
   /\/contract\/(?!kit-|documented|every)/,

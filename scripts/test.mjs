@@ -1,44 +1,48 @@
 import { randomInt } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
 import { ensureBuilt } from './build.mjs';
 import { commandLine } from './command-line.mjs';
-import { ensureInstalled } from './ensure-installed.mjs';
-import { ensureServers } from './ensure-servers.mjs';
+import { ensureInstalled, root } from './ensure-installed.mjs';
+import { ensureServers, NEEDED } from './ensure-servers.mjs';
+import { recordUnstable, RECORDS } from './instability.mjs';
 import { counted, JestRun } from './jest.mjs';
+import { CHOSEN, LONG, SERVERS } from './suites.mjs';
 
 const USAGE = `usage: npm test [-- options] [-- path …]
 
-  path           only these tests. Default: everything
-  --unit         only the tests that need no server, as npm run test:unit
-  --long         explorations and soaks in their long form, as npm run test:long
-  --coverage     with a table of the lines that were run
-  --seed 7       decides what explorations draw, so that a failure can be repeated. Default: a new one
-  --slowest 10   prints the files that took the longest
-  --config file  another Jest configuration`;
+  path            only these tests. Default: the suite that scripts/suites.mjs chooses
+  --all           every test, as npm run test:all
+  --unit          only the tests that need no server, as npm run test:unit
+  --long          every test, with explorations and soaks in their long form, as npm run test:long
+  --coverage      every test, with a table of the lines that were run
+  --seed 7        decides what explorations draw, so that a failure can be repeated. Default: a new one
+  --slowest 10    prints the files that took the longest
+  --config file   another Jest configuration
+  --records file  where it is recorded that a file was unstable. Default: .cache/unstable.jsonl`;
 
 const { values: options, positionals: paths } = commandLine(USAGE, {
   options: {
+    all: { type: 'boolean', default: false },
     unit: { type: 'boolean', default: false },
     long: { type: 'boolean', default: false },
     coverage: { type: 'boolean', default: false },
     seed: { type: 'string', default: String(randomInt(2 ** 31)) },
     slowest: { type: 'string', default: '0' },
     config: { type: 'string' },
+    records: { type: 'string', default: RECORDS },
   },
   allowPositionals: true,
 });
 
-// These folders hold the tests that take real time: on real servers, in several processes, or by a real clock.
-const SERVERS =
-  '/test/(contract|redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long|cli/servers)/';
-// The kit over several real servers at a time: each case waits for a fail-over's window, or for two servers. Its fast form runs in memory.
-const LONG = '/test/long/';
 const cores = availableParallelism();
 
 ensureInstalled();
-if (!options.unit) ensureServers();
-// Otherwise several tests would build at the same time.
-if (!options.unit && paths.length === 0) ensureBuilt();
+const isAll = options.all || options.long || options.coverage;
+if (!options.unit) ensureServers(isAll || paths.length > 0 ? undefined : NEEDED);
+// Otherwise several tests would build at the same time. Those of every change need no build.
+if (isAll && !options.unit && paths.length === 0) ensureBuilt();
 
 const run = new JestRun(options);
 const env = { LOCK_TESTS_SEED: options.seed, ...(options.long && { LOCK_TESTS_LONG: '1' }) };
@@ -51,14 +55,15 @@ else if (paths.length > 0) await group('chosen', paths);
 else {
   // The fast tests come first, so a mistake shows after seconds.
   await group('fast', ['--testPathIgnorePatterns', SERVERS]);
-  // These tests wait more than they compute, so the cores carry more files than there are cores.
-  if (!options.unit)
-    await group(
-      'servers',
-      ['--testPathPatterns', SERVERS, ...(options.long ? [] : ['--testPathIgnorePatterns', LONG])],
-      { workers: 2 * cores + 1 },
-    );
+  if (!options.unit) {
+    const chosen = isAll ? [SERVERS] : CHOSEN.map((path) => path.replaceAll('.', '\\.'));
+    const leftOut = options.long ? [] : ['--testPathIgnorePatterns', LONG];
+    // These tests wait more than they compute, so the cores carry more files than there are cores.
+    await group('servers', ['--testPathPatterns', ...chosen, ...leftOut], { workers: 3 * cores + 1 });
+  }
 }
+const missing = CHOSEN.filter((path) => !existsSync(join(root, path)));
+for (const path of missing) problems.push(`not there, although scripts/suites.mjs names it: ${path}`);
 const all = await run.repeatFailed([...files.values()], { env });
 for (const each of await run.end()) problems.push(`left behind: ${each}`);
 
@@ -70,6 +75,8 @@ for (const [reason, count] of counted(skipped)) console.log(`${String(count).pad
 for (const { file, skipped: reasons } of all) {
   if (reasons.includes(undefined)) problems.push(`skipped without a reason: ${file}`);
 }
+const unstable = all.filter(({ isUnstable }) => isUnstable).map(({ file }) => file);
+for (const line of recordUnstable(unstable, options.records)) console.log(line);
 for (const problem of problems) console.log(problem);
 const failed = sum('failed') + problems.length;
 console.log(`${sum('passed')} passed, ${failed} failed${skipped.length > 0 ? `, ${skipped.length} skipped` : ''}`);

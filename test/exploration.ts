@@ -5,7 +5,7 @@ export const SEED = Number(process.env['LOCK_TESTS_SEED'] ?? Math.floor(Math.ran
 
 fc.configureGlobal({ seed: SEED });
 
-/** How much an exploration tries: `short` in `npm test`, `long` in `npm run test:long`. */
+/** How much an exploration tries: `short` in `npm test` and `npm run test:all`, `long` in `npm run test:long`. */
 export function exploration(short: number, long: number): number {
   return process.env['LOCK_TESTS_LONG'] === '1' ? long : short;
 }

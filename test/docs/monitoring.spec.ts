@@ -53,7 +53,7 @@ const variables = dashboard.templating.list.filter(({ type }) => type === 'query
 /** As Grafana does with everything selected. */
 const filledIn = (text: string) => text.replaceAll('$__rate_interval', '10s').replaceAll(/\$\w+/g, '.*');
 
-describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm test installs as root')(
+describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run test:all installs as root')(
   'Dashboard and alert rules',
   () => {
     let server: RedisServer;

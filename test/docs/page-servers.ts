@@ -28,7 +28,9 @@ function addressed<S extends { stop(): Promise<void> }>(server: S, addressOf: (s
 
 /** Why a block cannot run here: it names a server that the tests can do without. */
 export function missingServer(code: string): string | undefined {
-  return code.includes('amqp://') && !hasRabbitmq ? 'it needs RabbitMQ, which npm test installs as root' : undefined;
+  return code.includes('amqp://') && !hasRabbitmq
+    ? 'it needs RabbitMQ, which npm run test:all installs as root'
+    : undefined;
 }
 
 const running = new Map<string, Promise<PageServer>>();

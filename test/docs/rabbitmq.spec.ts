@@ -67,7 +67,7 @@ function requeue({ args: [, context] }: BusyContext): void {
 }
 
 // Those of the page on other transports, beside its own blocks.
-describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm test installs as root')(
+describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test:all installs as root')(
   'what the page says of RabbitMQ with noAck: false and prefetchCount: 1',
   () => {
     let server: RabbitmqServer;

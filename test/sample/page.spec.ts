@@ -39,7 +39,7 @@ interface Visit {
 
 jest.setTimeout(TIMEOUT);
 
-describeUnless(browserPath === undefined ? 'it needs Chromium, which npm test installs as root' : undefined)(
+describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run test:all installs as root' : undefined)(
   'The page of npm start',
   () => {
     let browser: Browser;

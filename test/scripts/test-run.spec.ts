@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,15 +13,18 @@ const CONFIG = 'test/scripts/fixture/jest.config.mjs';
 describe('npm test', () => {
   let folder: string;
   let marker: string;
+  let records: string;
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'lock-runner-'));
     marker = join(folder, 'marker');
+    records = join(folder, 'records');
   });
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
   function start(...files: readonly string[]): { readonly child: ChildProcess; output(): string } {
-    const args = ['scripts/test.mjs', '--unit', '--config', CONFIG, ...files.map((file) => `fixture/${file}`)];
+    const options = ['--unit', '--config', CONFIG, '--records', records];
+    const args = ['scripts/test.mjs', ...options, ...files.map((file) => `fixture/${file}`)];
     const child = spawn(process.execPath, args, { cwd: ROOT, env: { ...process.env, FIXTURE_MARKER: marker } });
     let output = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => (output += String(text)));
@@ -51,6 +54,20 @@ describe('npm test', () => {
     expect(output).toMatch(
       /^unstable: test\/scripts\/fixture\/unstable.test.mjs: fails the first time\nError: red once/m,
     );
+  });
+
+  it('lists a file that was unstable three times in the last month', async () => {
+    const file = 'test/scripts/fixture/unstable.test.mjs';
+    const days = (ago: number) => `${JSON.stringify({ at: new Date(Date.now() - ago * 86_400_000), file })}\n`;
+    await writeFile(records, days(40) + days(20));
+    await rm(marker, { force: true });
+    expect((await run('unstable')).output).not.toContain('times in 31 days');
+    await rm(marker);
+    const { code, lines } = await run('unstable');
+    expect(code).toBe(0);
+    expect(lines).toContain(`unstable 3 times in 31 days: ${file}`);
+    // Also a run in which it is green.
+    expect((await run('green')).lines).toContain(`unstable 3 times in 31 days: ${file}`);
   });
 
   it('lists what was skipped with its reasons, and is red for a skipped test without one', async () => {

@@ -14,7 +14,7 @@ const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited
 const WAIT = 60_000;
 jest.setTimeout(120_000);
 const missing = missingForPeers();
-const reason = missing.length > 0 ? `npm test installs ${missing.join(', ')} as root` : undefined;
+const reason = missing.length > 0 ? `npm run test:all installs ${missing.join(', ')} as root` : undefined;
 
 // Each language's lock on the same node, in one process each; the tests ask all of them in one order, so that this process alone
 // says who held when.

@@ -3,6 +3,8 @@ import type { EntityManager } from 'typeorm';
 import { LockCapacityError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, RowLockBackend, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { failureOf } from '../../lib/providers/sql/connection/failure.js';
+import { contextFor } from '../backend-context.js';
+import { request } from '../direct-backend.js';
 import { AccountsRig, errorOf } from './accounts.js';
 import { TABLE } from './sql-backend.js';
 
@@ -114,6 +116,21 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     for (const { reason } of reasons) expect(reason).toBeInstanceOf(LockCapacityError);
     await (await locks.acquire('after', { wait: 0 })).release();
     expect(await rig.backend.untilTransactions(0)).toBe(0);
+  });
+
+  it('a caller that leaves as soon as it waits is busy, also when the connections are closed in that moment', async () => {
+    const provider = await rig.backend.provider();
+    const [holder, backend] = [provider.createBackend(contextFor()), provider.createBackend(contextFor())];
+    expect(await holder.acquire(request('left'))).not.toBe('busy');
+    let closed: Promise<void> | undefined;
+    const leaving = request('left', {
+      waits: () => {
+        leaving.abort();
+        closed = backend.close();
+      },
+    });
+    expect(await backend.acquire(leaving)).toBe('busy');
+    await Promise.all([closed, holder.close()]);
   });
 
   it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {

@@ -68,8 +68,8 @@ export class RowRequest implements SqlRequest {
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
-      // The caller has left, and the end of the connection by ourselves is not a failure.
-      if (this.#hasEnded() && this.#isWaiting) return 'busy';
+      // The caller has left, perhaps before the wait at the server began, so the end of its connection is not a failure.
+      if ((this.#hasEnded() || this.request.signal.aborted) && this.#isWaiting) return 'busy';
       throw error;
     }
   }

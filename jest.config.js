@@ -19,7 +19,9 @@ export default {
     ...(NESTJS && { '^@nestjs/(.*)$': `${NESTJS}/$1` }),
   },
   // For a test that computes for less than a second, on a machine that is shared with servers: hangs are found all the same.
-  testTimeout: isLong ? 1_800_000 : 20_000,
+  testTimeout: isLong ? 1_800_000 : 60_000,
+  // So is a worker that hangs at its end. One with a large heap takes seconds for its end while other work keeps the cores busy.
+  workerGracefulExitTimeout: 30_000,
   // A worker never frees the modules of the files that it has run. Beyond this size, collecting garbage took a tenth of its time.
   workerIdleMemoryLimit: '300MB',
   coverageProvider: 'v8',

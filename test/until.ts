@@ -1,5 +1,5 @@
 /** How long a test waits, in ms. A condition takes milliseconds, and seconds on a busy machine. Only a hang takes longer. */
-export const TIMEOUT = 15_000;
+export const TIMEOUT = 40_000;
 
 /** Resolves when `condition` holds; looks often, and fails after `within` ms, with what `whyNot` says as its cause. */
 export async function until(

@@ -21,7 +21,7 @@ const allow = (user: string | undefined, ...rules: string[]) =>
 beforeAll(async () => {
   cluster = await startRedisCluster();
   admin = new Cluster(cluster.addresses);
-}, 30_000);
+});
 afterAll(async () => {
   await Promise.all([...wires.values()].flat().map((wire) => wire.close()));
   admin.disconnect();

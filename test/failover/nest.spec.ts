@@ -103,7 +103,7 @@ describe('an application with a failover among its providers', () => {
     await app.close();
     await dataSource.destroy();
     await Promise.all([redis.stop(), mariadb.stop()]);
-  }, 30_000);
+  });
 
   const ask = async (method: string, path: string) => {
     const response = await fetch(`${await app.getUrl()}${path}`, { method });

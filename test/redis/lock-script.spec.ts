@@ -81,8 +81,9 @@ describe('the lock script, by itself', () => {
     await run(HERE, ['A3000:1000000', 'two', 60_000]);
     expect(await order()).toEqual([three, two]);
     await redis.admin.del(`${LOCK}}q`);
+    // A minute older, since the machine may be slow between the two asks.
     await run(HERE, ['A3000:1100000', 'two', 60_000]);
-    await run(THERE, ['A3000:2600000', 'three', 60_000]);
+    await run(THERE, ['A3000:61100000', 'three', 60_000]);
     expect(await order()).toEqual([three, two]);
   });
 
@@ -93,7 +94,8 @@ describe('the lock script, by itself', () => {
     // Read 50 ms before it arrived.
     await run(HERE, ['A3000:=1950000', 'two', 60_000]);
     expect(await order()).toEqual([two, three]);
-    await run(THERE, ['A3000:=2100000', 'three', 60_000]);
+    // A minute older, since the machine may be slow between the asks.
+    await run(THERE, ['A3000:=62100000', 'three', 60_000]);
     expect(await order()).toEqual([three, two]);
     await redis.admin.del(`${LOCK}}q`);
     await run(HERE, ['A3000:=1000000', 'two', 60_000]);
@@ -107,7 +109,7 @@ describe('the lock script, by itself', () => {
     for (const [operations, next] of [
       [
         [
-          ['N3000:9000000::1', 'second', 60_000],
+          ['N3000:60000000::1', 'second', 60_000],
           ['R', 'first', 0],
         ],
         'second',
@@ -115,7 +117,7 @@ describe('the lock script, by itself', () => {
       [
         [
           ['R', 'first', 0],
-          ['N3000:9000000::1', 'second', 60_000],
+          ['N3000:60000000::1', 'second', 60_000],
         ],
         'other',
       ],
@@ -259,8 +261,9 @@ describe('the lock script, by itself', () => {
 
   it('a call that finds an expired holder grants to the waiter, whatever it came for', async () => {
     for (const [index, code] of (['C 1 2', 'l3000 1 2'] as const).entries()) {
-      await run(HERE, ['l3000 1 2', `short${index}`, 30], ['l3000 1 2', `long${index}`, 60_000]);
-      await run(HERE, ['l3000 1 2', `waiter${index}`, 60_000]);
+      // In one call, so that the short lease has not ended when the waiter asks.
+      const ask = (name: string, lease: number): Operation => ['l3000 1 2', `${name}${index}`, lease];
+      await run(HERE, ask('short', 30), ask('long', 60_000), ask('waiter', 60_000));
       const ends = await redis.admin.zscore(`${LOCK}}r`, `hshort${index} 1 2`);
       await until(async () => (await now()) > Number(ends), 'a lease is over');
       expect(await run(HERE, [code, `long${index}`, 60_000])).toEqual([

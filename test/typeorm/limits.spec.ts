@@ -24,7 +24,7 @@ describe.each(databases)('limited leases on %s', (type) => {
   }, 60_000);
   afterEach(async () => {
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
-  }, 20_000);
+  });
   afterAll(async () => {
     if (backend) await backend.stop();
     else await admin.destroy();

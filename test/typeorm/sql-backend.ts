@@ -382,12 +382,12 @@ export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): P
 }
 
 /** A busy machine answers a statement late, which must not look like an outage. */
-const CALM = { sessionGuard: '6s', statementTimeout: '3s' };
+const CALM = { sessionGuard: '8s', statementTimeout: '6s' };
 
 function sessionHarness(backend: () => SqlBackend) {
   return {
     // The session guard.
-    lease: 6_000,
+    lease: 8_000,
     records: true,
     faults: {
       revoke: (namespace: string, key: string) => backend().revoke(namespace, key),

@@ -46,7 +46,7 @@ describe.each(databases)('leases on %s', (type) => {
   }, 60_000);
   afterEach(async () => {
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
-  }, 20_000);
+  });
   afterAll(() => backend.stop());
 
   async function application(provider?: TypeOrmVersionLockProvider): Promise<LockManager> {

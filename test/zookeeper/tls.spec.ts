@@ -71,16 +71,16 @@ describe('ZooKeeperLockProvider over TLS', () => {
   it('does not talk to a server whose certificate it does not know, and says why', async () => {
     const { cert, key } = trusted();
     expect(await causeOf(connect({ cert, key }))).toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
-  }, 30_000);
+  });
 
   it('fails where the server does not know its certificate', async () => {
     await expect(connect({ ca: pem('server') })).rejects.toThrow('cannot reach ZooKeeper');
-  }, 30_000);
+  });
 
   it('does not talk to a server of another name', async () => {
     const tls = { ...trusted(), servername: 'elsewhere' };
     expect(await causeOf(connect(tls))).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
-  }, 30_000);
+  });
 
   it('checks the name of the connect string, not the address that it stands for', async () => {
     const { lookup } = dns;
@@ -94,7 +94,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
     spy.mockRestore();
     expect(failure).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
     expect(failure.message).toContain('zk.test');
-  }, 30_000);
+  });
 
   it.each<[string, () => ConnectionOptions]>([
     ['"tls.cert"', () => ({ ...trusted(), cert: trusted().cert.slice(0, 200) })],
@@ -161,5 +161,5 @@ describe('ZooKeeperLockProvider over TLS', () => {
     await expect(startBackend({ ...options, connectString: `localhost:${port}` })).rejects.toThrow(
       'cannot reach ZooKeeper',
     );
-  }, 30_000);
+  });
 });

@@ -19,7 +19,7 @@ export type {
   SkipReason,
   TickEvent,
 } from './api/lock-events.js';
-export type { AcquireTrace, HoldTrace } from './api/lock-traces.js';
+export type { AcquireTrace, HoldTrace, JobTrace } from './api/lock-traces.js';
 export type {
   HeldLock,
   JobState,

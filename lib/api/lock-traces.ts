@@ -13,6 +13,18 @@ export interface AcquireTrace extends LockEvent {
 }
 
 /**
+ * What the channel `nestjs-distributed-lock:job` carries: a job that this process schedules, at the end of the boot and at each firing. The message of
+ * a job is always the same object, so it can be kept and asked later.
+ */
+export interface JobTrace extends LockEvent {
+  /**
+   * For how many ms a tick is overdue that no process is known here to have begun; 0 if there is none. A tick is not overdue if it was due during a run.
+   * `undefined` when the application has stopped.
+   */
+  overdue(): number | undefined;
+}
+
+/**
  * What the tracing channel `nestjs-distributed-lock:hold` carries: one key held by one owner, from the grant to the end.
  * It ends once: released, not known to be released, or with `LockLostError` as its error.
  */

@@ -3,9 +3,10 @@ import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
+import { Cron, ScheduleModule } from '@nestjs/schedule';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import { MeterProvider } from '@opentelemetry/sdk-metrics';
-import { DistributedLock, DistributedLockModule, LockError, RunAsLeader } from 'nestjs-distributed-lock';
+import { DistributedLock, DistributedLockModule, LockError, RunAsLeader, RunOnce } from 'nestjs-distributed-lock';
 import { DistributedLockInstrumentation } from 'nestjs-distributed-lock/opentelemetry';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 
@@ -30,6 +31,12 @@ class Shop {
   ship(id) {
     return sleep(6_000 + id);
   }
+  async clean() {
+    await sleep(300);
+  }
+  async import() {
+    await sleep(15_000); // longer than its period
+  }
   bill({ signal }) {
     return new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   }
@@ -38,6 +45,10 @@ decorate('pay', DistributedLock('order:#{id}'));
 decorate('restock', DistributedLock('stock:#{item}', { wait: '1500ms' }));
 decorate('report', DistributedLock('report', { wait: 0, onBusy: 'skip' }));
 decorate('ship', DistributedLock('parcel:#{id}'));
+decorate('clean', RunOnce('cleanup'));
+decorate('clean', Cron('*/5 * * * * *'));
+decorate('import', RunOnce('import'));
+decorate('import', Cron('*/5 * * * * *'));
 decorate('bill', RunAsLeader('billing'));
 
 const locks = DistributedLockModule.forRoot({
@@ -46,7 +57,7 @@ const locks = DistributedLockModule.forRoot({
   defaults: { lease: '5s', wait: '2s' },
 });
 class ShopModule {}
-Module({ imports: [locks], providers: [Shop] })(ShopModule);
+Module({ imports: [locks, ScheduleModule.forRoot()], providers: [Shop] })(ShopModule);
 const app = await NestFactory.createApplicationContext(ShopModule, { logger: false });
 const shop = app.get(Shop);
 void Promise.all([

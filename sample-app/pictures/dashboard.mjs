@@ -77,8 +77,34 @@ function dashboard() {
   return {
     columns: COLUMNS,
     spacing: 28,
-    concat: panels.map((panel, index) => chartOf(panel, results[index])),
+    concat: panels.map((panel, index) => (panel.type === 'table' ? tableOf : chartOf)(panel, results[index])),
     resolve: { scale: { color: 'independent' } },
+  };
+}
+
+/** The rows as they are at the end of the run. */
+function tableOf({ title }, series) {
+  const head = ['Job', 'Application', 'Provider', 'Overdue'];
+  const rows = series
+    .map(({ metric, values }) => ({ metric, seconds: Number(values.at(-1)[1]) }))
+    .sort((one, other) => other.seconds - one.seconds)
+    .map(({ metric, seconds }) => [
+      ...[metric.distributed_lock_template, metric.job, metric.distributed_lock_provider],
+      `${seconds.toFixed(1)} s`,
+    ]);
+  const cells = [head, ...rows].flatMap((row, line) => row.map((text, column) => ({ text, line, column })));
+  return {
+    title: { text: title, fontSize: 13 },
+    width: WIDTH,
+    height: HEIGHT,
+    data: { values: cells },
+    mark: { type: 'text', align: 'left', baseline: 'top', fontSize: 11 },
+    encoding: {
+      x: { field: 'column', type: 'quantitative', scale: { domain: [0, head.length] }, axis: null },
+      y: { field: 'line', type: 'quantitative', scale: { domain: [0, 6], reverse: true }, axis: null },
+      text: { field: 'text' },
+      color: { condition: { test: 'datum.line === 0', value: '#656d76' }, value: '#1f2328' },
+    },
   };
 }
 

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll } from '@jest/globals';
 import type { INestApplication } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
+import { Cron, ScheduleModule } from '@nestjs/schedule';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import { MeterProvider } from '@opentelemetry/sdk-metrics';
 import {
@@ -31,7 +32,7 @@ const RULES = join(folder, 'alert-rules.yml');
 const LEFT_OUT: Readonly<Record<string, string>> = {};
 /** The words of PromQL that the files use. */
 const PROMQL = new Set([
-  ...['sum', 'max', 'by', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset'],
+  ...['sum', 'max', 'min', 'by', 'sort_desc', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset'],
   ...['time', 'max_over_time'],
 ]);
 const FROM_PROMETHEUS = ['job', 'instance'];
@@ -127,11 +128,11 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
 
     it('the rules alert of a loss, and say what to do', async () => {
       const rules = await prometheus.rules();
-      expect(rules.map(({ name }) => name)).toHaveLength(7);
+      expect(rules.map(({ name }) => name)).toHaveLength(8);
       for (const { query, annotations, labels } of rules) {
         expect(Object.keys(annotations).sort()).toEqual(['description', 'summary']);
         expect(labels['severity']).toMatch(/^(critical|warning)$/);
-        const [, kept = ''] = /(?:sum|max) by \(([^)]*)\)/.exec(query) ?? [];
+        const [, kept = ''] = /(?:sum|max|min) by \(([^)]*)\)/.exec(query) ?? [];
         const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);
         for (const [, label] of used) expect(kept.split(', ')).toContain(label);
       }
@@ -161,6 +162,9 @@ class Orders {
 class Reports {
   @RunOnce('nightly-report', { atLeast: 0 })
   async send(): Promise<void> {}
+  @Cron('0 3 * * *')
+  @RunOnce('cleanup')
+  async clean(): Promise<void> {}
 }
 
 class Billing {
@@ -172,7 +176,11 @@ async function startShop(url: string): Promise<INestApplication> {
   const provider = new RedisLockProvider({ url, commandTimeout: 500 });
   const locks = DistributedLockModule.forRoot({ provider, defaults: { lease: '3s', wait: 0 }, shutdownGrace: 0 });
   class ShopModule {}
-  const module = { module: ShopModule, imports: [locks], providers: [Orders, Reports, Billing] };
+  const module = {
+    module: ShopModule,
+    imports: [locks, ScheduleModule.forRoot()],
+    providers: [Orders, Reports, Billing],
+  };
   const app = await NestFactory.create(module, { logger: false, abortOnError: false });
   return app.init();
 }

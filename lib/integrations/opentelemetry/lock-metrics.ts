@@ -1,8 +1,8 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import type { Attributes, Histogram, Meter, MetricOptions, UpDownCounter } from '@opentelemetry/api';
-import { acquireChannel, eventChannels, holdChannel } from '../../core/events/channels.js';
+import type { Attributes, Histogram, Meter, MetricOptions, ObservableResult, UpDownCounter } from '@opentelemetry/api';
+import { acquireChannel, eventChannels, holdChannel, jobChannel } from '../../core/events/channels.js';
 import type { LockEvent, LockEventListener, LockEventName } from '../../api/lock-events.js';
-import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import type { AcquireTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
 import { monotonicNow } from '../../core/toolkit/real-timers.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { OpenOperations } from './open-operations.js';
@@ -20,6 +20,7 @@ export class LockMetrics {
   /** The terms that have begun since, by their elections. */
   readonly #terms: LockEvent[] = [];
   readonly #leading: UpDownCounter;
+  readonly #jobs = new Set<JobTrace>();
 
   constructor(meter: Meter) {
     const waiting = meter.createUpDownCounter('distributed_lock.waiting', {
@@ -48,8 +49,12 @@ export class LockMetrics {
     });
     const skipped = meter.createCounter('distributed_lock.skipped', {
       description:
-        "Calls that did not run because their lock was busy (onBusy: 'skip') or another process leads (@OnlyLeader).",
+        "Calls that did not run because their lock was busy (onBusy: 'skip'), their tick was begun (@RunOnce), or another process leads (@OnlyLeader).",
       unit: '{call}',
+    });
+    const overdue = meter.createObservableGauge('distributed_lock.job.overdue', {
+      description: 'For how long a tick of a job is overdue that no process is known here to have begun.',
+      unit: 's',
     });
     const outages = meter.createCounter('distributed_lock.outages', {
       description: 'How often the backend of a provider ceased to answer.',
@@ -98,6 +103,18 @@ export class LockMetrics {
       this.#terms.splice(index, 1);
       this.#leading.add(-1, attributesOf(event));
     });
+    this.#subscribe(jobChannel.name, (job) => this.#jobs.add(job as JobTrace));
+    const observe = (result: ObservableResult): void => {
+      for (const job of this.#jobs) {
+        const time = job.overdue();
+        if (time === undefined) this.#jobs.delete(job);
+        else result.observe(time / 1000, attributesOf(job));
+      }
+    };
+    overdue.addCallback(observe);
+    this.#subscriptions.push(() => {
+      overdue.removeCallback(observe);
+    });
     this.#on('unavailable', ({ provider }) => {
       outages.add(1, { [ATTRIBUTE.provider]: provider });
     });
@@ -110,8 +127,10 @@ export class LockMetrics {
   }
 
   #on<N extends LockEventName>(name: N, listener: LockEventListener<N>): void {
-    const channel = eventChannels[name].name;
-    const onMessage = listener as (message: unknown) => void;
+    this.#subscribe(eventChannels[name].name, listener as (message: unknown) => void);
+  }
+
+  #subscribe(channel: string | symbol, onMessage: (message: unknown) => void): void {
     subscribe(channel, onMessage);
     this.#subscriptions.push(() => {
       unsubscribe(channel, onMessage);

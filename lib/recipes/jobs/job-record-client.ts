@@ -17,8 +17,8 @@ export interface Seen {
 /** The record of one job on its backend, as this process knows it. */
 export class JobRecordClient {
   readonly #store: RecordStore;
-  /** By how much the clock of the server is ahead of the monotonic clock, by its last answer. */
-  #serverAhead = 0;
+  /** By how much the clock of the server is ahead of the monotonic clock, by its last answer; before that, the clock of this process is taken for it. */
+  #serverAhead: number;
   /** The record with the largest tick. */
   #known: Seen | undefined;
   #hasWarned = false;
@@ -29,11 +29,17 @@ export class JobRecordClient {
     private readonly key: string,
   ) {
     this.#store = recordsOf(core);
+    this.#serverAhead = core.clock.wallTime() - core.clock.now();
   }
 
   /** The time of the server in whole ms since 1970: by its last answer, and what has passed since on the monotonic clock. */
   get serverTime(): number {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
+  }
+
+  /** The record with the largest tick that this process has seen. */
+  get known(): JobRecord | undefined {
+    return this.#known?.record;
   }
 
   /**

@@ -4,7 +4,9 @@ import type { Timer } from '../../api/clock.js';
 import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { type LockPlan, publishSkipped } from '../../core/acquire/lock-plan.js';
+import type { JobTrace } from '../../api/lock-traces.js';
+import { type LockPlan, publishSkipped, subjectOf } from '../../core/acquire/lock-plan.js';
+import { jobChannel } from '../../core/events/channels.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { JobRecord } from '../../core/job-record.js';
 import type { LockManager } from '../../core/lock-manager.js';
@@ -68,6 +70,9 @@ export class ScheduledJob implements LocalJob {
   #notBefore = -Infinity;
   /** Looks follow each other. */
   #lastLook: Promise<void> = Promise.resolve();
+  /** When this process began to schedule the job, by the monotonic clock. */
+  #scheduledAt: number | undefined;
+  #trace: JobTrace | undefined;
   /** The last missed tick that was too old. */
   #tooOld: number | undefined;
 
@@ -122,8 +127,10 @@ export class ScheduledJob implements LocalJob {
     throw new LockConfigError(`Job "${key}" was called by runNow(), ${NOT_RUN}.`, { key, provider: plan.core.name });
   }
 
-  /** Looks for missed and abandoned runs, now and after what may leave some. Call it once. Nothing without `catchUp` and `afterCrash`. */
+  /** Looks for missed and abandoned runs, now and after what may leave some: with `catchUp` and `afterCrash`. Call it once, where the job is scheduled. */
   start(): void {
+    this.#scheduledAt = this.plan.core.clock.now();
+    this.#publishTrace();
     if (!this.#looks) return;
     leaveOnAbort(this.manager.stopping, {
       leave: () => {
@@ -134,6 +141,27 @@ export class ScheduledJob implements LocalJob {
       if (type === 'recovered') this.#onRecovered();
     });
     this.#lookIn(0);
+  }
+
+  #publishTrace(): void {
+    if (this.#scheduledAt === undefined || !jobChannel.hasSubscribers) return;
+    this.#trace ??= { ...subjectOf(this.key, this.plan), overdue: () => this.#overdue() };
+    jobChannel.publish(this.#trace);
+  }
+
+  /** As {@link JobTrace.overdue}. */
+  #overdue(): number | undefined {
+    const { stored } = this.#job;
+    const { known } = stored;
+    if (this.manager.stopping.aborted) return undefined;
+    const schedule = this.schedule();
+    // A record of another schedule says nothing of the ticks of this one.
+    const isOfSchedule = known !== undefined && known.schedule === schedule?.text;
+    const now = stored.serverTime;
+    const { clock } = this.plan.core;
+    const scheduledSince = now - (clock.now() - (this.#scheduledAt ?? clock.now()));
+    const due = schedule?.next(isOfSchedule ? Math.max(known.tick, known.endedAt ?? known.tick) : scheduledSince);
+    return due === undefined ? 0 : Math.max(0, now - due);
   }
 
   #takeOffered(): Run | undefined {
@@ -147,6 +175,7 @@ export class ScheduledJob implements LocalJob {
   async #beginLatest(): Promise<Run | undefined> {
     const { plan, key } = this;
     const tick = this.#latestTick();
+    this.#publishTrace();
     let begun: BegunRun | NotBegun;
     try {
       begun = await this.#job.begin(tick);

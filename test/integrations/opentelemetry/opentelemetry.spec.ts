@@ -10,7 +10,16 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
-import { DistributedLock, LockLostError, LockManager, LockService, RunAsLeader, RunOnce } from '../../../lib/index.js';
+import { Cron, ScheduleModule, SchedulerRegistry } from '@nestjs/schedule';
+import {
+  DistributedLock,
+  LockLostError,
+  LockManager,
+  LockService,
+  MemoryLockProvider,
+  RunAsLeader,
+  RunOnce,
+} from '../../../lib/index.js';
 import { DistributedLockInstrumentation } from '../../../lib/integrations/opentelemetry/index.js';
 import { deferred, startManager, watch } from '../../core/manager-rig.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
@@ -263,6 +272,31 @@ describe('metrics', () => {
     provider.onRelease = () => 'lost';
     await expect(app.get(Jobs).report()).rejects.toThrow(LockLostError);
     expect(await lastSuccess()).toEqual([first]);
+  });
+
+  it('show for how long the ticks of a job are overdue, in seconds', async () => {
+    class Jobs {
+      @Cron('* * * * * *')
+      @RunOnce('report')
+      async report() {}
+    }
+    const provider = new MemoryLockProvider();
+    const app = await start({ imports: [ScheduleModule.forRoot()], providers: [Jobs] }, { provider });
+    const overdue = async () => (await points('distributed_lock.job.overdue')) as readonly DataPoint<number>[];
+    const [job, ...others] = await overdue();
+    expect(others).toEqual([]);
+    expect(job!.attributes).toEqual({
+      'distributed_lock.provider': 'default',
+      'distributed_lock.mode': 'exclusive',
+      'distributed_lock.template': 'report',
+      'code.function.name': 'Jobs.report',
+    });
+    const crons = [...app.get(SchedulerRegistry).getCronJobs().values()];
+    for (const cron of crons) await cron.stop();
+    let seconds = 0;
+    while (seconds < 1.2) seconds = (await overdue())[0]!.value;
+    await app.get(Jobs).report();
+    expect((await overdue())[0]!.value).toBeLessThan(seconds);
   });
 
   it('count elections and resignations, and show which keys this process leads, by the method and never by the key', async () => {

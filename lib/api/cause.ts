@@ -93,7 +93,7 @@ function copyOf(cause: object, depth: number): object {
   if (isError(cause)) {
     Object.setPrototypeOf(copy, Object.getPrototypeOf(cause) as object);
     define(copy, 'name', safeText(String(read(cause, 'name'))), false);
-    // It becomes text when it is read, which costs more than all else here.
+    // The stack becomes text when it is read, which costs more than all else here.
     Object.defineProperty(copy, 'stack', { get: () => safeStack(cause, copy), configurable: true });
   }
   const below = (error: unknown) => safeCause(error, depth + 1);

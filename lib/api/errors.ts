@@ -1,7 +1,7 @@
 import { BRAND, errorInJson, isError, safeCause } from './cause.js';
 import { printable } from './printable.js';
 
-/** What every lock error knows about where it happened. */
+/** The place at which a lock error happened. */
 export interface LockErrorDetails {
   /** The logical key, or `null` when the error is not about one key. */
   readonly key?: string | null | undefined;

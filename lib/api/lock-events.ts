@@ -104,7 +104,7 @@ export interface LockEventMap {
 export type LockEventName = keyof LockEventMap;
 export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
 
-/** What happens to the locks of one application. A listener that throws is logged and disturbs nothing. */
+/** The events of the locks of one application. A listener that throws is logged and disturbs nothing. */
 export interface LockEvents {
   on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
   once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;

@@ -1,6 +1,6 @@
 import type { LockMode } from './lock-mode.js';
 
-/** What a backend knows about a key, for operators. */
+/** The state of a key at a backend, for operators. */
 export interface LockInfo {
   readonly key: string;
   /** `retained`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
@@ -74,7 +74,7 @@ export interface WaitingLock {
 }
 
 /**
- * What is recorded of a job.
+ * The record of a job.
  *
  * - `baseline`: nothing has run. Ticks after `tick` are missed if nobody begins them.
  * - `running`: it runs, or its process or its lock was lost meanwhile.

@@ -3,7 +3,7 @@ import type { LockMode } from './lock-mode.js';
 import type { Lock } from './lock.js';
 
 /**
- * What happens to a task whose lock was lost while it ran.
+ * The treatment of a task whose lock was lost while it ran.
  *
  * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
  * - `throw-early`: reject at the loss; the task runs on with its signal aborted.
@@ -89,7 +89,7 @@ export interface LockOptions {
    */
   within?: Lock | undefined;
   /**
-   * What the caller gets if the lock was lost while the task ran. Default `throw`.
+   * The answer to the caller if the lock was lost while the task ran. Default `throw`.
    *
    * - `throw`: after the task, `LockLostError` with its `outcome`.
    * - `throw-early`: `LockLostError` at the loss; the task runs on with its signal aborted.

@@ -2,7 +2,7 @@ import type { LockLostError } from './errors.js';
 import type { LockEvent } from './lock-events.js';
 
 /**
- * What the tracing channel `nestjs-distributed-lock:acquire` carries: one caller on its way to one key, from the call to
+ * The messages of the tracing channel `nestjs-distributed-lock:acquire`: one caller on its way to one key, from the call to
  * the grant or the error. A nested entry into a lock that is held already is none.
  */
 export interface AcquireTrace extends LockEvent {
@@ -13,7 +13,7 @@ export interface AcquireTrace extends LockEvent {
 }
 
 /**
- * What the channel `nestjs-distributed-lock:job` carries: a job that this process schedules, at the end of the boot and at each firing. The message of
+ * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of the boot and at each firing. The message of
  * a job is always the same object, so it can be kept and asked later.
  */
 export interface JobTrace extends LockEvent {
@@ -25,8 +25,8 @@ export interface JobTrace extends LockEvent {
 }
 
 /**
- * What the tracing channel `nestjs-distributed-lock:hold` carries: one key held by one owner, from the grant to the end.
- * It ends once: released, not known to be released, or with `LockLostError` as its error.
+ * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end.
+ * A hold ends once: released, not known to be released, or with `LockLostError` as its error.
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;

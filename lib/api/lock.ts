@@ -85,7 +85,7 @@ export interface Lock extends AsyncDisposable {
    * Runs `task` with this lock in hand: calls in it that take the same key re-enter this lock. So does all that `task` starts, also what a
    * queue of the process starts in its async context, so put nothing in a queue here: `{ within: lock }` is one call's alone.
    *
-   * It returns what `task` returns; instead of a promise, another one that settles like it. If `task` throws, or its promise rejects, the release of a row lock rolls back what was written in its transaction, unless
+   * The result is that of `task`; instead of a promise, another one that settles like it. If `task` throws, or its promise rejects, the release of a row lock rolls back what was written in its transaction, unless
    * {@link ReleaseSettings.rollback} says otherwise.
    */
   run<T>(task: () => T): T;

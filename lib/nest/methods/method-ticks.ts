@@ -10,7 +10,7 @@ import type { LockService } from '../service/lock.service.js';
 import type { DueTimes } from '../service/scheduler.js';
 import type { MethodKey } from './method-key.js';
 
-/** What `@Cron` of @nestjs/schedule has recorded of a method. */
+/** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
 export interface CronMark extends ScheduleZone {
   readonly cronTime: DueTimes['source'];
   readonly name?: string | undefined;

@@ -14,7 +14,7 @@ import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
 import { type LockedProvider, ScheduledJobs } from './scheduled-jobs.js';
 import { unlockedOverrides } from './unlocked-overrides.js';
 
-/** What an application locks and runs. */
+/** The methods that an application locks and runs. */
 export interface ExploredApplication {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;

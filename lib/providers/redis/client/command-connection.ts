@@ -17,7 +17,7 @@ import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } 
 const REPLICA_PAUSE = 500;
 
 /**
- * What is behind the address of a connection: one server, the master that Sentinel names, a master of a Cluster, or one of several servers
+ * The server behind the address of a connection: one server, the master that Sentinel names, a master of a Cluster, or one of several servers
  * that vote. Sentinel and Cluster have a failover, which finds the new master; of those that vote, the others decide.
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
@@ -27,9 +27,9 @@ const SECOND_LOOK = 50;
 
 /** Reacts to the state of a connection. */
 export interface ConnectionListener {
-  /** It is ready for commands: for the first time, or again. */
+  /** The connection is ready for commands: for the first time, or again. */
   onUp(): void;
-  /** It was ready and is not any more; every command in flight has an unknown outcome. */
+  /** The connection was ready and is not any more; every command in flight has an unknown outcome. */
   onDown(cause: unknown): void;
 }
 

@@ -94,7 +94,7 @@ class Sentinels {
     const late = setTimeout(within, undefined, { ref: false, signal: link.signal }).then(() => {
       throw new Error(`No Sentinel answered within ${within} ms.`, { cause });
     });
-    // It ends with the link.
+    // The listener ends with the link.
     late.catch(() => undefined);
     try {
       master = await Promise.race([late, Promise.any([...known.values()].map(ask))]);
@@ -117,7 +117,7 @@ class Sentinels {
         keepAlive: true,
         keepAliveInitialDelay: KEEP_ALIVE,
         socketTimeout: undefined,
-        // It listens again by itself.
+        // The client listens again by itself.
         reconnectStrategy: backOff,
         signal: link.signal,
       },

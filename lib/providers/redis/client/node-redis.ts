@@ -172,7 +172,7 @@ export function hardened(socket: object | undefined, timeout: number, link: Link
     readonly: false,
     clientSideCache: undefined,
     emitInvalidate: undefined,
-    // It moves commands from one socket to another, and lets them wait.
+    // The client moves commands from one socket to another, and lets them wait.
     maintNotifications: 'disabled',
     // CLIENT SETINFO is for monitoring, and one more permission.
     disableClientInfo: true,

@@ -37,11 +37,11 @@ return refused
 `;
 }
 
-/** What an ACL refuses, as it names commands. */
+/** Commands that an ACL refuses, as it names them. */
 interface Refused {
   readonly needed: string[];
   readonly useful: string[];
-  /** It refuses the keys, or the channels, of the locks. */
+  /** The ACL refuses the keys, or the channels, of the locks. */
   readonly keys: boolean;
   readonly channels: boolean;
 }

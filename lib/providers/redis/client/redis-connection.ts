@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../../../api/clock.js';
 import { LockConfigError } from '../../../api/errors.js';
 
 /*
- * What this package needs of a client library. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
+ * The part of a client library that this package needs. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
  */
 
 /**

@@ -219,7 +219,7 @@ export function isCluster({ source: { client, cluster } }: Pick<RedisSettings, '
   return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
 }
 
-/** What is behind the addresses. */
+/** The kind of server behind the addresses. */
 export function topologyOf(settings: Pick<RedisSettings, 'source'>): Topology {
   if (isCluster(settings)) return 'cluster';
   const { client, options = client && 'options' in client ? client.options : undefined } = settings.source;

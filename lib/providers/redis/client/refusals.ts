@@ -40,7 +40,7 @@ export function refusedLogin(error: unknown): string | undefined {
   return undefined;
 }
 
-/** What the server refuses, and what to do; undefined where it refuses nothing. */
+/** The refusal of the server, and the remedy; undefined where it refuses nothing. */
 export function refusalIn(error: unknown): { readonly words: string; readonly isDefinite: boolean } | undefined {
   const chain = [...chainOf(error)];
   const isDefinite = chain.some((each) => each instanceof DefiniteRefusal);

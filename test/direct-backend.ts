@@ -44,6 +44,7 @@ export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = 
       request.waits = () => void events.push({ type: 'waiting', holder });
       request.lost = (cause) => void events.push({ type: 'lost', holder, cause });
       const answer = await acquire(request);
+      if (answer === 'not-asked') throw new Error('The request was not asked for.');
       return answer === 'busy' ? answer : { ...answer, key, holder, mode, request };
     },
     renew: (of, lease = of.lease) => renew(requestOf(of), lease),

@@ -102,11 +102,18 @@ export interface LockBackend<State = unknown> {
    * - A {@link Grant} when it is held.
    * - `'busy'` when somebody else has it and the wait is over or the signal aborted. Then the request is in no queue any more. After an
    *   abort the answer comes immediately, while the server is notified in the background.
+   * - `'not-asked'` to a request with `after`, when that was not granted. Then nothing of the request is left on the server.
    *
    * @throws LockUnavailableError when the outcome is unknown or the server is down. The core asks again for the same request, or gives up
    * and calls `release` for it. `sent: false` reports that nothing of the request, in any call of it, can have reached a server.
    */
-  acquire(request: AcquireRequest<State>): Promise<Grant | 'busy'>;
+  acquire(request: AcquireRequest<State>): Promise<Grant | 'busy' | 'not-asked'>;
+
+  /**
+   * Whether a request for the key `next` may name one for `key` in {@link AcquireRequest.after}. The core calls `acquire` for both in one tick, so the
+   * backend can send them together. Default: never, and several keys of one lock are asked for one after the other.
+   */
+  chains?(key: string, next: string): boolean;
 
   /**
    * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
@@ -267,7 +274,6 @@ export interface Member extends Pick<
   LockBackend,
   | 'capabilities'
   | 'commandTimeout'
-  | 'acquire'
   | 'unansweredFor'
   | 'renew'
   | 'release'
@@ -276,6 +282,8 @@ export interface Member extends Pick<
   | 'casStore'
   | 'records'
 > {
+  /** As {@link LockBackend.acquire}. A request of a composite names no other in `after`. */
+  acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
   /** Calls `listener` with what the backend reports. */
   observe(listener: (event: BackendEvent) => void): void;
 }
@@ -337,6 +345,12 @@ export interface AcquireRequest<State = unknown> {
    * Made when it is first read: an AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it when you queue.
    */
   readonly signal: AbortSignal;
+  /**
+   * The request for the key before this one of the same lock. This request takes effect only where that one was granted: it is neither granted nor
+   * queued nor busy otherwise. Set only where {@link LockBackend.chains} allows it, only for the first ask, and until that is answered. A backend answers both in
+   * their order.
+   */
+  readonly after?: AcquireRequest | undefined;
   /** What the backend keeps of the request. The core never looks at it. */
   state?: State | undefined;
   /**

@@ -45,6 +45,7 @@ export class DirectRequest implements AcquireRequest {
   readonly minHold: number;
   readonly otherKeysHeld = 0;
   readonly callers = 1;
+  after: DirectRequest | undefined;
   state: unknown;
   wait = 0;
   signal: AbortSignal = new AbortController().signal;
@@ -105,13 +106,23 @@ export class DirectCaller {
     request.signal = leaving.signal;
     try {
       const answer = await this.backend.acquire(request);
-      if (answer === 'busy') return answer;
+      assert.notEqual(answer, 'not-asked', 'a request that names no other is always asked for');
+      if (typeof answer === 'string') return 'busy';
       this.#assertSound(answer, request);
       return { ...answer, request };
     } finally {
       if (timer) this.clock.clearTimer(timer);
       signal?.removeEventListener('abort', leave);
     }
+  }
+
+  /** Asks for these in one tick, for each behind the one before it. */
+  askInChain(requests: readonly DirectRequest[], wait = 0): readonly Promise<Grant | 'busy' | 'not-asked'>[] {
+    return requests.map((request, index) => {
+      request.wait = wait;
+      request.after = requests[index - 1];
+      return this.backend.acquire(request);
+    });
   }
 
   /** Asks for what must be granted. */

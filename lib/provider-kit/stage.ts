@@ -158,14 +158,19 @@ export class Stage {
     }
   }
 
-  /** A caller of this process that waits for the key, and is queued by now: so the order among several is known. */
+  /**
+   * A caller of this process that waits for the key, and is queued by now: so the order among several is known.
+   *
+   * @param keys what it wants: this key among others
+   */
   async standInLine(
     process: TestProcess,
     key: string,
     options: LockOptions = {},
+    keys: string | readonly string[] = key,
   ): Promise<{ readonly lock: Promise<Lock> }> {
     const before = process.queuedFor(key);
-    const lock = unattended(process.locks.acquire(key, { wait: PATIENT, ...options }));
+    const lock = unattended(process.locks.acquire(keys, { wait: PATIENT, ...options }));
     await this.#untilQueued(() => process.queuedFor(key) > before);
     return { lock };
   }

@@ -41,6 +41,11 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'waiters are not told to be queued', backend: queues.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
   { fault: 'fair is claimed and the last comes first', backend: queues.LastComeFirstServed, caughtBy: ['#20'] },
   {
+    fault: 'a request is granted although the one before it was not',
+    backend: queues.AsksForAllOfAChain,
+    caughtBy: ['#S16'],
+  },
+  {
     fault: 'minHold is claimed and released keys are free',
     backend: holds.FreesParkedKeys,
     caughtBy: ['#57d', '#57i', '#57j'],

@@ -20,7 +20,7 @@ export interface Call<I, O> {
   fail(error: unknown): void;
 }
 
-export type Ask = Call<AcquireRequest, Grant | 'busy'> & { grant(over?: Partial<Grant>): void };
+export type Ask = Call<AcquireRequest, Grant | 'busy' | 'not-asked'> & { grant(over?: Partial<Grant>): void };
 
 /** What one call of `renew` asks for. */
 export interface Renewal {
@@ -35,6 +35,8 @@ export interface Renewal {
 export class ScriptedProvider implements LockProvider, LockBackend {
   readonly capabilities: LockCapabilities;
   commandTimeout: number | undefined;
+  /** Whether a request may name the one before it. */
+  chains: (key: string, next: string) => boolean = () => false;
   readonly asks: Ask[] = [];
   readonly renewals: Call<Renewal, RenewOutcome>[] = [];
   readonly releases: (Call<AcquireRequest, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];
@@ -43,7 +45,8 @@ export class ScriptedProvider implements LockProvider, LockBackend {
   context!: BackendContext;
   closes = 0;
   /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
-  onAcquire: ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy'> | undefined) | undefined;
+  onAcquire:
+    ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy' | 'not-asked'> | undefined) | undefined;
   onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
   onRelease: ((request: AcquireRequest, options: ReleaseOptions) => Awaitable<ReleaseOutcome> | undefined) | undefined;
   onConnect: () => Promise<void> = () => Promise.resolve();
@@ -76,7 +79,7 @@ export class ScriptedProvider implements LockProvider, LockBackend {
     return Promise.resolve();
   }
 
-  async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+  async acquire(request: AcquireRequest): Promise<Grant | 'busy' | 'not-asked'> {
     this.order.push(`acquire ${request.key}`);
     this.#requests.set(request.id, request);
     const { asks, context } = this;

@@ -96,11 +96,11 @@ async function play(seed: number): Promise<number> {
     const request = requestFor('k', systemRandom().id(), { mode, limited, lease: LEASE, wait: 0 });
     const attempt = new VersionRequest(context, database, request);
     const asks = random.pick([1, 1, 3]);
-    let answer: Grant | 'busy' | undefined;
+    let answer: Awaited<ReturnType<VersionRequest['acquire']>> | undefined;
     for (let ask = 0; ask < asks && answer === undefined; ask += 1) {
       answer = await attempt.acquire().catch(() => undefined);
     }
-    if (answer === 'busy') return;
+    if (typeof answer === 'string') return;
     if (answer) {
       grants += 1;
       judge.enter(request, answer);

@@ -16,6 +16,10 @@ export interface CallerQueue {
   readonly isFull: boolean;
   /** The caller comes. */
   add(caller: Caller): void;
+  /** The caller comes before its turn, and is asked for only if the request `after` is granted. */
+  addBehind(after: AcquireRequest, caller: Caller): void;
+  /** The caller has its turn. */
+  onTurn(caller: Caller): void;
   /** The caller leaves, and gets `error`. */
   leave(caller: Caller, error: unknown): void;
   /** The time has come at which the caller looks again. */

@@ -7,6 +7,7 @@ import type { CallerQueue } from './caller.js';
 import { CallerList } from './caller-list.js';
 import { KeyRequest, type RequestCaller, type RequestQueue } from './key-request.js';
 import { excludes } from './re-entry.js';
+import { NOT_ASKED } from './refusals.js';
 
 // How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
 // down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
@@ -55,6 +56,11 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return this.#callers.size === 0 && this.#held.size === 0 && this.#request === undefined;
   }
 
+  /** The request that asks on behalf of this caller, and was not answered yet. */
+  askingFor(caller: RequestCaller): KeyRequest | undefined {
+    return this.#request?.isAsking && this.#callers.head === caller ? this.#request : undefined;
+  }
+
   get isFull(): boolean {
     return this.#callers.size >= this.limit;
   }
@@ -84,6 +90,23 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
     // A listener of that may have sent it away.
     if (caller.isQueued) caller.wakeAt(caller.isLate ? this.#answerDueAt(caller) : caller.deadline);
+  }
+
+  /**
+   * A caller comes before its turn, to a queue that {@link isEmpty}. It is asked for only if `after` is granted. Until {@link onTurn} it has no timer,
+   * because nothing is reported of it.
+   */
+  addBehind(after: KeyRequest, caller: RequestCaller): void {
+    this.#callers.add(caller);
+    this.#request = new KeyRequest(caller, this, this.provider, after);
+    this.#request.ask();
+  }
+
+  /** A caller that was asked for before its turn has it now: from here on it waits for the answer. */
+  onTurn(caller: RequestCaller): void {
+    if (!caller.isQueued) return;
+    this.#request?.onTurn();
+    this.onTime(caller);
   }
 
   leave(caller: RequestCaller, error: unknown): void {
@@ -169,6 +192,15 @@ export class KeyQueue implements CallerQueue, RequestQueue {
       if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller, request))) continue;
       this.#callers.remove(caller);
       caller.refuseBusy(false);
+    }
+    this.#advance();
+  }
+
+  onNotAsked(askedFor: RequestCaller | undefined): void {
+    this.#request = undefined;
+    if (askedFor?.isQueued) {
+      this.#callers.remove(askedFor);
+      askedFor.refuse(NOT_ASKED);
     }
     this.#advance();
   }

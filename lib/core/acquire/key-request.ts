@@ -35,6 +35,8 @@ export interface RequestQueue {
   onGranted(request: KeyRequest, now: number): void;
   /** It is over: the backend has refused it, on behalf of this caller. */
   onBusy(request: KeyRequest, askedFor: RequestCaller | undefined): void;
+  /** It is over: it was asked for behind another that was not granted, on behalf of this caller. */
+  onNotAsked(askedFor: RequestCaller | undefined): void;
   /** It was not answered, and will be sent again. */
   onUnanswered(): void;
   /** It is to be given up: what it was granted was over before it arrived. */
@@ -87,7 +89,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   #oldest: RequestCaller | undefined;
   /** The caller that was the oldest when it was last sent. */
   #askedFor: RequestCaller | undefined;
-  /** When it was last sent, on the monotonic clock. */
+  /** When it was last sent, or its caller had its turn since. On the monotonic clock. */
   #askedAt = -Infinity;
   /** How many suspensions of the machine were known then. */
   #suspensions = 0;
@@ -97,6 +99,13 @@ export class KeyRequest implements AcquireRequest, Placed {
   #sent = false;
   /** Why its last ask was not answered, or what it waits for instead of the lock. */
   #failure: unknown;
+  /** The request without whose grant its first ask has no effect, until that ask is answered. */
+  #after: KeyRequest | undefined;
+  /**
+   * Goes on with what was reported of the request behind it. A backend that answers both in one tick reports a wait of that one immediately, and
+   * the grant of this one by a promise.
+   */
+  #onReported: (() => void) | undefined;
   /** The server took the lock away before the grant has arrived. */
   #isRevoked = false;
   /** Ends its pause. */
@@ -117,7 +126,9 @@ export class KeyRequest implements AcquireRequest, Placed {
     oldest: RequestCaller,
     private readonly queue: RequestQueue,
     private readonly home: RequestHome,
+    after?: KeyRequest,
   ) {
+    this.#after = after;
     const { mode, limited, lease, renew, minHold } = oldest.terms;
     this.#oldest = oldest;
     this.id = home.random.id();
@@ -157,7 +168,18 @@ export class KeyRequest implements AcquireRequest, Placed {
     return this.#controller.signal;
   }
 
+  get after(): KeyRequest | undefined {
+    return this.#after;
+  }
+
   waits(instead?: LockError): void {
+    if (this.#after?.isAsking) {
+      void this.#after.#reported().then(() => {
+        this.waits(instead);
+      });
+      return;
+    }
+    if (!this.#takesEffect()) return;
     if (instead === undefined) this.home.reachability.answered();
     if (this.#phase !== 'asking' && this.#phase !== 'queued') return;
     if (this.#phase === 'asking') this.#become('queued');
@@ -226,6 +248,11 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#oldest = oldest;
   }
 
+  /** Its caller waits for the answer from now on, and not since the ask. */
+  onTurn(): void {
+    if (this.#phase === 'asking') this.#askedAt = this.home.clock.now();
+  }
+
   /** Sends it, the first time or again. */
   ask(): void {
     const { clock, suspension, releases } = this.home;
@@ -266,9 +293,13 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** In no caller's async context. */
   static readonly #send = (request: KeyRequest): void => {
     const { backend, releases } = request.home;
-    const onAnswer = (answer: Grant | 'busy'): void => {
+    const onAnswer = (answer: Grant | 'busy' | 'not-asked'): Promise<void> | undefined => {
+      const after = request.#after;
+      // Delivered behind the answer to the request before it, without whose grant it does not count.
+      if (after?.isAsking && answer !== 'not-asked') return after.#reported().then(() => onAnswer(answer));
       request.#onAnswer(answer);
       releases.inFlight.done();
+      return undefined;
     };
     const onFailure = (error: unknown): void => {
       request.#onFailure(error);
@@ -277,13 +308,18 @@ export class KeyRequest implements AcquireRequest, Placed {
     void promised(() => backend.acquire(request)).then(onAnswer, onFailure);
   };
 
-  #onAnswer(answer: Grant | 'busy'): void {
+  #onAnswer(answer: Grant | 'busy' | 'not-asked'): void {
     const { clock, suspension, reachability } = this.home;
     if (this.#phase === 'over') {
       // Its id is dead. A grant that comes all the same is released whenever it comes.
-      if (answer !== 'busy') void this.home.releases.giveUp(this, true);
+      if (typeof answer === 'object') void this.home.releases.giveUp(this, true);
       return;
     }
+    if (answer === 'not-asked') {
+      this.#endUnasked(false);
+      return;
+    }
+    if (!this.#takesEffect()) return;
     const now = clock.now();
     if (answer === 'busy') {
       reachability.answered();
@@ -305,7 +341,11 @@ export class KeyRequest implements AcquireRequest, Placed {
   #onFailure(error: unknown): void {
     if (this.#phase === 'over') return;
     this.#sent ||= wasSent(error);
-    if (isRetryable(error)) {
+    if (this.#after) {
+      // Usually the request before it was in the same call and has failed as well. That one is repeated, and this one must not hold meanwhile.
+      this.#become('pausing');
+      this.#endUnasked(true);
+    } else if (isRetryable(error)) {
       this.home.reachability.failed(error);
       this.#failure = error;
       this.pause(this.#rounds);
@@ -317,6 +357,37 @@ export class KeyRequest implements AcquireRequest, Placed {
       this.#become('pausing');
       this.queue.onFailed(this, error, askedFor);
     }
+  }
+
+  /**
+   * Whether an answer to its ask counts: whether this process holds by the request before it, if there is one. Otherwise it is given up with whatever
+   * it was granted, because a caller never holds a key while it waits for one before it.
+   */
+  #takesEffect(): boolean {
+    const after = this.#after;
+    this.#after = undefined;
+    if (after === undefined || after.#phase === 'granted' || this.#phase === 'over') return true;
+    this.#endUnasked(true);
+    return false;
+  }
+
+  /** Resolves when its ask is answered, or when it is queued. */
+  #reported(): Promise<void> {
+    const before = this.#onReported;
+    return new Promise((resolve) => {
+      this.#onReported = () => {
+        before?.();
+        resolve();
+      };
+    });
+  }
+
+  /** Ends it without an answer of its own. `mayBeLeft`: the backend may have executed its ask. */
+  #endUnasked(mayBeLeft: boolean): void {
+    const askedFor = this.#askedFor;
+    if (mayBeLeft) void this.giveUp();
+    else this.#become('over');
+    this.queue.onNotAsked(askedFor);
   }
 
   #become(phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over'): void {
@@ -331,8 +402,12 @@ export class KeyRequest implements AcquireRequest, Placed {
       // Its renewals and its release would keep what is around them.
       this.#oldest = undefined;
       this.#askedFor = undefined;
+      this.#after = undefined;
     }
     this.#phase = phase;
+    if (phase === 'asking') return;
+    this.#onReported?.();
+    this.#onReported = undefined;
   }
 
   // From its grant on.

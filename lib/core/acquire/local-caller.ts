@@ -77,25 +77,36 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#around = around;
   }
 
-  /** Comes to its queue. Resolves when it holds. @throws LockCapacityError when too many wait there already */
-  acquire(): Promise<this> {
+  /**
+   * Comes to its queue. Resolves when it holds.
+   *
+   * @param after the caller comes before its turn, and is refused with NOT_ASKED unless this is granted
+   * @throws LockCapacityError when too many wait there already
+   */
+  acquire(after?: KeyRequest): Promise<this> {
     const { queue, signal } = this;
     if (queue.isFull) throw capacityError(this.subject, queue.size);
     const outcome = new Promise<this>((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
-    queue.add(this);
+    if (after === undefined) queue.add(this);
+    else queue.addBehind(after, this);
     // Behind that, so that a signal which has aborted meanwhile takes it out.
     if (signal && this.isQueued) leaveOnAbort(signal, this);
     return outcome;
+  }
+
+  /** It has its turn, after it has come before that. */
+  beginTurn(): void {
+    this.queue.onTurn(this);
   }
 
   get isUnderLock(): boolean {
     return this.#outerLocks.some((lock) => lock.isHeld());
   }
 
-  dismiss(error: Error): void {
+  dismiss(error: unknown): void {
     this.queue.leave(this, error);
   }
 
@@ -176,6 +187,11 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   get endsAt(): number {
     return this.#endsAt;
+  }
+
+  /** It was granted, and has neither ended nor been lost. */
+  get isHolding(): boolean {
+    return this.#phase === 'holding';
   }
 
   /** No lock was made of it yet. */

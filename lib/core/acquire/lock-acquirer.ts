@@ -11,6 +11,7 @@ import { asItIs } from '../hold/releases.js';
 import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
+import { KeyChain } from './key-chain.js';
 import { LocalCaller } from './local-caller.js';
 import { type LockPlan, subjectOf } from './lock-plan.js';
 import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
@@ -69,9 +70,10 @@ export class LockAcquirer {
     startedAt: number,
   ): Promise<GrantedLock> {
     const holds: LocalCaller[] = [];
+    const chain = new KeyChain(keys, plan, signal, startedAt);
     try {
       for (const key of keys) {
-        const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds);
+        const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);
         holds.push(hold);
         if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
       }
@@ -80,11 +82,14 @@ export class LockAcquirer {
       if (!first) throw new LockConfigError('A lock needs a key.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
-      return await giveBack(holds, error);
+      return await giveBack([...holds, ...chain.end()], error);
     }
   }
 
-  /** @param acquired what was acquired for the same lock so far */
+  /**
+   * @param acquired what was acquired for the same lock so far
+   * @param chain of a lock of several keys
+   */
   #acquireKey(
     key: string,
     plan: LockPlan,
@@ -92,6 +97,7 @@ export class LockAcquirer {
     within: GrantedLock | undefined,
     startedAt: number,
     acquired: readonly LocalCaller[],
+    chain?: KeyChain,
   ): Promise<LocalCaller> {
     // Checked before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
@@ -119,9 +125,9 @@ export class LockAcquirer {
       if (held.later !== undefined) this.#warnOfOrder(subject, held.later);
       otherKeysHeld += held.keys;
     }
-    const since = acquired.length === 0 ? startedAt : this.clock.now();
+    if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const queue = queues.of(key, otherKeysHeld);
-    const caller = new LocalCaller(queue, core, settings, origin, startedAt, since, signal);
+    const caller = new LocalCaller(queue, core, settings, origin, startedAt, startedAt, signal);
     if (outer.length > 0) caller.runsUnder(outer, around);
     if (!acquireChannel.hasSubscribers) return caller.acquire();
     return traceAcquisition(caller.subject, signal, () => caller.acquire());

@@ -2,6 +2,9 @@ import { LockBusyError, LockCapacityError, LockError, LockUnavailableError } fro
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
+/** The refusal of a caller that was asked for before its turn, where the key before it was not granted. No user gets it. */
+export const NOT_ASKED = Symbol('not asked');
+
 /** The remedies for a call that waits for a lock of its own async context. */
 export const NESTED_OR_QUEUED =
   'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +

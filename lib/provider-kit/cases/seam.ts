@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { RenewOutcome } from '../../api/lock-provider.js';
+import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
 import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 import type { DirectGrant } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
@@ -217,7 +217,62 @@ export const seamCases: readonly CaseDefinition[] = [
       await (await bob.locks.acquire('another')).release();
     },
   },
+  {
+    id: '#S16',
+    title: 'a request that names the one before it takes effect only if that is granted, where the backend offers it',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.directs(3);
+      // In a backend of several servers, only some keys can be asked for together.
+      const numbered = Array.from({ length: 200 }, (_, index) => `k${index}`);
+      const keys = numbered.filter((key) => key === 'k0' || bob.backend.chains?.('k0', key)).slice(0, 4);
+      if (keys.length < 4) {
+        assert.equal(bob.backend.chains?.('k0', 'k0') ?? false, false, 'a backend that offers it finds such keys');
+        return;
+      }
+      const free = keys.map((key) => bob.request(key));
+      const granted = await Promise.all(bob.askInChain(free));
+      assert.deepEqual(
+        granted.map(kindOf),
+        keys.map(() => 'grant'),
+      );
+      for (const request of free) await bob.release(request);
+      for (const [place, busy] of keys.entries()) {
+        const held = await ann.take(busy);
+        for (const wait of [0, PATIENT]) {
+          const requests = keys.map((key) => bob.request(key));
+          const leaving = new AbortController();
+          for (const request of requests) request.signal = leaving.signal;
+          const answers = bob.askInChain(requests, wait);
+          const behind = await Promise.all(answers.slice(place + 1));
+          assert.deepEqual(
+            behind.map(kindOf),
+            keys.slice(place + 1).map(() => 'not-asked'),
+            `behind "${busy}"`,
+          );
+          for (const request of requests.slice(place + 1)) {
+            assert.equal(request.isQueued, false, 'what was not asked for is not queued');
+            await stage.assertFree(cid, request.key);
+          }
+          const before = await Promise.all(answers.slice(0, place));
+          assert.deepEqual(
+            before.map(kindOf),
+            keys.slice(0, place).map(() => 'grant'),
+            `before "${busy}"`,
+          );
+          leaving.abort();
+          assert.equal(await answers[place], 'busy');
+          for (const request of requests.slice(0, place + 1)) await bob.release(request);
+        }
+        await ann.release(held);
+        for (const key of keys) await stage.assertFree(cid, key);
+      }
+    },
+  },
 ];
+
+function kindOf(answer: Grant | 'busy' | 'not-asked'): string {
+  return typeof answer === 'object' ? 'grant' : answer;
+}
 
 function nameOf(outcome: RenewOutcome): string {
   return typeof outcome === 'object' ? 'renewed' : outcome;

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { LockBusyError } from '../../api/errors.js';
+import { LockBusyError, LockLostError } from '../../api/errors.js';
 import { revocation, type CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 
@@ -17,6 +17,48 @@ export const severalKeysCases: readonly CaseDefinition[] = [
       );
       assertBetween(took, wait - 1, wait + stage.time.tolerance, 'the shared wait');
       for (const key of ['a', 'b']) assert.ok(await cid.tryAcquire(key), `"${key}" is free again`);
+    },
+  },
+  {
+    id: '#49b',
+    title:
+      'whichever key is busy, a call that does not wait leaves nothing, and one that waits has nothing behind that key',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.processes(3);
+      const keys = ['a', 'b', 'c'];
+      for (const busy of keys) {
+        const held = await ann.locks.acquire(busy);
+        assert.equal(await bob.tryAcquire(keys), null, `"${busy}" is busy`);
+        for (const key of keys.filter((each) => each !== busy)) await (await cid.locks.acquire(key)).release();
+        const waiting = await stage.standInLine(bob, busy, {}, keys);
+        for (const key of keys.filter((each) => each > busy)) await (await cid.locks.acquire(key)).release();
+        for (const key of keys.filter((each) => each < busy)) assert.equal(await cid.tryAcquire(key), null);
+        await held.release();
+        const lock = await waiting.lock;
+        assert.deepEqual(lock.keys, keys);
+        assert.ok(lock.isHeld());
+        for (const key of keys) assert.equal(await cid.tryAcquire(key), null, `"${key}" is held`);
+        assert.equal(await lock.release(), 'released');
+      }
+    },
+  },
+  {
+    id: '#49c',
+    title: 'a call that leaves while it waits for one of several keys leaves nothing',
+    async run(stage) {
+      const [ann, bob, cid] = await stage.processes(3);
+      const keys = ['a', 'b', 'c'];
+      for (const busy of keys) {
+        const held = await ann.locks.acquire(busy);
+        const leaving = new AbortController();
+        const waiting = await stage.standInLine(bob, busy, { signal: leaving.signal }, keys);
+        leaving.abort(new Error('enough'));
+        await assert.rejects(waiting.lock, /enough/);
+        await held.release();
+        const lock = await cid.locks.acquire(keys);
+        assert.equal(await lock.release(), 'released');
+        assert.deepEqual([...bob.locks.admin.held(), ...bob.locks.admin.waiting()], []);
+      }
     },
   },
   {
@@ -58,6 +100,23 @@ export const severalKeysCases: readonly CaseDefinition[] = [
       assert.equal(await lock.release(), 'lost');
       const next = await bob.locks.acquire(['a', 'b'], { wait: stage.bounds.handoff });
       assert.ok(next.isHeld(), 'the other key is free too');
+    },
+  },
+  {
+    id: '#52b',
+    title: 'a key that is lost while another one is waited for makes the whole lock fail',
+    needs: [revocation],
+    async run(stage) {
+      const [ann, bob, cid] = await stage.processes(3);
+      const held = await ann.locks.acquire('b');
+      const waiting = await stage.standInLine(bob, 'b', stage.shortLease, ['a', 'b', 'c']);
+      await stage.revoke('a');
+      const lost = () => bob.events.some(({ name }) => name === 'lost');
+      await stage.eventually(stage.lease, lost, 'the loss of the first is noticed');
+      await held.release();
+      await rejectsWith(LockLostError, waiting.lock, 'the first was lost');
+      const next = await cid.locks.acquire(['a', 'b', 'c'], { wait: stage.bounds.handoff });
+      assert.ok(next.isHeld(), 'all keys are free');
     },
   },
 ];

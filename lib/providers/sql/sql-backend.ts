@@ -29,7 +29,7 @@ const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
 /** One request for one key, from its first call to its release. */
 export interface SqlRequest {
   /** Asks for the lock. A repeated call finds the hold of an earlier one. */
-  acquire(): Promise<Grant | 'busy'>;
+  acquire(): Promise<Grant | 'busy' | 'not-asked'>;
   /** For how many ms the database has not answered a question of a request that waits. */
   readonly unansweredFor?: number;
   renew(lease: number): Promise<RenewOutcome>;
@@ -78,9 +78,9 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     });
   }
 
-  acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy' | 'not-asked'> {
     const { key } = request;
-    const acquire = (database: D): Promise<Grant | 'busy'> => {
+    const acquire = (database: D): Promise<Grant | 'busy' | 'not-asked'> => {
       // The request of the backend stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at
       // the server.
       request.state ??= this.requestFor(database, request, this.context);

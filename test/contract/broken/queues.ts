@@ -76,3 +76,9 @@ export class LastComeFirstServed extends DistantBackend {
     return outcome;
   }
 }
+
+export class AsksForAllOfAChain extends DistantBackend {
+  chains(): boolean {
+    return true;
+  }
+}

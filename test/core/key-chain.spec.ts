@@ -1,0 +1,422 @@
+import { LockBusyError } from '../../lib/api/errors.js';
+import { acquireChannel } from '../../lib/core/events/channels.js';
+import { deferred, startManager, watch } from './manager-rig.js';
+import { type Ask, ScriptedProvider } from './scripted-provider.js';
+
+/** A manager on a backend that executes the rule of several keys, and whose every answer the test gives. */
+async function start(
+  options: Parameters<typeof startManager>[0] = {},
+  chains: ScriptedProvider['chains'] = () => true,
+) {
+  const provider = new ScriptedProvider();
+  provider.chains = chains;
+  provider.onRelease = () => 'released';
+  provider.onRenew = (renewal) => Promise.resolve(provider.acknowledge(renewal));
+  const manager = await startManager({ provider, ...options });
+  /** The ask for a key that was sent last. */
+  const askFor = (key: string): Ask => {
+    const ask = provider.asks.findLast(({ input }) => input.key === key);
+    if (ask === undefined) throw new Error(`Nobody has asked for "${key}".`);
+    return ask;
+  };
+  const queue = (key: string) => {
+    provider.queue(askFor(key).input.id);
+  };
+  /** The key is queued for, and what was asked for behind it was not asked. */
+  const queueFirst = async (key: string, ...behind: readonly string[]) => {
+    queue(key);
+    for (const each of behind) askFor(each).answer('not-asked');
+    await manager.clock.advance(0);
+  };
+  const events = () => manager.events.map(({ name, event }) => `${name} ${(event as { key?: string }).key ?? ''}`);
+  return { provider, askFor, queue, queueFirst, happened: events, ...manager };
+}
+
+describe('several keys on a backend that executes their rule', () => {
+  it('are asked for in one tick, each behind the one before it, and are held when all are granted', async () => {
+    const { provider, locks, clock, askFor, happened } = await start();
+    const asked = watch(locks.acquire(['c', 'a', 'b']));
+    expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire c']);
+    const requests = provider.asks.map(({ input }) => input);
+    expect(requests.map(({ after }) => after)).toEqual([undefined, requests[0], requests[1]]);
+    expect(requests.map(({ otherKeysHeld }) => otherKeysHeld)).toEqual([0, 1, 2]);
+    for (const key of ['a', 'b', 'c']) askFor(key).grant();
+    await clock.advance(0);
+    expect(asked.value?.keys).toEqual(['a', 'b', 'c']);
+    expect(happened()).toEqual(['acquired a', 'acquired b', 'acquired c']);
+    // Nothing of the chain is left, so that no request keeps another one.
+    expect(requests.map(({ after }) => after)).toEqual([undefined, undefined, undefined]);
+  });
+
+  it('are waited for one at a time: those behind a key that is busy are asked for again, all together, when it is granted', async () => {
+    const { provider, locks, clock, askFor, queueFirst, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c', 'd'], { wait: 10_000 }));
+    askFor('a').grant();
+    await queueFirst('b', 'c', 'd');
+    expect(happened()).toEqual(['acquired a', 'waiting b']);
+    expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['b']);
+    await clock.advance(1_000);
+    expect(provider.order.slice(4)).toEqual([]);
+    const first = provider.asks.map(({ input }) => input.id);
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(provider.order.slice(4)).toEqual(['acquire c', 'acquire d']);
+    const [c, d] = [askFor('c').input, askFor('d').input];
+    expect([c.after, d.after]).toEqual([undefined, c]);
+    expect([c, d].every(({ id }) => !first.includes(id))).toBe(true);
+    // They have come to their queues only now.
+    expect([c.since, d.since]).toEqual([clock.now(), clock.now()]);
+    askFor('c').grant();
+    askFor('d').grant();
+    await clock.advance(0);
+    expect(asked.value?.keys).toEqual(['a', 'b', 'c', 'd']);
+    expect(happened()).toEqual(['acquired a', 'waiting b', 'acquired b', 'acquired c', 'acquired d']);
+    expect(provider.order.filter((call) => call.startsWith('release'))).toEqual([]);
+  });
+
+  it.each(['a', 'b', 'c'])(
+    'with wait: 0 fail with the first that is busy, "%s", and report only that',
+    async (busy) => {
+      const { provider, locks, clock, askFor, happened } = await start();
+      const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0, minHold: 60_000 }));
+      const before = ['a', 'b', 'c'].filter((key) => key < busy);
+      for (const key of before) askFor(key).grant();
+      askFor(busy).answer('busy');
+      for (const key of ['a', 'b', 'c'].filter((each) => each > busy)) askFor(key).answer('not-asked');
+      await clock.advance(0);
+      expect(asked.error).toBeInstanceOf(LockBusyError);
+      expect(asked.error).toMatchObject({ key: busy });
+      expect(happened()).toEqual([
+        ...before.map((key) => `acquired ${key}`),
+        `busy ${busy}`,
+        ...before.toReversed().map((key) => `released ${key}`),
+      ]);
+      expect(provider.order.slice(3)).toEqual(before.toReversed().map((key) => `release ${key}`));
+      expect(locks.admin.held()).toEqual([]);
+      await clock.advance(60_000);
+      expect(happened()).toHaveLength(2 * before.length + 1);
+    },
+  );
+
+  it('of which the first was not answered: that one is asked for again, and what the others may hold is released', async () => {
+    const { provider, locks, clock, askFor, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
+    const [a] = provider.asks.map(({ input }) => input.id);
+    for (const key of ['a', 'b', 'c']) askFor(key).fail(new Error('reply lost'));
+    await clock.advance(0);
+    expect(provider.order.slice(3)).toEqual(['release b', 'release c']);
+    expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['a']);
+    await clock.advance(1_000);
+    expect(provider.order.slice(5)).toEqual(['acquire a']);
+    expect(askFor('a').input.id).toBe(a);
+    askFor('a').grant();
+    await clock.advance(0);
+    expect(provider.order.slice(6)).toEqual(['acquire b', 'acquire c']);
+    askFor('b').grant();
+    askFor('c').grant();
+    await clock.advance(0);
+    expect(asked.value?.isHeld()).toBe(true);
+    expect(happened()).toEqual(['unavailable ', 'acquired a', 'acquired b', 'acquired c']);
+  });
+
+  it('of which one behind others failed: it is released and asked for alone in its turn', async () => {
+    const { provider, locks, clock, askFor } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
+    askFor('a').grant();
+    askFor('b').fail(new Error('not a lock'));
+    askFor('c').answer('not-asked');
+    await clock.advance(0);
+    expect(provider.order.slice(3)).toEqual(['release b', 'acquire b', 'acquire c']);
+    askFor('b').fail(new Error('not a lock'));
+    askFor('c').answer('not-asked');
+    await clock.advance(0);
+    expect(asked.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'b' });
+    expect(locks.admin.held()).toEqual([]);
+  });
+
+  it.each<[string, (ask: Ask) => void]>([
+    ['is queued', () => undefined],
+    ['is granted too late', (ask) => ask.grant({ validUntil: -1 })],
+  ])('are never held behind one that %s: a grant that comes all the same is released', async (_, answer) => {
+    const { provider, locks, clock, askFor, queue, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
+    if (answer.length === 0) queue('a');
+    else answer(askFor('a'));
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(provider.order).toContain('release b');
+    expect(happened()).not.toContain('acquired b');
+    await clock.advance(1_000);
+    askFor('a').grant();
+    await clock.advance(0);
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(asked.value?.keys).toEqual(['a', 'b']);
+    expect(happened().filter((each) => each.startsWith('acquired'))).toEqual(['acquired a', 'acquired b']);
+  });
+
+  it('take answers in the order of the keys, in whatever order these arrive', async () => {
+    const { provider, locks, clock, askFor, queue, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
+    queue('c');
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(happened()).toEqual([]);
+    askFor('a').grant();
+    await clock.advance(0);
+    expect(happened()).toEqual(['acquired a', 'acquired b', 'waiting c']);
+    askFor('c').grant();
+    await clock.advance(0);
+    expect(asked.state).toBe('fulfilled');
+    expect(provider.order).toHaveLength(3);
+  });
+
+  it.each(['before any answer', 'while the second is queued', 'while the third is in flight'])(
+    'leave when their signal aborts %s, and nothing of them is left',
+    async (when) => {
+      const { provider, locks, clock, askFor, queueFirst, happened } = await start();
+      const controller = new AbortController();
+      const asked = watch(locks.acquire(['a', 'b', 'c'], { signal: controller.signal, minHold: '1h' }));
+      if (when !== 'before any answer') askFor('a').grant();
+      if (when === 'while the second is queued') await queueFirst('b', 'c');
+      if (when === 'while the third is in flight') askFor('b').grant();
+      await clock.advance(0);
+      controller.abort('enough');
+      await clock.advance(0);
+      expect(asked.error).toBe('enough');
+      const released = provider.order.filter((call) => call.startsWith('release')).map((call) => call.slice(-1));
+      expect(released.sort()).toEqual(when === 'while the second is queued' ? ['a', 'b'] : ['a', 'b', 'c']);
+      expect(locks.admin.held()).toEqual([]);
+      expect(locks.admin.waiting()).toEqual([]);
+      // Grants that were on their way are released.
+      for (const { input, grant } of provider.asks) {
+        const isAnswered = !released.includes(input.key);
+        if (!isAnswered) grant();
+      }
+      await clock.advance(60_000);
+      expect(locks.admin.held()).toEqual([]);
+      expect(happened().filter((each) => /busy|unavailable|lost/.test(each))).toEqual([]);
+    },
+  );
+
+  it('fail with the first when the backend stays silent, and report nothing of the others', async () => {
+    const { provider, locks, clock, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
+    await clock.advance(5_000);
+    expect(asked.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'a' });
+    expect(provider.order.slice(3)).toEqual(['release a', 'release b', 'release c']);
+    expect(happened()).toEqual(['unavailable ']);
+    expect(locks.admin.waiting()).toEqual([]);
+  });
+
+  it('wait for an answer from their own turn on', async () => {
+    const { locks, clock, askFor } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
+    // One that does not wait has a second for its answer.
+    for (const key of ['a', 'b', 'c']) {
+      await clock.advance(900);
+      askFor(key).grant();
+    }
+    await clock.advance(0);
+    expect(asked.value?.keys).toEqual(['a', 'b', 'c']);
+  });
+
+  it('are sent away by a shutdown in the middle', async () => {
+    const { provider, locks, clock, askFor, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c']));
+    askFor('a').grant();
+    await clock.advance(0);
+    const stopped = watch(locks.stop());
+    await clock.advance(10_000);
+    expect(asked.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'b' });
+    expect(String(asked.error)).toContain('stopping');
+    expect(stopped.state).toBe('fulfilled');
+    expect(provider.order.slice(3).sort()).toEqual(['release a', 'release b', 'release c']);
+    expect(happened()).toEqual(['acquired a', 'released a']);
+  });
+
+  it('of which the first is lost while the second waits are lost when the wait ends', async () => {
+    const { provider, locks, clock, askFor, queueFirst, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
+    askFor('a').grant();
+    await queueFirst('b', 'c');
+    provider.revoke(askFor('a').input.id);
+    askFor('b').grant();
+    await clock.advance(0);
+    askFor('c').grant();
+    await clock.advance(0);
+    expect(asked.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
+    expect(locks.admin.held()).toEqual([]);
+    expect(happened()).toEqual([
+      'acquired a',
+      'waiting b',
+      'lost a',
+      'acquired b',
+      'acquired c',
+      'released c',
+      'released b',
+    ]);
+  });
+
+  it('count minHold from the moment when a lock was made of all', async () => {
+    const { provider, locks, clock, askFor } = await start();
+    const keeps: number[] = [];
+    provider.onRelease = (_, { keepFor }) => {
+      keeps.push(keepFor);
+      return 'released';
+    };
+    const asked = watch(locks.acquire(['a', 'b'], { minHold: 60_000 }));
+    askFor('a').grant();
+    askFor('b').grant();
+    await clock.advance(0);
+    await asked.value?.release();
+    expect(keeps).toEqual([60_000, 60_000]);
+  });
+
+  it.each(['granted', 'not asked'])(
+    'precede another call of this process that comes to one of them while they are in flight, if they are %s',
+    async (outcome) => {
+      const { provider, locks, clock, askFor, queueFirst, happened } = await start();
+      const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
+      // As deeply nested: other callers are in another queue of this process.
+      const other = watch(locks.acquire(['0', 'b'], { wait: 10_000 }));
+      expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire 0']);
+      askFor('0').grant();
+      await clock.advance(0);
+      expect(happened()).toEqual(['acquired 0', 'waiting b']);
+      if (outcome === 'granted') {
+        askFor('a').grant();
+        askFor('b').grant();
+        await clock.advance(0);
+        expect(asked.state).toBe('fulfilled');
+        expect(other.state).toBe('pending');
+        await asked.value?.release();
+        askFor('b').grant();
+        await clock.advance(0);
+        expect(other.value?.keys).toEqual(['0', 'b']);
+        return;
+      }
+      await queueFirst('a', 'b');
+      // It has the key to itself at once.
+      expect(provider.order.slice(3)).toEqual(['acquire b']);
+      askFor('b').grant();
+      await clock.advance(0);
+      expect(other.value?.keys).toEqual(['0', 'b']);
+      askFor('a').grant();
+      await clock.advance(0);
+      expect(asked.state).toBe('pending');
+      expect(happened().slice(2)).toEqual(['waiting a', 'acquired b', 'acquired a', 'waiting b']);
+      const released = other.value?.release();
+      await clock.advance(0);
+      await released;
+      askFor('b').grant();
+      await clock.advance(0);
+      expect(asked.state).toBe('fulfilled');
+    },
+  );
+
+  it('leave a call with wait: 0 that comes to one of them its own answer', async () => {
+    const { locks, clock, askFor, queueFirst } = await start();
+    const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
+    const other = watch(locks.tryAcquire(['0', 'b']));
+    askFor('0').grant();
+    await clock.advance(0);
+    await queueFirst('a', 'b');
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(other.value?.keys).toEqual(['0', 'b']);
+    expect(asked.state).toBe('pending');
+  });
+
+  it('end before a key that this process holds or waits for, and go on behind it', async () => {
+    const { provider, locks, clock, askFor } = await start();
+    const other = watch(locks.acquire(['0', 'b'], { wait: 10_000 }));
+    askFor('0').grant();
+    askFor('b').grant();
+    await clock.advance(0);
+    const asked = watch(locks.acquire(['a', 'b', 'c', 'd'], { wait: 10_000 }));
+    expect(provider.order.slice(2)).toEqual(['acquire a']);
+    askFor('a').grant();
+    await clock.advance(0);
+    const released = other.value?.release();
+    await clock.advance(0);
+    await released;
+    // The key that others of this process had is asked for alone, before it is released.
+    expect(provider.order.slice(3)).toEqual(['acquire b', 'release b', 'release 0']);
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(provider.order.slice(6)).toEqual(['acquire c', 'acquire d']);
+    expect(askFor('d').input.after).toBe(askFor('c').input);
+    askFor('c').grant();
+    askFor('d').grant();
+    await clock.advance(0);
+    expect(asked.state).toBe('fulfilled');
+  });
+
+  it('do not include a key that is held around them, and count it', async () => {
+    const { provider, locks, clock, askFor } = await start({ defaults: { reentrant: true } });
+    const inner = deferred();
+    const outer = watch(
+      locks.withLock('b', async () => {
+        const lock = await locks.acquire(['a', 'b', 'c', 'd']);
+        inner.resolve();
+        return lock.keys;
+      }),
+    );
+    askFor('b').grant();
+    await clock.advance(0);
+    expect(provider.order).toEqual(['acquire b', 'acquire a']);
+    askFor('a').grant();
+    await clock.advance(0);
+    expect(provider.order.slice(2)).toEqual(['acquire c', 'acquire d']);
+    expect(provider.asks.slice(1).map(({ input }) => input.otherKeysHeld)).toEqual([1, 2, 3]);
+    expect(askFor('d').input.after).toBe(askFor('c').input);
+    askFor('c').grant();
+    askFor('d').grant();
+    await clock.advance(0);
+    expect(outer.value).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('are chained as far as the backend can', async () => {
+    const { provider, locks, clock, askFor } = await start({}, (key, next) => key[0] === next[0]);
+    const asked = watch(locks.acquire(['a1', 'a2', 'b1', 'b2', 'c1']));
+    expect(provider.order).toEqual(['acquire a1', 'acquire a2']);
+    askFor('a1').grant();
+    askFor('a2').grant();
+    await clock.advance(0);
+    expect(provider.order.slice(2)).toEqual(['acquire b1', 'acquire b2']);
+    askFor('b1').grant();
+    askFor('b2').grant();
+    await clock.advance(0);
+    askFor('c1').grant();
+    await clock.advance(0);
+    expect(asked.state).toBe('fulfilled');
+  });
+
+  it('have one span each, which covers the wait of that key', async () => {
+    const spans: string[] = [];
+    const say = (what: string) => (message: object) => {
+      spans.push(`${what} ${(message as { key: string }).key}`);
+    };
+    const subscribers = { start: say('start'), asyncEnd: say('end'), error: say('error') } as never;
+    acquireChannel.subscribe(subscribers);
+    try {
+      const { locks, clock, askFor, queueFirst } = await start();
+      const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
+      await queueFirst('a', 'b', 'c');
+      expect(spans).toEqual(['start a']);
+      askFor('a').grant();
+      await clock.advance(0);
+      await queueFirst('b', 'c');
+      expect(spans).toEqual(['start a', 'end a', 'start b']);
+      askFor('b').grant();
+      await clock.advance(0);
+      askFor('c').grant();
+      await clock.advance(0);
+      expect(asked.state).toBe('fulfilled');
+      expect(spans).toEqual(['start a', 'end a', 'start b', 'end b', 'start c', 'end c']);
+    } finally {
+      acquireChannel.unsubscribe(subscribers);
+    }
+  });
+});

@@ -1,5 +1,5 @@
 import { describe, expect, it, jest } from '@jest/globals';
-import { Batcher, HEAVY } from '../../lib/providers/redis/batcher.js';
+import { Batcher, HEAVY, type Operation } from '../../lib/providers/redis/batcher.js';
 import { type CommandSender, NotSent } from '../../lib/providers/redis/client/redis-connection.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 
@@ -178,5 +178,96 @@ describe('an operation', () => {
       expect(outcomes[0]).toMatchObject({ cause: wire.cause });
     }
     expect(wire.calls).toEqual([]);
+  });
+});
+
+describe('operations that are linked', () => {
+  interface Linked extends Operation {
+    readonly outcomes: unknown[];
+  }
+  const chainOf = (locks: readonly string[], encodes: (lock: string) => boolean = () => true): Linked[] => {
+    const operations: Linked[] = [];
+    for (const lock of locks) {
+      const outcomes: unknown[] = [];
+      const settle = (outcome: unknown) => void outcomes.push(outcome);
+      const encode = () => (encodes(lock) ? (['A', `by-${lock}`, '1'] as const) : undefined);
+      const after = operations.at(-1);
+      operations.push({ lock, weight: HEAVY, after, encode, onReply: settle, onFailure: settle, outcomes });
+    }
+    return operations;
+  };
+  const linksIn = ({ args }: Call) => args.slice(3 + 4 * (Number(args[1]) - 1)).at(1);
+  const numbered = (count: number) => Array.from({ length: count }, (_, index) => `k${String(index).padStart(2, '0')}`);
+
+  it('travel in one call, which names them in its last argument', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    const [alone] = chainOf(['z']);
+    batcher.add(alone!);
+    const chain = chainOf(['a', 'b', 'c']);
+    for (const operation of chain) batcher.add(operation);
+    await turn();
+    expect(wire.calls.map(({ args }) => args)).toEqual([
+      [
+        ...['sha', '5', 'counter', 'z', 'a', 'b', 'c', 'process'],
+        ...['A', 'by-z', '1', 'A', 'by-a', '1', 'A', 'by-b', '1', 'A', 'by-c', '1'],
+        '--++',
+      ],
+    ]);
+    wire.calls[0]?.answer([1, 2, 'q', 'n']);
+    await turn();
+    expect(chain.map(({ outcomes }) => outcomes)).toEqual([[2], ['q'], ['n']]);
+  });
+
+  it('are never split over calls, however many they are; what is behind them is', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    for (const operation of chainOf(['y', 'z']).map((each) => ({ ...each, after: undefined }))) batcher.add(operation);
+    for (const operation of chainOf(numbered(100))) batcher.add(operation);
+    for (const operation of chainOf(['last'])) batcher.add(operation);
+    await turn();
+    expect(wire.calls.map(({ locks }) => locks)).toEqual([['y', 'z', ...numbered(100)], ['last']]);
+    expect(wire.calls.map(linksIn)).toEqual([`---${'+'.repeat(99)}`, undefined]);
+  });
+
+  it('are sent whole where they are sent again', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    for (const operation of chainOf(numbered(20))) batcher.add(operation);
+    await turn();
+    wire.calls[0]?.fail(new Error('NOSCRIPT No matching script.'));
+    expect(wire.calls.map(({ command }) => command)).toEqual(['evalsha', 'eval']);
+    expect(wire.calls[1]?.args.slice(1)).toEqual(wire.calls[0]?.args.slice(1));
+  });
+
+  it.each<[string, readonly string[], readonly string[]]>([
+    ['the first', ['a'], []],
+    ['one in the middle', ['b'], ['a']],
+    ['the last', ['c'], ['a', 'b']],
+  ])('are not run behind one that has become pointless: %s', async (_, pointless, sent) => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    const chain = chainOf(['a', 'b', 'c'], (lock) => !pointless.includes(lock));
+    for (const operation of chain) batcher.add(operation);
+    await turn();
+    expect(wire.calls.flatMap(({ locks }) => locks)).toEqual(sent);
+    for (const { lock, outcomes } of chain) {
+      const isVoid = lock > (pointless[0] ?? '');
+      expect({ lock, outcomes }).toEqual({ lock, outcomes: isVoid ? ['n'] : [] });
+    }
+  });
+
+  it('are not run where another operation has come between them, or one was added alone', async () => {
+    const wire = new Wire();
+    const batcher = batcherOn(wire);
+    const [a, b, c] = chainOf(['a', 'b', 'c']);
+    batcher.add(a!);
+    batcher.add(chainOf(['z'])[0]!);
+    batcher.add(b!);
+    await turn();
+    batcher.add(c!);
+    await turn();
+    expect(wire.calls.map(({ locks }) => locks)).toEqual([['a', 'z']]);
+    expect([a, b, c].map((each) => each?.outcomes)).toEqual([[], ['n'], ['n']]);
   });
 });

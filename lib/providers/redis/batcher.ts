@@ -8,6 +8,8 @@ export interface Operation {
   readonly lock: string;
   /** The share of one script call that it takes: a call is full at `CALL_CAPACITY`. */
   readonly weight: number;
+  /** An ask that was added directly before this one. This one runs only if the lock is held by that, and is answered {@link NOT_RUN} otherwise. */
+  readonly after?: Operation | undefined;
   /**
    * The fields to send at `now`; `undefined` if the operation has become pointless since it was added. Called when it is sent, also when it is
    * sent again to another server, and never while there is no connection.
@@ -30,10 +32,17 @@ export const LIGHT = 1;
 /** The weight of a repeated acquire: 1 000 a call, so that a process with 100 waiters sends one command a second. */
 export const REPEATED = CALL_CAPACITY / 1_000;
 
+/** The reply to an operation that is behind an ask that was not granted. */
+export const NOT_RUN = 'n';
+
 /** How many locks one call looks at, for operators: 0.4 ms of the server's time on a busy machine. */
 export const LOOKS = 32;
 /** The weight of one such look. */
 export const LOOK = CALL_CAPACITY / LOOKS;
+
+// How the script is told which operations are linked to the one before them.
+const LINKED = '+';
+const UNLINKED = '-';
 
 /** A script as it is sent: by its hash, or with its text where the server does not know it. */
 export interface Script {
@@ -58,7 +67,7 @@ interface Resent {
  * replies.
  *
  * Operations of one call run one after the other in the order in which they were added, with no operation of another client between
- * them. Calls run in the order in which they were sent.
+ * them. Calls run in the order in which they were sent. Operations that are linked are always sent in one call.
  */
 export class Batcher {
   /** To the server that keeps these locks now. The router that owns this batcher sets it. */
@@ -113,7 +122,7 @@ export class Batcher {
     const script = resent?.withText ? this.script.text : this.script.sha;
     const [only] = operations;
     // Usually an operation is alone. Arrays that grow would cost it 0.7 kB.
-    if (only !== undefined && operations.length === 1) {
+    if (only !== undefined && operations.length === 1 && only.after === undefined) {
       const sentAt = this.clock.now();
       const encoded = only.encode(sentAt);
       if (encoded === undefined) return;
@@ -128,17 +137,29 @@ export class Batcher {
       const sentAt = this.clock.now();
       const args = [script, '', this.counter];
       const values = [this.process];
-      for (let weight = 0; next < operations.length && weight < CALL_CAPACITY; next += 1) {
+      // One character for each operation.
+      let links = '';
+      for (let weight = 0; next < operations.length; next += 1) {
         const operation = operations[next] as Operation;
+        const { after } = operation;
+        if (after === undefined) {
+          if (weight >= CALL_CAPACITY) break;
+        } else if (after !== sent.at(-1)) {
+          // That one has become pointless, or somebody has added another one between the two.
+          operation.onReply(NOT_RUN, sentAt);
+          continue;
+        }
         const encoded = operation.encode(sentAt);
         if (encoded === undefined) continue;
         weight += operation.weight;
+        links += after === undefined ? UNLINKED : LINKED;
         sent.push(operation);
         args.push(operation.lock);
         values.push(encoded[0], encoded[1], encoded[2]);
       }
       if (sent.length === 0) return;
       args[1] = String(sent.length + 1);
+      if (links.includes(LINKED)) values.push(links);
       for (const value of values) args.push(value);
       this.#call(connection, sent, args, sentAt, resent);
     }

@@ -87,8 +87,14 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     }
   }
 
-  acquire(request: AcquireRequest<RedisRequest>): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest<RedisRequest>): Promise<Grant | 'busy' | 'not-asked'> {
     return this.#requests.acquire(request, this.#layout.lockOf(request.key));
+  }
+
+  chains(key: string, next: string): boolean {
+    if (!this.#servers.isCluster) return true;
+    const [bucket, nextBucket] = [key, next].map((each) => this.#layout.bucketIn(this.#layout.lockOf(each)));
+    return bucket === nextBucket;
   }
 
   unansweredFor({ state }: AcquireRequest<RedisRequest>): number {

@@ -2,7 +2,7 @@ import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { HEAVY, type Operation, REPEATED } from './batcher.js';
+import { HEAVY, NOT_RUN, type Operation, REPEATED } from './batcher.js';
 import { Release } from './release.js';
 import { Renewal } from './renewal.js';
 import type { Servers } from './servers.js';
@@ -58,6 +58,8 @@ type State = 'asking' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 export class RedisRequest implements Operation {
   #state: State = 'unknown';
   #weight = HEAVY;
+  /** The request before it in its chain, for its first ask. */
+  #after: RedisRequest | undefined;
   /** Since when an ask is in flight, on the monotonic clock. */
   #askingSince: number | undefined;
   /** As soon as the ask in flight has queued the request, it asks once more: the server may have executed that ask before what this process learned since. */
@@ -77,7 +79,7 @@ export class RedisRequest implements Operation {
   #token = 0n;
   /** The number of these tokens: one for each caller that may hold the lock. */
   #tokens = 1;
-  #resolve!: (answer: Grant | 'busy') => void;
+  #resolve!: (answer: Grant | 'busy' | 'not-asked') => void;
   #reject!: (error: Error) => void;
   /** The listener to the abort of the signal, from the first place in the queue until the answer. */
   #onAbort: (() => void) | undefined;
@@ -104,6 +106,10 @@ export class RedisRequest implements Operation {
     return this.#state === 'granted';
   }
 
+  get after(): RedisRequest | undefined {
+    return this.#after;
+  }
+
   /** The weight of the last ask. */
   get weight(): number {
     return this.#weight;
@@ -116,8 +122,9 @@ export class RedisRequest implements Operation {
   }
 
   /** Asks, the first time or again after a failure. */
-  acquire(): Promise<Grant | 'busy'> {
+  acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     this.#state = 'asking';
+    this.#after = this.request.after?.state as RedisRequest | undefined;
     // After a failure: the queue may be another one.
     this.#placedFor = undefined;
     return new Promise((resolve, reject) => {
@@ -155,7 +162,9 @@ export class RedisRequest implements Operation {
 
   /** Asks again, unless a question is in flight. */
   repeat(): void {
-    if (this.isOpen && this.#askingSince === undefined && !this.#isConfirming) this.#ask(REPEATED);
+    if (!this.isOpen || this.#askingSince !== undefined || this.#isConfirming) return;
+    this.#after = undefined;
+    this.#ask(REPEATED);
   }
 
   /** Asks again, also if an ask is in flight: when that is answered. */
@@ -216,9 +225,9 @@ export class RedisRequest implements Operation {
     }
     const queued = readQueued(reply);
     if (queued) this.#onQueued(queued, sentAt);
-    else if (reply === 'b') {
+    else if (reply === 'b' || reply === NOT_RUN) {
       this.requests.forget(this.request.id);
-      this.#leave();
+      this.#leave(reply === 'b' ? 'busy' : 'not-asked');
     } else this.fail(new Error('The server answered something that is not an answer of the lock script.'));
   }
 
@@ -331,13 +340,14 @@ export class RedisRequest implements Operation {
   }
 
   /** Answers that the lock is not had. */
-  #leave(): void {
+  #leave(answer: 'busy' | 'not-asked' = 'busy'): void {
     this.#end('unknown');
-    this.#resolve('busy');
+    this.#resolve(answer);
   }
 
   #end(state: 'granted' | 'unknown'): void {
     this.#state = state;
+    this.#after = undefined;
     if (this.#wakeUp) this.#stopWaking();
     if (!this.#onAbort) return;
     this.request.signal.removeEventListener('abort', this.#onAbort);

@@ -28,7 +28,7 @@ export class RedisRequests implements OwnRequests {
     readonly confirmsAll: boolean,
   ) {}
 
-  acquire(request: AcquireRequest<RedisRequest>, lock: string): Promise<Grant | 'busy'> {
+  acquire(request: AcquireRequest<RedisRequest>, lock: string): Promise<Grant | 'busy' | 'not-asked'> {
     const own = (request.state ??= new RedisRequest(request, lock, this));
     // Before it is sent: a message about the grant may overtake the reply.
     this.#requests.set(request.id, own);

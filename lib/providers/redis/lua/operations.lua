@@ -2,7 +2,8 @@
 The operations, and the loop that runs those of one call.
 
 KEYS   the bucket's counter, then the lock of each operation
-ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms
+ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms. If operations are linked: then one text, with
+       '+' for each operation that runs only if the lock of the ask before it is held, and '-' for each other one
 
   A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller; with
                                                  '=' before it if that is the caller of its place in the queue
@@ -33,6 +34,7 @@ request of the calling process that was granted in this call. A plain operation 
   h token ms             held, with that many ms left
   q time ms              queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
   b                      busy
+  n                      not run: it is linked to an ask that was not granted
   a                      not inspected: the call has read enough. Ask again
   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
   an error               of this operation alone; it may have been executed in part
@@ -278,7 +280,8 @@ end
 -- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor
 -- what comes after it.
 for i = #replies + 1, #KEYS - 1 do
-  local ok, reply = pcall(run, i)
+  local ok, reply = true, 'n'
+  if not isVoid(i) then ok, reply = pcall(run, i) end
   replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }
 end
 for _, notice in ipairs(notices) do replies[#replies + 1] = notice end

@@ -67,13 +67,24 @@ local function plain(i)
   end
 end
 
-local replies = {}
 if #KEYS == 2 then
   local reply = plain(1)
   if reply then return reply end
-else
+end
+
+local replies, links = {}, ARGV[3 * #KEYS - 1]
+
+-- Whether an operation is linked to an ask before it that does not hold its lock.
+local function isVoid(i)
+  if not links or byte(links, i) ~= 43 then return false end -- +
+  local before = replies[i - 1]
+  return type(before) ~= 'string' or not string.find(before, '^[%dh]')
+end
+
+if #KEYS > 2 then
   for i = 1, #KEYS - 1 do
-    local ok, reply = pcall(plain, i)
+    local ok, reply = true, 'n'
+    if not isVoid(i) then ok, reply = pcall(plain, i) end
     if ok and not reply then break end
     replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }
   end

@@ -148,4 +148,22 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
       await locks.stop();
     }
   });
+
+  it('20 free keys of a version lock cost one look, a claim each and one release', async () => {
+    const url = new URL(backend.server.url);
+    url.port = String(wire.port);
+    const options = { url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false } as const;
+    const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider(options) } });
+    await locks.start();
+    try {
+      const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
+      const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
+      await cycle();
+      const counts: number[] = [];
+      for (let round = 0; round < 3; round += 1) counts.push(await wire.count(cycle));
+      expect(Math.min(...counts)).toBe(1 + 20 + 1);
+    } finally {
+      await locks.stop();
+    }
+  });
 });

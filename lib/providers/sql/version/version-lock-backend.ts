@@ -30,6 +30,11 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   };
   #hasWarned = false;
 
+  /** The first looks at all keys are one statement. SQLite answers in this process, so nothing would be gained there. */
+  chains(): boolean {
+    return this.settings.source.database !== 'sqlite';
+  }
+
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
       const lease = await leases.read(this.#nameOf(key));

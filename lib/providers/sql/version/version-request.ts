@@ -13,6 +13,7 @@ import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
 import type { NameRange } from '../table/purge.js';
 import type { Connected, SqlRequest } from '../sql-backend.js';
 import { ExclusiveClaim } from './exclusive-claim.js';
+import type { Lease } from './lease.js';
 import { type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
 import { LimitedClaim } from './limited-claim.js';
@@ -33,6 +34,13 @@ export interface LeaseDatabase extends Connected {
   purge(unusedFor: number, range?: NameRange): Promise<number>;
 }
 
+/** A row as it was read. */
+interface Look {
+  readonly seen: Lease | undefined;
+  /** When the look was sent, on the monotonic clock. */
+  readonly lookedAt: number;
+}
+
 /** One attempt to hold one lease, from its first look to its release: when it looks, waits and ends. Its statements are those of its claim. */
 export class VersionRequest implements SqlRequest {
   #released = false;
@@ -43,6 +51,10 @@ export class VersionRequest implements SqlRequest {
   #askedAt: number | undefined;
   /** Until when `minHold` lasts, on the monotonic clock. */
   #keepUntil = -Infinity;
+  /** Whether its ask was granted without a wait; undefined while that is open. */
+  #isGranted: boolean | undefined;
+  /** Ends the wait of the request behind it for {@link #isGranted}. */
+  #onDecided: (() => void) | undefined;
   readonly #name: string;
   readonly #claim: LeaseClaim;
 
@@ -70,9 +82,55 @@ export class VersionRequest implements SqlRequest {
   }
 
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
-  acquire(): Promise<Grant | 'busy'> {
+  acquire(): Promise<Grant | 'busy' | 'not-asked'> {
+    const { after } = this.request;
+    return after === undefined ? this.#ask() : this.#askBehind(after.state as VersionRequest | undefined);
+  }
+
+  /**
+   * Looks now, in one statement with the other requests of its chain, and claims when the one before it is granted. Claims in one statement could
+   * wait for each other's rows.
+   */
+  async #askBehind(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
+    // A look that has failed is made again.
+    const early = this.#look().catch(() => undefined);
+    const isAsked = (await before?.isGranted()) === true && !this.#isReleased();
+    if (isAsked) return this.#ask(await early);
+    this.#decide(false);
+    return 'not-asked';
+  }
+
+  /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
+  async isGranted(): Promise<boolean> {
+    if (this.#isGranted === undefined) {
+      await new Promise<void>((resolve) => {
+        this.#onDecided = resolve;
+      });
+    }
+    return this.#isGranted === true;
+  }
+
+  #decide(isGranted: boolean): void {
+    this.#isGranted ??= isGranted;
+    this.#onDecided?.();
+    this.#onDecided = undefined;
+  }
+
+  /** @param early a look that was made before its turn */
+  async #ask(early?: Look): Promise<Grant | 'busy'> {
+    this.#isGranted = undefined;
+    try {
+      const answer = await this.#askUntilAnswered(early);
+      if (answer !== 'busy') this.#decide(true);
+      return answer;
+    } finally {
+      this.#decide(false);
+    }
+  }
+
+  #askUntilAnswered(early: Look | undefined): Promise<Grant | 'busy'> {
     const { request } = this;
-    if (request.wait <= 0) return this.#claimWhenFree();
+    if (request.wait <= 0) return this.#claimWhenFree(early);
     this.#isWaiting = false;
     return new Promise((resolve, reject) => {
       const leave = () => {
@@ -80,7 +138,7 @@ export class VersionRequest implements SqlRequest {
         // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
         if (this.#isWaiting && !this.#claim.sent) resolve('busy');
       };
-      withAbort(request.signal, leave, () => this.#claimWhenFree()).then(resolve, reject);
+      withAbort(request.signal, leave, () => this.#claimWhenFree(early)).then(resolve, reject);
     });
   }
 
@@ -98,17 +156,18 @@ export class VersionRequest implements SqlRequest {
     }
   }
 
-  async #claimWhenFree(): Promise<Grant | 'busy'> {
+  async #claimWhenFree(early: Look | undefined): Promise<Grant | 'busy'> {
     const { request } = this;
     const { clock, random } = this.context;
     const waitUntil = clock.now() + request.wait;
     for (let round = 0; ; round += 1) {
-      const answer = await this.#claimIfFree();
+      const answer = await this.#claimIfFree(round === 0 ? early : undefined);
       if (typeof answer !== 'number') return answer;
       if (request.wait <= 0) return this.#endWithoutClaim();
       this.#askedAt = undefined;
       const isFirst = !this.#isWaiting;
       this.#isWaiting = true;
+      this.#decide(false);
       if (isFirst) request.waits();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const delay = Math.min(backOff(random, round, PAUSE), answer, lastLook > 0 ? lastLook : Infinity);
@@ -118,15 +177,16 @@ export class VersionRequest implements SqlRequest {
   }
 
   /** Looks, and claims what is free. Resolves to a number where others hold the lease: in how many ms the first of them ends. */
-  async #claimIfFree(): Promise<Grant | 'busy' | number> {
+  async #claimIfFree(early: Look | undefined): Promise<Grant | 'busy' | number> {
     const { request } = this;
     const { clock } = this.context;
     const { leases } = this.database;
     const claim = this.#claim;
-    for (let lost = 0; ;) {
-      const lookedAt = clock.now();
-      this.#askedAt = lookedAt;
-      const seen = await leases.read(this.#name);
+    for (let lost = 0, earlier = early; ;) {
+      this.#askedAt = clock.now();
+      const isEarly = earlier !== undefined;
+      const { seen, lookedAt } = earlier ?? (await this.#look());
+      earlier = undefined;
       if (this.#isReleased()) break;
       const found = await claim.look(seen);
       if (found) return this.#grant(found, lookedAt);
@@ -135,7 +195,11 @@ export class VersionRequest implements SqlRequest {
         await leases.createRow(this.#name, leaseLabelOf(request.key));
         continue;
       }
-      if (!claim.fits(seen)) return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
+      if (!claim.fits(seen)) {
+        // Since that look the row may have become free.
+        if (isEarly) continue;
+        return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
+      }
       const claimedAt = clock.now();
       const granted = await claim.claim(seen);
       // The release that was sent meanwhile makes the claim void, or frees what it was granted.
@@ -146,6 +210,11 @@ export class VersionRequest implements SqlRequest {
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
+  }
+
+  async #look(): Promise<Look> {
+    const lookedAt = this.context.clock.now();
+    return { seen: await this.database.leases.read(this.#name), lookedAt };
   }
 
   #grant({ fencingToken, followers, remaining }: GrantedLease, sentAt: number): Grant {

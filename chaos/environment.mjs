@@ -34,7 +34,16 @@ export async function startEnvironment(name, { seed, library, ...load }) {
   const { servers, address, conditions } = backend;
   if (conditions) await resource.record({ event: 'conditions', conditions });
   const realPorts = servers.map(({ port }) => port);
-  const settings = { subject: name, resource: path, library, seed, keys: KEYS, ...load, address, realPorts };
+  const settings = {
+    subject: name,
+    resource: path,
+    library,
+    seed,
+    keys: subject.keys ?? KEYS,
+    ...load,
+    address,
+    realPorts,
+  };
   const fleet = new Fleet(settings, (what) => void reportViolation('unexpected', what));
   try {
     // Servers that announce each other's addresses to clients are reached directly, without a proxy.

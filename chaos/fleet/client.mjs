@@ -30,23 +30,33 @@ export class Client {
 
   /**
    * One section, from the acquire to the end of the release. The rest is drawn; with `isExtra`, no other fault uses its key. It must
-   * not fail with `never`. The signal `over` ends it before its `length` is over.
+   * not fail with `never`. The signal `over` ends it before its `length` is over. A lock of several keys is recorded as one of each.
    */
   async section({ length, over, ...given } = {}) {
     this.#sections += 1;
     const op = `${this.#name}.${this.#sections}`;
     const isFresh = this.#freshKeys > 0 && this.#random.chance(this.#freshKeys);
-    const key = isFresh ? op : this.#random.pick(this.#keys);
+    const drawn = isFresh ? [op] : this.#drawKeys();
+    const keys = given.key === undefined ? drawn : [given.key];
     const wait = this.#random.chance(0.15) ? 0 : this.#subject.wait;
-    const { wait: patience, ...about } = { op, key, wait, ...this.#kindFor(key), ...given };
-    await this.#resource.record({ event: 'attempt', ...about, wait: patience });
-    const lock = await this.#acquire(about, patience);
+    const { wait: patience, ...about } = { wait, ...this.#kindFor(keys[0]), ...given };
+    const parts = keys.map((key) => ({ ...about, op: keys.length > 1 ? `${op}.${key}` : op, key }));
+    for (const part of parts) await this.#resource.record({ event: 'attempt', ...part, wait: patience });
+    const lock = await this.#acquire(parts, patience);
     if (!lock) return;
-    await this.#act(about, lock, length, over);
+    await this.#act(parts, lock, length, over);
     const releasing = lock.release();
-    this.#onRelease(about.key);
+    for (const key of keys) this.#onRelease(key);
     const result = await releasing;
-    await this.#resource.record({ event: 'done', ...about, result, signaled: lock.isSignaled?.() });
+    for (const part of parts) {
+      await this.#resource.record({ event: 'done', ...part, result, signaled: lock.isSignaled?.() });
+    }
+  }
+
+  #drawKeys() {
+    const { keysOfCall = 1 } = this.#subject;
+    if (keysOfCall === 1 || this.#random.chance(0.2)) return [this.#random.pick(this.#keys)];
+    return this.#random.shuffled(this.#keys).slice(0, keysOfCall);
   }
 
   /** How the key is wanted: exclusively, shared, or as a part of a limit. */
@@ -59,32 +69,43 @@ export class Client {
     return { mode: shared && this.#random.chance(0.2) ? 'shared' : 'exclusive' };
   }
 
-  async #acquire(about, wait) {
+  async #acquire(parts, wait) {
     const cancelled = this.#random.chance(0.05) ? AbortSignal.timeout(this.#random.between(1, 80)) : undefined;
     try {
-      const { key, mode, limit, weight } = about;
+      const [{ key, mode, limit, weight }, ...others] = parts;
       const kind = mode === 'limited' ? { limit, weight } : { mode };
-      const acquired = this.#subject.acquire(key, { ...kind, wait, signal: cancelled });
-      this.#resource.send({ event: 'sent', ...about });
+      const keys = others.length > 0 ? parts.map((part) => part.key) : key;
+      const acquired = this.#subject.acquire(keys, { ...kind, wait, signal: cancelled });
+      for (const part of parts) this.#resource.send({ event: 'sent', ...part });
       return await acquired;
     } catch (error) {
       const code = cancelled?.aborted && error === cancelled.reason ? 'ABORTED' : (error.code ?? String(error));
       const isDocumented = DOCUMENTED_ERRORS.has(code) || this.#subject.isDocumentedError?.(error);
-      await this.#resource.record({
-        event: 'failed',
-        ...about,
-        code,
-        reason: error.message,
-        ...(isDocumented ? {} : { unexpected: String(error.stack) }),
-      });
+      for (const part of parts) {
+        await this.#resource.record({
+          event: 'failed',
+          ...part,
+          // An error names the key that it is about. The call may have held the others meanwhile.
+          code: parts.length > 1 && error.key !== part.key ? `${code}, another key` : code,
+          reason: error.message,
+          ...(isDocumented ? {} : { unexpected: String(error.stack) }),
+        });
+      }
       return undefined;
     }
   }
 
-  async #act(about, lock, given, over) {
-    const token = lock.token === null ? null : String(lock.token);
-    const record = (event) => this.#resource.record({ event, ...about, token, ...lock.claim() });
-    if ((await record('enter')) === false) {
+  async #act(parts, lock, given, over) {
+    const record = async (event) => {
+      let isAccepted = true;
+      for (const part of parts) {
+        const token = lock.tokenOf(part.key);
+        const entry = { event, ...part, token: token === null ? null : String(token), ...lock.claim(part.key) };
+        isAccepted = (await this.#resource.record(entry)) !== false && isAccepted;
+      }
+      return isAccepted;
+    };
+    if (!(await record('enter'))) {
       // A later holder has already entered with a larger token. The next claim must say that this lock is not held.
       await record('check');
       return;
@@ -93,7 +114,7 @@ export class Client {
     const drawn = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
     const length = given ?? drawn;
     const acts = this.#random.between(1, 3);
-    for (let act = 0; act < acts && lock.claim().held; act += 1) {
+    for (let act = 0; act < acts && lock.claim(parts[0].key).held; act += 1) {
       await sleep(length / acts, undefined, { signal: over }).catch(() => undefined);
       await record(this.#random.chance(0.7) ? 'write' : 'check');
     }

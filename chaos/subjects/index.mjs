@@ -13,6 +13,7 @@ import * as redisNodeRedis from './redis-node-redis.mjs';
 import * as redisSentinel from './redis-sentinel.mjs';
 import * as redisSentinelNodeRedis from './redis-sentinel-node-redis.mjs';
 import * as redlock from './redlock.mjs';
+import { severalKeysOf } from './several-keys.mjs';
 import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
@@ -20,7 +21,7 @@ import * as zookeeper from './zookeeper.mjs';
 /**
  * The subjects of the tests by name: our providers, and the controls that must be found guilty. A subject has
  *
- * - `title`, `faults` (their names), `workers` (if not the usual number)
+ * - `title`, `faults` (their names), `workers` (if not the usual number), `keys` (if not the usual ones)
  * - `control`: the rules that it must break, if it is a control
  * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue;
  *   `cohorts`: processes are served by their longest-waiting caller, and may let in more callers under one grant
@@ -62,6 +63,9 @@ export const subjects = {
   memcached,
   failover,
   combined,
+  'several-keys-redis': severalKeysOf(redis),
+  'several-keys-version': severalKeysOf(versionLocks('mariadb')),
+  'several-keys-version-postgres': severalKeysOf(versionLocks('postgres')),
   'leader-redis': leadershipOf(redis),
   'leader-failover': leadershipOf(failover),
   naive,

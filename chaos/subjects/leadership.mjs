@@ -53,7 +53,7 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
           const led = { remaining: () => remaining(key), isHeld: () => !term.signal.aborted };
           return new Promise((end) => {
             resolve({
-              token: term.fencingToken,
+              tokenOf: () => term.fencingToken,
               isSignaled: () => isSignaled,
               claim: () => claimOf(led, endOf(key, grantedAt)),
               async release() {

@@ -32,8 +32,9 @@ export async function managed({
     shared: capabilities.shared,
     // Some exclusive locks in between, since these exclude all limited holders.
     limited: capabilities.limits ? { keys: ['c'], share: 0.95 } : undefined,
-    async acquire(key, terms) {
-      const lock = await manager.acquire(key, { ...options, ...terms });
+    /** @param keys a key, or several */
+    async acquire(keys, terms) {
+      const lock = await manager.acquire(keys, { ...options, ...terms });
       const grantedAt = performance.now();
       // A process that was paused since the grant may find the lock lost.
       let isSignaled = lock.signal.aborted;
@@ -41,11 +42,11 @@ export async function managed({
         isSignaled = true;
       });
       return {
-        token: lock.fencingToken,
+        tokenOf: (key) => lock.fencingTokens.get(key) ?? null,
         release: () => lock.release(),
         /** Whether its signal has reported a loss. */
         isSignaled: () => isSignaled,
-        claim: () => claimOf(lock, endOf(key, grantedAt)),
+        claim: (key) => claimOf(lock, endOf(key, grantedAt)),
       };
     },
     /** How many locks the library itself believes to hold or to wait for. */

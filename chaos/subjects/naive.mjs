@@ -47,7 +47,7 @@ export async function connect({ ports }) {
 export function neverChecks(release) {
   const end = performance.now() + LEASE;
   return {
-    token: null,
+    tokenOf: () => null,
     claim: () => ({ held: true, remaining: LEASE, overdue: Math.round(performance.now() - end) }),
     async release() {
       await release();

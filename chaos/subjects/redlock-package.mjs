@@ -58,7 +58,7 @@ function acquire(redlock, key, retryCount) {
             () => 'lost',
           );
         };
-        resolve({ token: null, claim, release });
+        resolve({ tokenOf: () => null, claim, release });
       });
     });
     over.catch(reject);

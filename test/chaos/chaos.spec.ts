@@ -19,6 +19,8 @@ const OTHER_SUBJECTS = [
   ...['memory', 'redlock', 'typeorm-version', 'typeorm-row', 'zookeeper', 'memcached', 'redis-cluster', 'failover'],
   'redis-node-redis',
   'combined',
+  'several-keys-redis',
+  'several-keys-version',
 ];
 const CONTROLS = ['naive', 'naive-limit', 'redlock-package'];
 

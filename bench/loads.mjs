@@ -14,6 +14,22 @@ export async function manyKeys(acquire, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
 }
 
+/** One caller that acquires `count` keys in one call: cycles per second. */
+export async function inOneCall(acquire, milliseconds, count) {
+  const keys = keysUpTo(count);
+  return rate(milliseconds, 1, async () => (await acquire(keys))());
+}
+
+/** One caller that acquires `count` keys one after the other, and releases them together: cycles per second. */
+export async function oneAfterTheOther(acquire, milliseconds, count) {
+  const keys = keysUpTo(count);
+  return rate(milliseconds, 1, async () => {
+    const releases = [];
+    for (const key of keys) releases.push(await acquire(key));
+    await Promise.all(releases.map((release) => release()));
+  });
+}
+
 /** µs of CPU time for one of `cycles` cycles. Each of `callers` callers has a key of its own, and all are in flight together. */
 export async function cpuOfCycle(acquire, cycles, callers) {
   const cycle = async (caller) => (await acquire(`cpu-${caller}`))();
@@ -174,6 +190,10 @@ export function loopRounds(results) {
     fairness: mapped(results, ({ counts }) => Math.min(...counts) / Math.max(...counts)),
     longest: mapped(results, ({ longest }) => longest),
   };
+}
+
+function keysUpTo(count) {
+  return Array.from({ length: count }, (_, index) => `several-${String(index).padStart(3, '0')}`);
 }
 
 async function rate(milliseconds, callers, cycle) {

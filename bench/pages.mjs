@@ -21,6 +21,7 @@ const TITLES = {
   node: 'Node 20 and Node 24',
   import: 'Import',
   redis: 'Redis',
+  'several-keys': 'Several keys',
   'redis-scale': 'Redis, growth',
   scale: 'Redis, processes and keys',
   limits: 'Redis, limits',

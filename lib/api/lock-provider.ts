@@ -14,7 +14,7 @@ import type { Random } from './random.js';
  */
 
 /**
- * What users pass to the module: options that were validated and stored. It opens nothing and keeps no state of an application, so
+ * A provider as users pass it to the module: options that were validated and stored. It opens nothing and keeps no state of an application, so
  * one provider serves any number of applications, one after the other or at the same time.
  */
 export interface LockProvider {
@@ -37,7 +37,7 @@ export interface Instance {
   readonly name: string;
 }
 
-/** What the core gives to a backend. */
+/** The parts that the core gives to a backend. */
 export interface BackendContext {
   /** The name under which the provider is registered, for messages. */
   readonly name: string;
@@ -71,7 +71,7 @@ export interface BackendContext {
  * - **No answer takes forever**: `renew` and `release` settle within a bounded time even when the server is gone.
  */
 export interface LockBackend<State = unknown> {
-  /** What this backend can do. The kit fails a capability that is claimed and not observed. */
+  /** The abilities of this backend. The kit fails a capability that is claimed and not observed. */
   readonly capabilities: LockCapabilities;
 
   /**
@@ -141,7 +141,7 @@ export interface LockBackend<State = unknown> {
    */
   release(request: AcquireRequest<State>, options: ReleaseOptions): Promise<ReleaseOutcome>;
 
-  /** What the server knows about the key, or `null` when it is free. */
+  /** The state of the key at the server, or `null` when it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
 
   /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens keep growing. */
@@ -162,20 +162,20 @@ export interface LockBackend<State = unknown> {
    */
   register?(): Promise<void>;
 
-  /** What in the configuration of the server weakens the guarantee. */
+  /** Settings of the server that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
   /** Durable compare-and-set; absent where the server cannot promise that. */
   readonly casStore?: CasStore;
 
-  /** What jobs remember beside their locks; absent where nothing can be kept beside a lock. */
+  /** The records of jobs beside their locks; absent where nothing can be kept beside a lock. */
   readonly records?: RecordStore;
 
   /** Closes what `connect` opened, and nothing that the application passed in. Also called when `connect` has failed. */
   close(): Promise<void>;
 }
 
-/** What a backend can do, as a promise to its users. */
+/** The abilities of a backend, as a promise to its users. */
 export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
@@ -185,7 +185,7 @@ export interface LockCapabilities {
    */
   readonly limits?: boolean;
   /**
-   * It keeps the queue of the processes that wait for a key, by the age of their requests or in the order in which these came. A process
+   * The server keeps the queue of the processes that wait for a key, by the age of their requests or in the order in which these came. A process
    * that releases a lock and has callers left asks again before the release, so that the release sees all who wait; elsewhere it asks
    * after it.
    */
@@ -206,7 +206,7 @@ export interface LockCapabilities {
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
   /**
-   * What one process sends about a key is executed in the order in which it was sent, so that an acquire finds an earlier release done that
+   * Operations of one process on a key are executed in the order in which they were sent, so that an acquire finds an earlier release done that
    * was not answered yet. `release: 'sent'` needs it. Default false.
    */
   readonly ordered?: boolean;
@@ -288,7 +288,7 @@ export interface Member extends Pick<
   observe(listener: (event: BackendEvent) => void): void;
 }
 
-/** What a backend may report of itself without a call. What it reports of one request, it tells that request. */
+/** Reports of a backend about itself, without a call. Reports about one request go to that request. */
 export type BackendEvent =
   /** The server does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
@@ -303,7 +303,7 @@ export type BackendEvent =
     };
 
 /**
- * What {@link LockBackend.acquire} is asked for: to hold one key under one id, from the first ask to the last release. One object stands for
+ * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first ask to the last release. One object stands for
  * it all the time, and what is reported of it is told to that.
  *
  * `wait`, `since` and `callers` change as callers come and go, and all else stays. Read these three when an ask is encoded, each once: what
@@ -351,14 +351,14 @@ export interface AcquireRequest<State = unknown> {
    * their order.
    */
   readonly after?: AcquireRequest | undefined;
-  /** What the backend keeps of the request. The core never looks at it. */
+  /** The part of the request that the backend keeps. The core never looks at it. */
   state?: State | undefined;
   /**
-   * It waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
+   * The request waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
    * told: until then the core takes the request for unanswered and waits for the answer.
    */
   waits(instead?: LockError): void;
-  /** What it was granted is gone: the server took it away, or its session died. Before the grant has arrived, the grant is not used. */
+  /** The lock is gone: the server took it away, or its session died. Before the grant has arrived, the grant is not used. */
   lost(cause?: unknown): void;
 }
 
@@ -386,7 +386,7 @@ export interface Uncommitted {
   readonly cause: unknown;
 }
 
-/** What {@link LockBackend.release} does besides freeing the key. */
+/** Orders to {@link LockBackend.release} besides freeing the key. */
 export interface ReleaseOptions {
   /** Retain the key for this many ms more (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
   readonly keepFor: number;

@@ -3,7 +3,7 @@ import type { LockError, LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
-/** What a caller wants of a key: a request with equal terms serves it. */
+/** The wishes of a caller for a key: a request with equal terms serves it. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
 
 /** Where callers wait. An interface only because queues import their callers. */
@@ -58,10 +58,10 @@ export abstract class Caller<Request = unknown> {
     this.isLate = deadline <= startedAt;
   }
 
-  /** What it is about, for events and messages. */
+  /** The subject of events and messages about it. */
   abstract readonly subject: LockEvent;
 
-  /** It runs under a lock that is held. */
+  /** The caller runs under a lock that is held. */
   abstract readonly isUnderLock: boolean;
 
   /** When it was granted, on the monotonic clock. */
@@ -75,7 +75,7 @@ export abstract class Caller<Request = unknown> {
   /** When it ends as a holder, whatever the lease; `Infinity` unless it has a `maxHold`. On the monotonic clock. */
   abstract readonly endsAt: number;
 
-  /** It waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
+  /** The caller waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
   abstract waits(instead?: LockError): void;
 
   /** The key is busy. `isHeldHere`: this process holds it. */
@@ -84,13 +84,13 @@ export abstract class Caller<Request = unknown> {
   /** The backend did not answer. */
   abstract refuseUnavailable(cause: unknown): void;
 
-  /** It gets this error. */
+  /** The caller gets this error. */
   abstract refuse(error: unknown): void;
 
   /** The application sends it away. */
   abstract dismiss(error: Error): void;
 
-  /** It holds by this request from `now` on. */
+  /** The caller holds by this request from `now` on. */
   abstract enter(request: Request, now: number): void;
 
   /** Whether it is surely ours by the clock, without the look at a suspension: for the core, which has just asked. */
@@ -102,13 +102,13 @@ export abstract class Caller<Request = unknown> {
   /** A renewal of what it holds was answered, or was not. */
   abstract renewed(isAnswered: boolean): void;
 
-  /** It is lost, if that is so by the clock. */
+  /** Loses the hold, if it is over by the clock. */
   abstract expire(now: number): void;
 
-  /** What it holds is lost. It tells nobody before {@link onLost}. */
+  /** The hold is lost. Nobody is told before {@link onLost}. */
   abstract lose(reason: LossReason, cause?: unknown): void;
 
-  /** It tells those that listen that it was lost. */
+  /** Listeners are told that the hold was lost. */
   abstract onLost(cause?: unknown): void;
 
   /** Looks again at `time`, on the monotonic clock. */

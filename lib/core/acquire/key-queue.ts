@@ -31,7 +31,7 @@ const TURN = 50;
 export class KeyQueue implements CallerQueue, RequestQueue {
   readonly #callers = new CallerList();
   #request: KeyRequest | undefined;
-  /** What this process holds. */
+  /** The grants that this process holds. */
   readonly #held = new Few<KeyRequest>();
   /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
   #turnSince: number | undefined;
@@ -79,7 +79,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return this.#callers.head?.since ?? Infinity;
   }
 
-  // What callers do.
+  // Callers come and leave.
 
   /** A caller comes. */
   add(caller: RequestCaller): void {
@@ -134,7 +134,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     }
   }
 
-  // What happens at the backend.
+  // The backend answers.
 
   /** Its request pauses before it is sent again. */
   get isPausing(): boolean {
@@ -154,7 +154,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return request?.unansweredFor(this.provider.clock.now()) ?? 0;
   }
 
-  /** What this process holds is not handed on any more. */
+  /** Grants of this process are not handed on any more. */
   endCohorts(): void {
     for (const request of this.#held.values()) request.endCohort();
   }
@@ -240,7 +240,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     void this.#giveBack(request, { keepUntil: request.keepUntil, failed: true }, this.provider.clock.now(), asItIs);
   }
 
-  // What follows.
+  // The next step.
 
   /** Ends what is over by the clock, and sees to it that the head is asked for. */
   #advance(): void {

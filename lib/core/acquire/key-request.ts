@@ -29,27 +29,27 @@ export interface RequestQueue {
   readonly otherKeysHeld: number;
   /** How many callers have come so far. */
   readonly arrivals: number;
-  /** It waits at the backend: for the lock, or for what `instead` names. */
+  /** The request waits at the backend: for the lock, or for what `instead` names. */
   onQueued(instead: LockError | undefined): void;
   /** This process holds by it from `now` on. */
   onGranted(request: KeyRequest, now: number): void;
-  /** It is over: the backend has refused it, on behalf of this caller. */
+  /** The request is over: the backend has refused it, on behalf of this caller. */
   onBusy(request: KeyRequest, askedFor: RequestCaller | undefined): void;
   /** It is over: it was asked for behind another that was not granted, on behalf of this caller. */
   onNotAsked(askedFor: RequestCaller | undefined): void;
-  /** It was not answered, and will be sent again. */
+  /** The request was not answered, and will be sent again. */
   onUnanswered(): void;
-  /** It is to be given up: what it was granted was over before it arrived. */
+  /** The request is to be given up: its grant was over before it arrived. */
   onUseless(request: KeyRequest): void;
-  /** It is to be given up: it failed in a way that no repetition changes. */
+  /** The request is to be given up: it failed in a way that no repetition changes. */
   onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void;
   /** Its last holder has released it. */
   onReleased<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R>;
-  /** It is over: it was granted, and is lost. */
+  /** The request is over: it was granted, and is lost. */
   onLost(request: KeyRequest): void;
 }
 
-/** What a request needs of its provider. */
+/** The parts of its provider that a request needs. */
 export interface RequestHome {
   readonly clock: Clock;
   readonly random: Random;
@@ -60,7 +60,7 @@ export interface RequestHome {
 }
 
 /**
- * What this process asks a backend for under one id, and then has: on behalf of the oldest caller of a queue, which it outlives if it fits the
+ * A lock that this process asks a backend for under one id, and then has: on behalf of the oldest caller of a queue, which it outlives if it fits the
  * next. When it is granted, one holder at a time has it, or readers together.
  *
  * - `pausing`: it was not sent yet, or its last ask was not answered. It will be sent.
@@ -243,7 +243,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     );
   }
 
-  /** It asks for this caller from now on, which it fits. */
+  /** The request asks for this caller from now on, which it fits. */
   askFor(oldest: RequestCaller): void {
     this.#oldest = oldest;
   }
@@ -281,7 +281,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#retry = clock.setTimer(ask, backOff(random, rounds - 1, RETRY), true);
   }
 
-  /** It serves nobody any more. What it was granted, or may have been, is released. */
+  /** The request serves nobody any more. Its grant, or one that may come, is released. */
   giveUp(): Promise<ReleaseOutcome> {
     const isSent = this.#sent || this.#phase !== 'pausing';
     this.#become('over');
@@ -351,7 +351,7 @@ export class KeyRequest implements AcquireRequest, Placed {
       this.pause(this.#rounds);
       this.queue.onUnanswered();
     } else {
-      // It has answered the caller that it was asked for, and the others may get another answer.
+      // The answer was for the caller that it asked for. The others may get another one.
       const askedFor = this.#askedFor;
       // Nothing of it is in flight any more, so what is left to release depends on what was sent.
       this.#become('pausing');
@@ -425,7 +425,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#cohort = new Cohort(grant, now, this.queue.arrivals - skipped);
   }
 
-  /** What it was granted, from the grant on. */
+  /** The lease, from the grant on. */
   get held(): HeldLease {
     if (this.#held === undefined) throw new Error('The request was not granted.');
     return this.#held;
@@ -494,7 +494,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#cohort?.handOff();
   }
 
-  /** It is not handed off any more. */
+  /** The grant is not handed off any more. */
   endCohort(): void {
     this.#cohort?.end();
   }
@@ -547,7 +547,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     return outcome;
   }
 
-  /** It is lost, if that is so by the clock. */
+  /** Loses the lease, if it is over by the clock. */
   expire(now: number): void {
     if (this.#phase === 'granted' && now >= this.held.validUntil) this.lose('expired');
   }
@@ -578,7 +578,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     void this.release(holder, { keepUntil: this.keepUntil, failed: true }, now, asItIs);
   }
 
-  /** It is given back, or lost already: what is reported of it from now on concerns nobody any more. */
+  /** The request is given back, or lost already: later reports of it concern nobody. */
   end(): void {
     this.#become('over');
   }

@@ -70,7 +70,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   // While it waits.
 
-  /** It runs under these locks. As long as one of them is held, a drain waits for it instead of sending it away. */
+  /** The caller runs under these locks. As long as one of them is held, a drain waits for it instead of sending it away. */
   runsUnder(outerLocks: readonly Pick<Lock, 'isHeld'>[], around: LocalCaller | undefined): void {
     this.#outerLocks = outerLocks;
     // The holder of the key in its own async context, which it has not in hand: it may wait for itself.
@@ -203,7 +203,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.#entries;
   }
 
-  /** What it holds by. */
+  /** The request by which it holds. */
   get request(): KeyRequest {
     if (this.#request === undefined) throw new Error('The caller does not hold yet.');
     return this.#request;
@@ -252,7 +252,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#entries += 1;
   }
 
-  /** It ends at this time (`maxHold`), on the monotonic clock. */
+  /** The hold ends at this time (`maxHold`), on the monotonic clock. */
   endAt(time: number): void {
     this.#endsAt = time;
     this.core.watchdog.reschedule(this.request, time);
@@ -289,7 +289,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     if (events.has(name)) events.publish(name, { ...this.subject, remaining: this.remaining(clock.now()) });
   }
 
-  /** It is lost, if that is so by the clock. */
+  /** Loses the hold, if it is over by the clock. */
   expire(now: number): void {
     if (this.#phase !== 'holding') return;
     if (now < this.#endsAt) this.request.expire(now);

@@ -17,7 +17,7 @@ import { type LockPlan, subjectOf } from './lock-plan.js';
 import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
 import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
 
-/** What is acquired for one lock. */
+/** The keys that are acquired for one lock. */
 type Holds = readonly [LocalCaller, ...LocalCaller[]];
 
 const NONE: readonly LocalCaller[] = [];
@@ -153,7 +153,7 @@ export class LockAcquirer {
     signal: AbortSignal | undefined,
     within: GrantedLock | undefined,
   ): GrantedLock {
-    // It may have aborted in the very tick of the grant.
+    // The signal may have aborted in the very tick of the grant.
     signal?.throwIfAborted();
     if (this.lifecycle.state !== 'running') {
       this.lifecycle.assertAccepting(holds[0].subject, this.#outerLocks(within));

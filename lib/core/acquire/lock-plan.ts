@@ -19,7 +19,7 @@ export interface LockDescription extends LockOrigin {
   /** The class of the provider. */
   readonly kind: string;
   readonly capabilities: LockCapabilities;
-  /** It keeps records, so jobs can have ticks there. */
+  /** The provider keeps records, so jobs can have ticks there. */
   readonly records: boolean;
   readonly wait: number;
   /** `undefined` where a lock lives as long as the session of its provider. */

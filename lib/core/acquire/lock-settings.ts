@@ -187,7 +187,7 @@ function oneOf<T extends string | boolean>(value: T, allowed: readonly T[], opti
   );
 }
 
-/** What to do with the text of an environment variable, which looks like a number in a message. */
+/** The remedy for the text of an environment variable, which looks like a number in a message. */
 function ofText(value: unknown): string {
   return typeof value === 'string' ? `. It is the text ${shown(value)}: convert it by Number()` : '';
 }

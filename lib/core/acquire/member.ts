@@ -17,7 +17,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
     renew: ({ state }: AcquireRequest<MemberRequest>, lease) => state?.renewNow(lease) ?? Promise.resolve('lost'),
     release(request: AcquireRequest<MemberRequest>, { keepFor, failed }) {
       const intent = { keepUntil: keepFor === 0 ? 0 : clock.now() + keepFor, failed };
-      // What nobody asked for is released too: the answer shows that the backend is there.
+      // A request that nobody asked for is released too: the answer shows that the backend is there.
       return request.state?.release(intent) ?? releases.send(request, intent, 0, asItIs);
     },
     unansweredFor: ({ state }: AcquireRequest<MemberRequest>) => state?.unansweredFor ?? 0,

@@ -6,7 +6,7 @@ import { lostError } from '../hold/lost-error.js';
 import { nameOf } from '../events/subject.js';
 import type { LocalCaller } from './local-caller.js';
 
-/** What a caller holds already, as far as it matters for one more key. */
+/** The locks that a caller holds already, as far as they matter for one more key. */
 export interface HeldAlready {
   /** The hold of the same key, to be entered once more. */
   readonly same: LocalCaller | undefined;

@@ -24,7 +24,7 @@ export class Watchdog {
     private readonly suspension: SuspensionDetector,
   ) {}
 
-  /** What it watches, in no order. */
+  /** The requests that it renews, in no order. */
   get requests(): readonly KeyRequest[] {
     return this.#requests.values();
   }

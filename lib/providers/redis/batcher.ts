@@ -17,7 +17,7 @@ export interface Operation {
   encode(now: number): OperationArguments | undefined;
   /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
   onReply(reply: unknown, sentAt: number): void;
-  /** It is unknown whether the operation was executed, unless `error` is `NotSent`. */
+  /** No reply: whether the operation was executed is unknown, unless `error` is `NotSent`. */
   onFailure(error: unknown): void;
 }
 
@@ -72,7 +72,7 @@ interface Resent {
 export class Batcher {
   /** To the server that keeps these locks now. The router that owns this batcher sets it. */
   connection: CommandSender | undefined;
-  /** What was added in this tick. */
+  /** Operations that were added in this tick. */
   #added: Operation[] | undefined;
 
   constructor(

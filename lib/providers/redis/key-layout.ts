@@ -55,7 +55,7 @@ export class KeyLayout {
     return this.#decode(key, RECORD);
   }
 
-  /** What `SCAN` matches the keys of the records with. */
+  /** The pattern by which `SCAN` finds the keys of the records. */
   get patternOfRecords(): string {
     return `${this.#namespace}:{*}record:*`;
   }
@@ -65,7 +65,7 @@ export class KeyLayout {
     return `${this.#namespace}:*`;
   }
 
-  /** What `SCAN` matches the names of the locks with whose key begins with `prefix`; it also finds their queues and readers. */
+  /** The pattern by which `SCAN` finds the locks whose key begins with `prefix`, and their queues and readers. */
   patternOf(prefix: string): string {
     return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;
   }

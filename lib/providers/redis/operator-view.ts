@@ -10,7 +10,7 @@ import type { Servers } from './servers.js';
 
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
-/** What the server knows about a lock that is held or retained. */
+/** The state at the server of a lock that is held or retained. */
 interface SeenLock {
   readonly info: Omit<LockInfo, 'instances' | 'since'>;
   /** That of the latest holder. */
@@ -21,7 +21,7 @@ interface SeenLock {
   readonly instances: readonly string[];
 }
 
-/** What operators see of the locks of all instances, and can do to them. */
+/** The locks of all instances, for operators, who can free them. */
 export class OperatorView {
   constructor(
     private readonly servers: Servers,

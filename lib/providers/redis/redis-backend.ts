@@ -30,7 +30,7 @@ import { notConnected, notListed, unavailable } from './unavailable.js';
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
 const PROCESS_ID_DIGITS = 12;
 
-/** It refuses the keys of other nodes, and fails over to a server that a provider of one server does not know. */
+/** A node of a Cluster refuses the keys of other nodes, and fails over to a server that a provider of one server does not know. */
 const CLUSTERED =
   'this server is a node of a Cluster, and was given as a single server. Give the provider "cluster" with its nodes, such as { cluster: [{ host, port }] }, or a Cluster client.';
 

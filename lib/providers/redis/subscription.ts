@@ -4,7 +4,7 @@ import { isReplyError, keepConnecting, type RedisConnection } from './client/red
 
 /** Reacts to a subscription. */
 export interface SubscriptionListener {
-  /** It listens: for the first time, or again after messages may have been missed. */
+  /** The subscription listens: for the first time, or again after messages may have been missed. */
   onListening(): void;
   /** The server of a Cluster answers that a channel belongs to another, or to none for now. */
   onRefused?(): void;

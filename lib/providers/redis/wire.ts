@@ -13,7 +13,7 @@ export type OperationArguments = readonly [code: string, holder: string, ms: str
  */
 const PROVISIONAL = 3_000;
 
-/** What asks for a lock: with a place in the queue, and without. */
+/** Codes of operations that ask for a lock: with a place in the queue, and without. */
 const ASK = {
   exclusive: ['A', 'T'],
   several: ['N', 'M'],
@@ -78,7 +78,7 @@ function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
 
-/** What a limited lock takes, and the limit. */
+/** The share that a limited lock takes, and the limit. */
 function termsOf({ limited }: AcquireRequest): string {
   return limited ? ` ${limited.weight} ${limited.limit}` : '';
 }

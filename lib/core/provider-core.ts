@@ -81,7 +81,7 @@ export class ProviderCore {
   }
 
   async close(): Promise<void> {
-    this.registration.end();
+    this.registration.stop();
     await this.releases.close(LAST_RELEASES);
     await this.backend.close();
   }

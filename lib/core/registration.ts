@@ -8,7 +8,7 @@ const RETRY = 60_000;
 /** Keeps the name of this instance recorded at a backend, for those who list its locks. */
 export class Registration {
   #timer: Timer | undefined;
-  #hasEnded = false;
+  #isStopped = false;
 
   constructor(
     private readonly backend: Pick<LockBackend, 'register'>,
@@ -17,7 +17,7 @@ export class Registration {
 
   /** Records it now, and again each hour; after a failure in a minute. Meanwhile a list shows the id instead of the name. */
   readonly renew = (): void => {
-    if (this.#hasEnded || !this.backend.register) return;
+    if (this.#isStopped || !this.backend.register) return;
     this.#renewIn(INTERVAL);
     this.backend.register().catch(() => {
       this.#renewIn(RETRY);
@@ -26,11 +26,11 @@ export class Registration {
 
   #renewIn(delay: number): void {
     if (this.#timer) this.clock.clearTimer(this.#timer);
-    this.#timer = this.#hasEnded ? undefined : this.clock.setTimer(this.renew, delay);
+    this.#timer = this.#isStopped ? undefined : this.clock.setTimer(this.renew, delay);
   }
 
-  end(): void {
-    this.#hasEnded = true;
+  stop(): void {
+    this.#isStopped = true;
     if (this.#timer) this.clock.clearTimer(this.#timer);
   }
 }

@@ -113,7 +113,7 @@ export class Term {
     // Work that the task has left behind ends as well.
     this.end('task-ended');
     while (this.#joined.size > 0) await Promise.all(this.#joined);
-    const result = await this.lock.end(failed);
+    const result = await this.lock.releaseAfterTask(failed);
     return this.#reason === 'task-ended' && result === 'lost' ? 'lost' : this.#reason;
   }
 }

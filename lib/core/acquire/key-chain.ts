@@ -53,7 +53,7 @@ export class KeyChain {
   }
 
   /** Sends the early callers away. Answers those of them that hold. */
-  end(): readonly LocalCaller[] {
+  dismiss(): readonly LocalCaller[] {
     const callers = this.#early.map(({ caller }) => caller);
     this.#early = [];
     for (const caller of callers) caller.dismiss(NOT_ASKED);
@@ -67,7 +67,7 @@ export class KeyChain {
     } catch (error) {
       if (error !== NOT_ASKED) throw error;
     }
-    this.end();
+    this.dismiss();
     return ask();
   }
 

@@ -83,7 +83,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** A caller comes. */
   add(caller: RequestCaller): void {
-    if (caller.isLate && this.#refusesLate(caller)) return;
+    if (caller.isLate && this.#refuseIfLate(caller)) return;
     const isFirst = this.#callers.head === undefined;
     this.#callers.add(caller);
     this.#advance();
@@ -167,7 +167,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   onQueued(instead: LockError | undefined): void {
     this.#turnSince = undefined;
     this.#callers.head?.waits(instead);
-    this.#refuseAllLate();
+    this.#refuseLate();
   }
 
   onGranted(request: KeyRequest, now: number): void {
@@ -209,12 +209,12 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     void this.#giveUp(request);
     const head = this.#callers.head;
     if (head !== undefined) this.#newRequest(head).pause(request.rounds);
-    this.#refuseAllLate();
+    this.#refuseLate();
     this.#advance();
   }
 
   onUnanswered(): void {
-    this.#refuseAllLate();
+    this.#refuseLate();
   }
 
   onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void {
@@ -261,7 +261,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
-    } else if (this.#isHeldAlone()) this.#refuseAllLate();
+    } else if (this.#isHeldAlone()) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
       this.#callers.remove(head);
       head.refuseBusy(true);
@@ -287,7 +287,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   #giveBack<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const { capabilities, clock, watchdog } = this.provider;
-    request.end();
+    request.retire();
     this.#held.delete(request);
     // Before its release is sent, so that no renewal follows it.
     watchdog.remove(request);
@@ -330,8 +330,8 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   // Callers whose wait is over.
 
-  /** Whether a late caller gets its answer without an ask, which is then given. */
-  #refusesLate(caller: RequestCaller): boolean {
+  /** Gives a late caller its answer where no ask is needed for it. Answers whether there was one. */
+  #refuseIfLate(caller: RequestCaller): boolean {
     const isAnswered =
       this.#isHeldBeside(caller) ||
       (this.#request !== undefined && this.provider.clock.now() >= this.#answerDueAt(caller));
@@ -340,7 +340,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   /** Those that waited only for the answer have it, unless it was a failure and the backend may still connect again in their time. */
-  #refuseAllLate(): void {
+  #refuseLate(): void {
     if (this.#callers.late === 0) return;
     const now = this.provider.clock.now();
     for (const caller of this.#callers.all()) {

@@ -496,7 +496,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** The grant is not handed off any more. */
   endCohort(): void {
-    this.#cohort?.end();
+    this.#cohort?.close();
   }
 
   enter(holder: RequestCaller): void {
@@ -579,11 +579,11 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   /** The request is given back, or lost already: later reports of it concern nobody. */
-  end(): void {
+  retire(): void {
     this.#become('over');
   }
 
-  /** Sends the release of what it was granted, after its {@link end}. */
+  /** Sends the release of what it was granted, after it has {@link retire}d. */
   giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const lasting = Math.max(this.held.longest, intent.keepUntil - now);
     return this.home.releases.send(this, intent, lasting, answer, now);

@@ -82,7 +82,7 @@ export class LockAcquirer {
       if (!first) throw new LockConfigError('A lock needs a key.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
-      return await giveBack([...holds, ...chain.end()], error);
+      return await giveBack([...holds, ...chain.dismiss()], error);
     }
   }
 

@@ -49,7 +49,7 @@ export class Cohort {
     if (this.#fencingToken !== null) this.#fencingToken += 1n;
   }
 
-  end(): void {
+  close(): void {
     this.#followers = 0;
   }
 }

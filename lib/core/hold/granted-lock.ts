@@ -226,7 +226,7 @@ export class GrantedLock implements Lock {
   }
 
   release(settings?: ReleaseSettings): Promise<ReleaseResult> {
-    return this.end(settings?.rollback ?? this.#hasTaskFailed);
+    return this.releaseAfterTask(settings?.rollback ?? this.#hasTaskFailed);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -247,8 +247,8 @@ export class GrantedLock implements Lock {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }
 
-  /** Ends this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
-  end(failed: boolean): Promise<ReleaseResult> {
+  /** Releases this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
+  releaseAfterTask(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
     // A listener may release once more while the release begins.
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result ?? 'released');

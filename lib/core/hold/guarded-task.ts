@@ -38,12 +38,12 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  const ended = end(lock, outcome);
-  return answerOf(lock, outcome, onLost, ended.lost, ended.released && (await ended.released));
+  const begun = beginRelease(lock, outcome);
+  return answerOf(lock, outcome, onLost, begun.lost, begun.released && (await begun.released));
 }
 
 async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {
-  await lock.end(true);
+  await lock.releaseAfterTask(true);
   if (typeof onLost === 'function') return await onLost(lost);
   throw lost;
 }
@@ -64,7 +64,7 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
   const first = await Promise.race([running, loss]);
   if (first instanceof LockLostError) {
     // The task runs on with its signal aborted; nobody waits for its outcome any more.
-    void running.then(() => lock.end(true));
+    void running.then(() => lock.releaseAfterTask(true));
     throw first;
   }
   return await endGuarded(lock, first, 'throw');
@@ -72,19 +72,19 @@ async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value:
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
 export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
-  const { lost, released } = end(lock, outcome);
+  const { lost, released } = beginRelease(lock, outcome);
   return Promise.resolve(released).then((result) => answerOf(lock, outcome, onLost, lost, result));
 }
 
-/** Ends the lock. Answers why it was lost, and what its release gives if that is to be awaited. */
-function end(lock: GrantedLock, { status }: Outcome<unknown>): Ended {
-  const released = lock.end(status === 'rejected');
+/** Answers why the lock was lost, and the result of its release if that is to be awaited. */
+function beginRelease(lock: GrantedLock, { status }: Outcome<unknown>): BegunRelease {
+  const released = lock.releaseAfterTask(status === 'rejected');
   // Read in this very tick, after the look at the clock that precedes each release: what happens to an outer lock later does not concern this task.
   const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }
 
-interface Ended {
+interface BegunRelease {
   readonly lost: LockLostError | undefined;
   readonly released: Promise<ReleaseResult> | undefined;
 }

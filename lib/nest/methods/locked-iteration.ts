@@ -49,7 +49,7 @@ async function* eachStep(name: string, acquire: Acquire, start: () => unknown, l
   if (!call.lock) return isAsyncIterable(call.instead) ? yield* call.instead : call.instead;
   const { lock, onLost } = call;
   if (leaving.aborted) {
-    await lock.end(true);
+    await lock.releaseAfterTask(true);
     return undefined;
   }
   let outcome: Outcome<unknown> | undefined;

@@ -22,7 +22,7 @@ export function lockedObservable(
     acquire(waiting.signal).then(
       (call) => {
         if (!call.lock) insteadOf(call).subscribe(subscriber);
-        else if (subscriber.closed) void call.lock.end(true);
+        else if (subscriber.closed) void call.lock.releaseAfterTask(true);
         else underLock(call.lock, call.onLost, source, stillSending).subscribe(subscriber);
       },
       (error: unknown) => {
@@ -89,8 +89,8 @@ function underLock(
     return () => {
       inner.unsubscribe();
       // Does nothing after a regular end. Torn down before it, the work under the lock is incomplete.
-      if (sending) void sending.then(() => lock.end(false));
-      else void lock.end(true);
+      if (sending) void sending.then(() => lock.releaseAfterTask(false));
+      else void lock.releaseAfterTask(true);
     };
   });
 }

@@ -113,7 +113,7 @@ export class Job {
       const found = await this.stored.replace(seen, next, PATIENCE);
       return found.record?.run === next.run ? new BegunRun(this, lock, found, next) : found;
     } catch (error) {
-      await lock.end(true);
+      await lock.releaseAfterTask(true);
       throw error;
     }
   }
@@ -140,7 +140,7 @@ export class Job {
       }
       seen = found;
     }
-    await lock.end(false);
+    await lock.releaseAfterTask(false);
     return notBegun('done', seen.record);
   }
 

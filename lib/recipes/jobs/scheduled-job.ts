@@ -277,7 +277,7 @@ export class ScheduledJob implements LocalJob {
         this.#handOver(begun);
         return;
       }
-      await lock.end(false);
+      await lock.releaseAfterTask(false);
     } else {
       const closed: JobRecord = { ...record, state: 'failed' };
       try {
@@ -285,7 +285,7 @@ export class ScheduledJob implements LocalJob {
         if (found.record?.run === record.run && found.record.state === 'failed')
           this.#job.publishAbandoned(record, false);
       } finally {
-        await lock.end(false);
+        await lock.releaseAfterTask(false);
       }
     }
     // For what was missed since, and for what another process has recorded meanwhile.

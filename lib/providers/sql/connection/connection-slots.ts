@@ -13,9 +13,6 @@ export interface ConnectionRequest {
   readonly otherKeysHeld?: number;
 }
 
-// A longer timer fires immediately.
-const LONGEST_TIMER = 2 ** 31 - 1;
-
 /**
  * A limited number of connections, in the order of the requests.
  *
@@ -48,7 +45,7 @@ export class ConnectionSlots {
     // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
-    await pause(this.clock, signal ? LONGEST_TIMER : Math.min(request.wait, LONGEST_TIMER), end);
+    await pause(this.clock, signal ? Infinity : request.wait, end);
     this.#waiting.delete(waiter);
     if (!served.signal.aborted) throw exhausted(request.key);
   }

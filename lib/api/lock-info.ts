@@ -16,6 +16,10 @@ export interface LockInfo {
   readonly waiters: number | null;
   /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */
   readonly expiresIn: number | null;
+  /**
+   * The largest token of its grant, or `null` where the provider has none. On Redis, memory and version locks a grant may serve up to 64 callers of a process
+   * one after the other, so the token of its present holder may be up to 63 smaller: compare with it by `<=`, never by equality.
+   */
   readonly fencingToken: bigint | null;
   /**
    * Which applications hold it, each by its module option `instance`, or by its id where the backend does not know its name any more. Without
@@ -35,7 +39,10 @@ export interface Leader {
   readonly instance: string | null;
   /** When it got the lock, by the clock of the server; `null` where the backend does not know. */
   readonly since: Date | null;
-  /** That of its term; `null` where the provider has none that is honest. */
+  /**
+   * That of the term, or up to 63 larger, since a grant may serve several callers: {@link LockInfo.fencingToken}. `null` where the provider has none that is
+   * honest.
+   */
   readonly fencingToken: bigint | null;
 }
 

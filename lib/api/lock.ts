@@ -87,6 +87,8 @@ export interface Lock extends AsyncDisposable {
    *
    * The result is that of `task`; instead of a promise, another one that settles like it. If `task` throws, or its promise rejects, the release of a row lock rolls back what was written in its transaction, unless
    * {@link ReleaseSettings.rollback} says otherwise.
+   *
+   * @throws LockLostError when it was released: the task would run without a lock.
    */
   run<T>(task: () => T): T;
   /** Gives the lock back. Idempotent; never rejects. `await using` calls it without settings. */

@@ -4,6 +4,7 @@ import type { LockBackend } from '../api/lock-provider.js';
 import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
+import { madeByNest } from './toolkit/given-options.js';
 import { withJson } from './toolkit/with-json.js';
 import type { RequestCaller } from './acquire/key-request.js';
 import { type JobRecord, parseRecord } from './job-record.js';
@@ -17,7 +18,7 @@ export type BackendClass<B extends LockBackend> = abstract new (...args: never[]
 export class LockAdmin {
   /** @internal */
   constructor(
-    private readonly providers: Providers,
+    private readonly providers: Providers = madeByNest('LockAdmin'),
     private readonly defaultProvider: string,
     private readonly clock: Clock,
   ) {}

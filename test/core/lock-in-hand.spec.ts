@@ -77,6 +77,16 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(String(nested.error)).not.toContain('its own holder');
   });
 
+  it('runs nothing after its release', async () => {
+    const { locks } = await started();
+    const lock = await locks.acquire('a');
+    await lock.release();
+    let runs = 0;
+    const call = (): unknown => lock.run(() => (runs += 1));
+    expect(call).toThrow(/"a" .*released/);
+    expect(runs).toBe(0);
+  });
+
   it('is entered under lock.run, also after an await and under other locks', async () => {
     const { locks, clock } = await started();
     const running = watch(

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
+import { createClient } from 'redis';
 import { examine, type Usage } from '../../lib/providers/redis/diagnostics.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
@@ -40,6 +41,19 @@ describe('the diagnostics of Redis', () => {
     const error: unknown = await backend.connect().catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(String(error)).toMatch(/is a node of a Cluster.*Give the provider "cluster"/);
+    await backend.close();
+    await server.stop();
+  });
+
+  it.each([
+    ['the URL', (url: string) => ({ url: `${url}/99` })],
+    ['a client of ioredis', (url: string) => ({ client: new Redis(url, { db: 99, lazyConnect: true }) })],
+    ['a client of node-redis', (url: string) => ({ client: createClient({ url, database: 99 }) })],
+  ])('a database that the server does not have, from %s, does not boot', async (_, options) => {
+    const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
+    const backend = backendOf(options(server.url));
+    const error: unknown = await backend.connect().catch((cause: unknown) => cause);
+    expect(String(error)).toMatch(/no database 99|DB index is out of range/);
     await backend.close();
     await server.stop();
   });

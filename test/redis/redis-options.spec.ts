@@ -87,6 +87,42 @@ describe('the options of RedisLockProvider', () => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
   });
 
+  const ENCODED = /If its user or password has one of the characters .*encodeURIComponent\(\)\.$/;
+  it.each<[string, string, RegExp]>([
+    ['a database without a number', 'redis://localhost:6379/abc', /is not the number of a database: write redis:/],
+    ['two databases', 'redis://localhost/1/2', /is not the number of a database/],
+    ['a password with a hash sign', 'redis://:hunter#2@localhost', ENCODED],
+    ['a password with a slash', 'redis://:hunter/2@localhost', ENCODED],
+    ['a password of digits with a slash', 'redis://:12/hunter@localhost', ENCODED],
+    ['a password with a percent sign', 'redis://:hunter%2@localhost', /is read in another way than it is meant/],
+    ['a fragment', 'redis://localhost:6379#hunter', /is read in another way than it is meant/],
+    ['a space before it', ' redis://:hunter@localhost', /begins or ends with a space or a line break: remove it\.$/],
+    ['a line break behind it', 'redis://:hunter@localhost\n', /begins or ends with a space or a line break/],
+    ['quotes around it', '"redis://:hunter@localhost"', /is not a URL: write it as redis:\/\/host:6379\.$/],
+  ])('refuses a URL with %s, and shows none of it', (_, url, message) => {
+    const make = (): unknown => new RedisLockProvider({ url });
+    expect(make).toThrow(LockConfigError);
+    expect(make).toThrow(message);
+    expect(make).not.toThrow(/hunter/);
+  });
+
+  it.each([{ db: 'abc' }, { db: 1.5 }, { database: -1 }])('refuses %p as the database', (options) => {
+    expect(() => new RedisLockProvider({ options })).toThrow(
+      /of "options" is .*, but must be the number of a database/,
+    );
+    const client = { options, duplicate: () => undefined } as unknown as Redis;
+    expect(() => new RedisLockProvider({ client })).toThrow(/of "client" is .*, but must be the number of a database/);
+  });
+
+  it.each([
+    'redis://localhost',
+    'redis://localhost/',
+    'redis://localhost/15',
+    'rediss://u:p%40ss@localhost:1?family=6',
+  ])('takes %s', (url) => {
+    expect(() => new RedisLockProvider({ url })).not.toThrow();
+  });
+
   it('never names a password', async () => {
     const backend = backendOf({ url: 'redis://user:hunter2@127.0.0.1:1' });
     const error = await backend.connect().catch((reason: unknown) => reason);

@@ -201,6 +201,7 @@ export class GrantedLock implements Lock {
   }
 
   run<T>(task: () => T): T {
+    if (!this.isOpen) throw lostError(this.holds[0].subject, 'released');
     const context = { locks: this.#before(surroundingLocks()), inHand: this.#before(locksInHand()) };
     try {
       const result = contexts.run(context, task);

@@ -19,6 +19,12 @@ const FROM_ENVIRONMENT: ReadonlySet<string> = new Set([
   ...['db', 'database', 'table', 'chroot', 'namespace', 'provider', 'providers', 'default', 'casStore', 'store'],
 ]);
 
+/** Those that nothing stands for where they are left out. */
+const OF_NO_DEFAULT: ReadonlySet<string> = new Set([
+  ...['url', 'uri', 'connectionString', 'connectString', 'server', 'client', 'cluster', 'options'],
+  ...['postgres', 'mysql', 'dataSource', 'sentinels', 'sentinelRootNodes', 'providers', 'store'],
+]);
+
 /** Options that have such options in them. */
 const CONTAINERS: ReadonlySet<string> = new Set([
   ...[
@@ -54,6 +60,13 @@ export function checkGiven(owner: string, options: unknown, example: string, one
   }
   const isGiven = oneOf.some((name) => (options as Readonly<Record<string, unknown>>)[name] !== undefined);
   refuseUnset(owner, options, '', isGiven ? oneOf : []);
+}
+
+/** For the first argument of the constructor of a class that Nest was told to make, which passes none. @throws LockConfigError */
+export function madeByNest(name: string): never {
+  throw new LockConfigError(
+    `${name} is in the "providers" of a module: remove it there. DistributedLockModule provides it, in all modules of the application.`,
+  );
 }
 
 /** @throws LockConfigError for a task that is no function, such as options that were given instead of it */
@@ -123,7 +136,7 @@ function refuseUnset(owner: string, options: object, path: string, optional: rea
       const part = partUnset(value);
       if (part !== undefined && !(value === undefined && optional.includes(name))) {
         throw new LockConfigError(
-          `${owner}: "${place}" ${part}: is the variable set? Set it, or leave the option out if you want its default.`,
+          `${owner}: "${place}" ${part}: is the variable set? Set it${OF_NO_DEFAULT.has(name) ? '' : ', or leave the option out if you want its default'}.`,
         );
       }
     }

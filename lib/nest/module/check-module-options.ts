@@ -37,6 +37,11 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
       'The options of DistributedLockModule must be an object: return one from the factory of forRootAsync().',
     );
   }
+  if (whyNoProvider('', options) === undefined) {
+    throw new LockConfigError(
+      `The options of DistributedLockModule are a lock provider: pass { provider: new ${nameOfClass(options)}(…) }, also from the factory of forRootAsync().`,
+    );
+  }
   assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
   checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
   const { provider, providers, defaults, logger, context, mapErrors } = options as DistributedLockModuleOptions;
@@ -44,11 +49,16 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   if (logger !== undefined) assertLogger(logger);
   for (const [name, value] of Object.entries(context ?? {})) assertContextValue(name, value);
   if (mapErrors !== undefined && mapErrors !== false) assertStatuses(mapErrors);
+  if (providers !== undefined && !isRecord(providers)) {
+    throw new LockConfigError(
+      `Option "providers" of DistributedLockModule is ${shown(providers)}, but must name each lock provider: { redis: new RedisLockProvider({ url }) }. For one, use "provider".`,
+    );
+  }
   const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
     `providers.${name}`,
     each,
   ]);
-  if (provider) given.push(['provider', provider]);
+  if (provider !== undefined) given.push(['provider', provider]);
   const wrong = given.flatMap(([option, each]) => whyNoProvider(option, each) ?? []);
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
@@ -93,6 +103,14 @@ function assertKnown(options: object, known: object, complaint: string): void {
   const unknown = Object.keys(options).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return;
   throw new LockConfigError(`${complaint} "${unknown}", but only: ${Object.keys(known).join(', ')}.`);
+}
+
+function isRecord(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function nameOfClass(value: object): string {
+  return (value.constructor as { readonly name?: string } | undefined)?.name || 'RedisLockProvider';
 }
 
 /** The complaint about an option that is no lock provider. */

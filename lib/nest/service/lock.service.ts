@@ -4,7 +4,7 @@ import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
-import { assertSignal, assertTask } from '../../core/toolkit/given-options.js';
+import { assertSignal, assertTask, madeByNest } from '../../core/toolkit/given-options.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
@@ -32,7 +32,7 @@ export class LockService {
 
   constructor(
     /** @internal */
-    readonly manager: LockManager,
+    readonly manager: LockManager = madeByNest('LockService'),
     private readonly values: ApplicationValues = {},
     private readonly provider?: string,
     siblings = new Map<string, LockService>(),

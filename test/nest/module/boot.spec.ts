@@ -230,6 +230,12 @@ describe('mistakes in the module', () => {
     ['another one', { defaults: { wait: -1 } }, /Option "defaults\.wait" is -1/],
     ['a third one', { defaults: { onLost: 'trow' } }, /Option "defaults\.onLost" is 'trow'/],
     ['a fourth one', { defaults: { reentrant: 'yes' } }, /Option "defaults\.reentrant" is 'yes'/],
+    ['null as provider', { provider: null }, /"provider" is no lock provider: pass an instance .* It is null/],
+    [
+      'a list of providers',
+      { providers: [new MemoryLockProvider()] },
+      /"providers" of DistributedLockModule is a list, but must name each lock provider/,
+    ],
     ['a text as provider', { provider: 'redis' }, /"provider" is no lock provider: pass an instance/],
   ])('%s: fails the boot', async (_, options, message) => {
     const error = await failureOf({}, options);
@@ -243,6 +249,15 @@ describe('mistakes in the module', () => {
     const error = await failureOf({ imports: [module] }, null);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(/must be an object: return one from the factory of forRootAsync/);
+  });
+
+  it('a factory that returns a lock provider fails the boot', async () => {
+    const module = DistributedLockModule.forRootAsync({ useFactory: () => new MemoryLockProvider() as never });
+    const error = await failureOf({ imports: [module] }, null);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error.message).toMatch(
+      /options of DistributedLockModule are a lock provider: pass \{ provider: new MemoryLockProvider\(…\) \}/,
+    );
   });
 
   it('names of providers that there are not fail before anything is started', async () => {

@@ -7,6 +7,7 @@ import {
   type CommandSender,
   isReplyError,
   keepConnecting,
+  noDatabase,
   notAClient,
   NotSent,
   type RedisConnection,
@@ -220,7 +221,10 @@ export class CommandConnection implements CommandSender {
       (info) => {
         const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
         if (id !== undefined && address !== undefined) this.#identity = { id, address };
-        this.#examine();
+        const wanted = this.connection.database?.() ?? 0;
+        const [, actual] = / db=(\d+)/.exec(String(info)) ?? [];
+        if (actual === undefined || Number(actual) === wanted || wanted === 0) this.#examine();
+        else this.#refuse(noDatabase(wanted));
       },
       (error) => {
         // Refused, and not lost: then the connection works without an id.

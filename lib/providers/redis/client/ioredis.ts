@@ -120,8 +120,12 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   const current = () => duplicate().options;
   hearSentinels(connection, current);
   readOptionsAgain(connection, current);
-  // The first of ioredis 5 have no such method.
-  return Object.assign(connection, { ssubscribe: (channel: string) => connection.call('ssubscribe', channel) });
+  return Object.assign(connection, {
+    // The first of ioredis 5 have no such method.
+    ssubscribe: (channel: string) => connection.call('ssubscribe', channel),
+    // ioredis ignores that the server refuses SELECT.
+    database: () => Number((connection.options as { readonly db?: unknown } | undefined)?.db ?? 0),
+  });
 }
 
 /**

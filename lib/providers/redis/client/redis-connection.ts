@@ -23,6 +23,8 @@ export interface RedisConnection {
   /** To a channel in a hash slot, on the server of a Cluster. */
   ssubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
+  /** The number of the database that its options ask for. Only for a library that goes on in database 0 when the server refuses that. */
+  database?(): number;
 }
 
 /** Makes a connection, which does nothing before its `connect`. */
@@ -86,6 +88,13 @@ export function notAClient(why: string): LockConfigError {
   return new LockConfigError(
     `The client of Redis cannot be used, because ${why}: pass a client of ioredis or redis (version 5 or 6 of either). ` +
       'A mock executes no locks: in tests, use MemoryLockProvider, or DistributedLockTestingModule of nestjs-distributed-lock/testing.',
+  );
+}
+
+/** The error for a database that the server does not have. */
+export function noDatabase(number: number): LockConfigError {
+  return new LockConfigError(
+    `Redis has no database ${String(number)}, so the client stays in database 0, where processes with another configuration may have their locks. Give the number of a database that exists: the server has as many as its setting "databases", 16 by default, and a Cluster has 0 alone.`,
   );
 }
 

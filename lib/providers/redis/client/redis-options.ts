@@ -107,6 +107,10 @@ const OPTIONS: OptionNames<RedisLockProviderOptions> = {
   commandTimeout: true,
 };
 const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
+const BEGINS_RIGHT = /^\s*rediss?:\/\//i;
+/** No part of the URL is shown, because any may be of its password. */
+const ENCODING =
+  ' If its user or password has one of the characters @ : / ? # % or a space, write them by encodeURIComponent().';
 
 /**
  * @param owner who has them, in messages
@@ -152,6 +156,9 @@ export function readOptions(
       `${owner}: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }, and is ${isText(clientOptions) ? 'a text: an address is given as "url"' : shown(clientOptions)}.`,
     );
   }
+  assertDatabase(owner, 'options', clientOptions);
+  if (client !== undefined && isObject(client))
+    assertDatabase(owner, 'client', (client as { options?: unknown }).options);
   if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
     throw new LockConfigError(
       `${owner}: "waitReplicas" must be a whole number of replicas, 0 for none, and is ${shown(waitReplicas)}.`,
@@ -163,15 +170,52 @@ export function readOptions(
 
 /** ioredis would connect to the host of any address, and wait for an answer that is none of Redis. */
 function assertUrl(owner: string, option: string, url: unknown): void {
+  const refuse = (fault: string): never => {
+    throw new LockConfigError(`${owner}: "${option}" ${fault}`);
+  };
   if (typeof url !== 'string' || !URL.canParse(url)) {
-    throw new LockConfigError(`${owner}: "${option}" is not a URL: write it as redis://host:6379.`);
+    return refuse(
+      `is not a URL: write it as redis://host:6379.${typeof url === 'string' && BEGINS_RIGHT.test(url) ? ENCODING : ''}`,
+    );
   }
-  if (url.includes('://') && SCHEMES.includes(new URL(url).protocol)) return;
+  if (url !== url.trim()) refuse('begins or ends with a space or a line break: remove it.');
+  const { protocol, username, password, pathname, hash } = new URL(url);
+  if (url.includes('://') && SCHEMES.includes(protocol)) {
+    if (hash !== '' || !isEncoded(username + password)) refuse(`is read in another way than it is meant.${ENCODING}`);
+    // ioredis would send SELECT with NaN, whose error ends the process.
+    if (!/^(?:\/\d*)?$/.test(pathname)) {
+      refuse(
+        `has a path that is not the number of a database: write redis://host:6379, or redis://host:6379/1 for database 1.${ENCODING}`,
+      );
+    }
+    return;
+  }
   // No more of it, because it may have a password.
   const [scheme] = /^[a-z]+:\/\//i.exec(url) ?? [];
-  throw new LockConfigError(
-    `${owner}: "${option}" ${scheme === undefined ? 'has no scheme' : `begins with ${scheme}`}, and must begin with redis://, or with rediss:// for TLS: write it as redis://host:6379.`,
+  refuse(
+    `${scheme === undefined ? 'has no scheme' : `begins with ${scheme}`}, and must begin with redis://, or with rediss:// for TLS: write it as redis://host:6379.`,
   );
+}
+
+function isEncoded(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A client takes no other number: ioredis ends the process for NaN. */
+function assertDatabase(owner: string, from: 'client' | 'options', options: unknown): void {
+  if (!isObject(options)) return;
+  const { db, database } = options as Readonly<Record<string, unknown>>;
+  for (const [name, value] of Object.entries({ db, database })) {
+    if (value === undefined || value === null || /^\d+$/.test(shown(value).replaceAll(/["']/g, ''))) continue;
+    throw new LockConfigError(
+      `${owner}: option "${name}" of "${from}" is ${shown(value)}, but must be the number of a database, such as 0.`,
+    );
+  }
 }
 
 function isNode(node: unknown): boolean {

@@ -51,10 +51,10 @@ export class VersionRequest implements SqlRequest {
   #askedAt: number | undefined;
   /** Until when `minHold` lasts, on the monotonic clock. */
   #keepUntil = -Infinity;
-  /** Whether its ask was granted without a wait; undefined while that is open. */
-  #isGranted: boolean | undefined;
-  /** Ends the wait of the request behind it for {@link #isGranted}. */
-  #onDecided: (() => void) | undefined;
+  /** The answer to its last ask. */
+  #answer: Promise<Grant | 'busy' | 'not-asked'> | undefined;
+  /** Called when it begins to wait. */
+  #onWait: (() => void) | undefined;
   readonly #name: string;
   readonly #claim: LeaseClaim;
 
@@ -84,7 +84,8 @@ export class VersionRequest implements SqlRequest {
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
-    return after === undefined ? this.#ask() : this.#askBehind(after.state as VersionRequest | undefined);
+    this.#answer = after === undefined ? this.#ask() : this.#askBehind(after.state as VersionRequest | undefined);
+    return this.#answer;
   }
 
   /**
@@ -92,43 +93,35 @@ export class VersionRequest implements SqlRequest {
    * wait for each other's rows.
    */
   async #askBehind(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
-    // A look that has failed is made again.
-    const early = this.#look().catch(() => undefined);
+    const lookedAt = this.context.clock.now();
+    const early = this.database.leases.read(this.#name).then(
+      (seen) => ({ seen, lookedAt }),
+      // A look that has failed is made again.
+      () => undefined,
+    );
     const isAsked = (await before?.isGranted()) === true && !this.#isReleased();
-    if (isAsked) return this.#ask(await early);
-    this.#decide(false);
-    return 'not-asked';
+    return isAsked ? this.#ask(await early) : 'not-asked';
   }
 
   /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
-  async isGranted(): Promise<boolean> {
-    if (this.#isGranted === undefined) {
-      await new Promise<void>((resolve) => {
-        this.#onDecided = resolve;
-      });
-    }
-    return this.#isGranted === true;
-  }
-
-  #decide(isGranted: boolean): void {
-    this.#isGranted ??= isGranted;
-    this.#onDecided?.();
-    this.#onDecided = undefined;
+  isGranted(): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.#onWait = () => {
+        resolve(false);
+      };
+      this.#answer?.then(
+        (answer) => {
+          resolve(typeof answer === 'object');
+        },
+        () => {
+          resolve(false);
+        },
+      );
+    });
   }
 
   /** @param early a look that was made before its turn */
-  async #ask(early?: Look): Promise<Grant | 'busy'> {
-    this.#isGranted = undefined;
-    try {
-      const answer = await this.#askUntilAnswered(early);
-      if (answer !== 'busy') this.#decide(true);
-      return answer;
-    } finally {
-      this.#decide(false);
-    }
-  }
-
-  #askUntilAnswered(early: Look | undefined): Promise<Grant | 'busy'> {
+  #ask(early?: Look): Promise<Grant | 'busy'> {
     const { request } = this;
     if (request.wait <= 0) return this.#claimWhenFree(early);
     this.#isWaiting = false;
@@ -167,7 +160,7 @@ export class VersionRequest implements SqlRequest {
       this.#askedAt = undefined;
       const isFirst = !this.#isWaiting;
       this.#isWaiting = true;
-      this.#decide(false);
+      this.#onWait?.();
       if (isFirst) request.waits();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
       const delay = Math.min(backOff(random, round, PAUSE), answer, lastLook > 0 ? lastLook : Infinity);
@@ -182,11 +175,10 @@ export class VersionRequest implements SqlRequest {
     const { clock } = this.context;
     const { leases } = this.database;
     const claim = this.#claim;
-    for (let lost = 0, earlier = early; ;) {
+    for (let lost = 0, look = early; ; look = undefined) {
       this.#askedAt = clock.now();
-      const isEarly = earlier !== undefined;
-      const { seen, lookedAt } = earlier ?? (await this.#look());
-      earlier = undefined;
+      const lookedAt = look?.lookedAt ?? this.#askedAt;
+      const seen = look ? look.seen : await leases.read(this.#name);
       if (this.#isReleased()) break;
       const found = await claim.look(seen);
       if (found) return this.#grant(found, lookedAt);
@@ -197,7 +189,7 @@ export class VersionRequest implements SqlRequest {
       }
       if (!claim.fits(seen)) {
         // Since that look the row may have become free.
-        if (isEarly) continue;
+        if (look) continue;
         return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
       }
       const claimedAt = clock.now();
@@ -210,11 +202,6 @@ export class VersionRequest implements SqlRequest {
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
-  }
-
-  async #look(): Promise<Look> {
-    const lookedAt = this.context.clock.now();
-    return { seen: await this.database.leases.read(this.#name), lookedAt };
   }
 
   #grant({ fencingToken, followers, remaining }: GrantedLease, sentAt: number): Grant {

@@ -14,19 +14,19 @@ export async function manyKeys(acquire, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
 }
 
-/** One caller that acquires `count` keys in one call: cycles per second. */
+/** One caller that acquires `count` keys in one call: how often a second, without the time of the releases. */
 export async function inOneCall(acquire, milliseconds, count) {
   const keys = keysUpTo(count);
-  return rate(milliseconds, 1, async () => (await acquire(keys))());
+  return acquireRate(milliseconds, () => acquire(keys));
 }
 
-/** One caller that acquires `count` keys one after the other, and releases them together: cycles per second. */
+/** The same keys, acquired one after the other. */
 export async function oneAfterTheOther(acquire, milliseconds, count) {
   const keys = keysUpTo(count);
-  return rate(milliseconds, 1, async () => {
+  return acquireRate(milliseconds, async () => {
     const releases = [];
     for (const key of keys) releases.push(await acquire(key));
-    await Promise.all(releases.map((release) => release()));
+    return () => Promise.all(releases.map((release) => release()));
   });
 }
 
@@ -194,6 +194,19 @@ export function loopRounds(results) {
 
 function keysUpTo(count) {
   return Array.from({ length: count }, (_, index) => `several-${String(index).padStart(3, '0')}`);
+}
+
+async function acquireRate(milliseconds, acquire) {
+  let spent = 0;
+  let count = 0;
+  while (spent < milliseconds) {
+    const startedAt = performance.now();
+    const release = await acquire();
+    spent += performance.now() - startedAt;
+    count += 1;
+    await release();
+  }
+  return (count / spent) * 1_000;
 }
 
 async function rate(milliseconds, callers, cycle) {

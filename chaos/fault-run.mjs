@@ -24,7 +24,7 @@ export async function runWithFaults(name, { seed, milliseconds, library, only })
         // Each fault occurs once, in an order that the seed decides, before any occurs again.
         if (cycle.length === 0) cycle = random.shuffled(chosen);
         await inject(cycle.pop(), environment, random);
-        await sleep(random.between(200, 700));
+        await sleep(random.between(...(subject.calm ?? [200, 700])));
       }
       await environment.quiesce();
     }

@@ -37,7 +37,7 @@ export function summarize(verdict) {
   const byRule = {};
   for (const { rule } of verdict.violations) byRule[rule] = (byRule[rule] ?? 0) + 1;
   const total = { faults: verdict.faults.length, sections, overstays, documented, refused, violations };
-  return { total, byRule, faults };
+  return { total, byRule, ...(verdict.ticks && { ticks: verdict.ticks }), faults };
 }
 
 /** ms from the end of a fault until every key has been entered again: the median and the maximum, if any is known. */
@@ -83,6 +83,13 @@ export function faultTable({ total, faults }) {
 /** The conditions that were drawn for the servers of a run. */
 export function conditionLines({ conditions = {} }) {
   return Object.entries(conditions).map(([name, value]) => `With ${name} = '${value}'`);
+}
+
+/** How many ticks were judged. */
+export function tickLines({ ticks }) {
+  return ticks
+    ? [`${ticks.due} ticks were due, and ${ticks.excused} of them were not begun during a run or an outage`]
+    : [];
 }
 
 /** Each broken rule once, with its first case. */

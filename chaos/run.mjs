@@ -14,6 +14,7 @@ import {
   isAsExpected,
   soakTable,
   summarize,
+  tickLines,
   violationLines,
 } from './report.mjs';
 import { keep } from './results.mjs';
@@ -133,7 +134,8 @@ async function runControl(name, settings) {
 function print(result) {
   const { subject, history, verdict } = result;
   console.log(`### ${subject.title}\n\n${faultTable(summarize(verdict))}\n`);
-  for (const line of [...conditionLines(verdict), ...violationLines(verdict)]) console.log(`- ${line}`);
+  for (const line of [...conditionLines(verdict), ...tickLines(verdict), ...violationLines(verdict)])
+    console.log(`- ${line}`);
   const ok = isAsExpected(result);
   if (subject.control)
     console.log(ok ? '\nFound guilty, as expected.\n' : '\nNOT FOUND GUILTY: this run proves nothing.\n');

@@ -111,7 +111,8 @@ export class Client {
       return;
     }
     // A section that outlasts its lease needs the watchdog.
-    const drawn = this.#random.chance(0.005) ? this.#subject.lifetime * 1.3 : this.#random.between(0, 12);
+    const { lifetime, longSections = { share: 0.005, length: lifetime * 1.3 } } = this.#subject;
+    const drawn = this.#random.chance(longSections.share) ? longSections.length : this.#random.between(0, 12);
     const length = given ?? drawn;
     const acts = this.#random.between(1, 3);
     for (let act = 0; act < acts && lock.claim(parts[0].key).held; act += 1) {

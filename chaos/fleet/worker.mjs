@@ -8,7 +8,8 @@ import { Client } from './client.mjs';
 const settings = JSON.parse(process.argv[2]);
 const resource = await connectToResource(settings.resource);
 await resource.record({ event: 'hello', worker: settings.worker });
-const subject = await subjects[settings.subject].connect(settings);
+const { longSections, oneKeyForEachClient } = subjects[settings.subject];
+const subject = { longSections, ...(await subjects[settings.subject].connect(settings)) };
 
 const realNow = Date.now;
 let running = false;
@@ -43,6 +44,8 @@ const commands = {
   async drain() {
     running = false;
     await Promise.all(loops);
+    // Runs that the jobs begin by themselves.
+    while (subject.schedule && subject.pending() > 0) await sleep(50);
     // Not if its time is over and the run has ended.
     if (process.connected) process.send({ type: 'drained', pending: subject.pending?.() ?? 0 });
   },
@@ -91,12 +94,14 @@ const commands = {
   },
 };
 
-const clients = Array.from({ length: settings.clients }, (_, index) => {
+const clients = Array.from({ length: oneKeyForEachClient ? settings.keys.length : settings.clients }, (_, index) => {
   const random = seededRandom(`${settings.seed}/${settings.worker}/${index}`);
   const name = `${settings.worker}.${index}`;
-  const { keys, freshKeys } = settings;
+  const { freshKeys } = settings;
+  const keys = oneKeyForEachClient ? [settings.keys[index]] : settings.keys;
   return { random, client: new Client({ subject, resource, random, name, keys, freshKeys, onRelease }) };
 });
+subject.schedule?.((section) => clients[settings.keys.indexOf(section.key)].client.section(section));
 process.on('message', ({ type, ...details }) => void commands[type](details));
 // When the coordinator dies, no other process would end this one.
 process.on('disconnect', () => stopping || process.exit());

@@ -6,6 +6,8 @@
 // and finds at its next check that it no longer holds, violates nothing: no lock survives a pause between check and write.
 // Fencing tokens exist for that pause.
 
+import { TickRules } from './tick-rules.mjs';
+
 /**
  * What a lock must never do: the id that the documentation uses, and a description. A subject lists the faults under which
  * its documentation gives up a rule.
@@ -23,6 +25,14 @@ export const RULES = {
   limit: { id: 'V8', text: 'the holders of a limited lock took more than the limit, each by its own claim' },
   late: { id: 'V10', text: 'a lock was held for longer than its lease after its last confirmation' },
   release: { id: 'V11', text: 'the outcome of a release is wrong or undocumented' },
+  twice: {
+    id: 'V12',
+    text: 'a tick of a job was begun twice, or after a later one, and not because its run was abandoned',
+  },
+  missed: {
+    id: 'V13',
+    text: 'a tick of a job was not begun, although no run and no outage kept its instances from it',
+  },
   sessions: { id: 'sessions', text: 'the server kept sessions of a process that had been killed' },
   signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
   unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
@@ -47,6 +57,7 @@ export class Checker {
   #fault;
   #faults = [];
   #goneAt = new Map();
+  #ticks;
   /** The conditions that were drawn for the servers of this run, by name; undefined if none were. */
   conditions;
   /** The code and the message of the latest acquire that failed. */
@@ -57,6 +68,12 @@ export class Checker {
 
   constructor(subject) {
     this.#subject = subject;
+    this.#ticks = subject.jobs && new TickRules(subject.jobs);
+  }
+
+  /** How many ticks were due, where sections are runs of jobs. */
+  get ticks() {
+    return this.#ticks?.counts;
   }
 
   /** The faults, with what happened during each of them and until the next one. */
@@ -68,6 +85,10 @@ export class Checker {
     this['_' + entry.event]?.(entry, this.#ops.get(entry.op), this.#key(entry.key));
     const op = this.#ops.get(entry.op);
     if (op) op.before = entry.at;
+  }
+
+  _head({ at, wall }) {
+    this.#ticks?.start(at, wall);
   }
 
   _begin({ at, fault: name, of, target, settle }) {
@@ -92,13 +113,17 @@ export class Checker {
   }
 
   /** No new attempts from here on, so keys that were not entered by now do not count for the recovery. */
-  _quiet() {
+  _quiet({ at }) {
     this.#fault?.recovering.clear();
+    for (const { key, what } of this.#ticks?.quiet(at, this.#faults) ?? []) {
+      this.#violation('missed', at, { key, op: 'nobody' }, what);
+    }
   }
 
   /** Recorded before the client calls `acquire()`. */
   _attempt({ at, op, key, mode, limit, weight, wait, isExtra }, _, state) {
     this.counts.attempts += 1;
+    this.#ticks?.fired(at, key);
     // No other fault uses the key, so no recovery waits for it.
     state.isExtra = isExtra;
     this.#ops.set(op, {
@@ -142,6 +167,7 @@ export class Checker {
   _enter(entry, op, state) {
     const { at, accepted, token } = entry;
     state.waiting.delete(op.op);
+    if (this.#ticks) this.#checkTick(entry);
     op.token = token === null ? null : BigInt(token);
     this.#checkToken(at, op, accepted, state);
     this.#countCohort(at, op, state);
@@ -170,6 +196,18 @@ export class Checker {
     state.inside.set(op.op, op);
     if (!(state.latest[op.mode]?.token > op.token)) state.latest[op.mode] = op;
     this.#claim(entry, op);
+  }
+
+  /** Where the server has forgotten the record of a job, a tick may be begun once more. */
+  #checkTick(entry) {
+    const { at, key } = entry;
+    const { allows, lifetime } = this.#subject;
+    const before = this.#ticks.lastBegunAt(key);
+    const what = this.#ticks.begun(at, entry);
+    if (what === undefined) return;
+    const loss = this.#faults.find(({ name, end }) => allows[name]?.includes('twice') && end + lifetime >= before);
+    if (loss) this.excused.push({ rule: 'twice', at, op: entry.op, key, what, under: loss.name });
+    else this.#violation('twice', at, entry, what);
   }
 
   /** The subject has recovered when each key has been entered after the fault. */
@@ -214,6 +252,7 @@ export class Checker {
     }
     state.inside.delete(id);
     this.#ops.delete(id);
+    this.#ticks?.ended(at, id, op.key);
     state.movedAt.set(op.worker, at);
   }
 
@@ -226,6 +265,7 @@ export class Checker {
       state.waiting.delete(id);
       state.inside.delete(id);
       this.#ops.delete(id);
+      this.#ticks?.ended(at, id, op.key);
     }
   }
 

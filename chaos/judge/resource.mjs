@@ -14,7 +14,9 @@ let sequence = 0;
 
 function record(entry) {
   sequence += 1;
-  const line = JSON.stringify({ n: sequence, at: Math.round(performance.now() * 1000) / 1000, ...entry });
+  // Ticks are names of times by this clock. Nothing else is judged by it.
+  const wall = entry.event === 'head' ? { wall: Date.now() } : undefined;
+  const line = JSON.stringify({ n: sequence, at: Math.round(performance.now() * 1000) / 1000, ...wall, ...entry });
   history.write(`${line}\n`);
 }
 

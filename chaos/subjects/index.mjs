@@ -1,5 +1,6 @@
 import * as combined from './combined.mjs';
 import * as failover from './failover.mjs';
+import { jobsOf } from './jobs.mjs';
 import { leadershipOf } from './leadership.mjs';
 import * as memcached from './memcached.mjs';
 import * as memory from './memory.mjs';
@@ -33,6 +34,10 @@ import * as zookeeper from './zookeeper.mjs';
  * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
  * - `allows`: by fault, the rules that its documentation gives up under that fault; `excuse`: why, in one sentence for the page
  * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
+ * - `jobs`: set where each section is a run of a job for a tick: the `period` of the jobs in ms, `afterCrash`, and `outageOver`, for how many ms
+ *   after a fault of the server its clients may be without it
+ * - `longSections`: the `share` and the `length` of sections that outlast a lease; `calm`: how many ms there are between two faults, at least and at most;
+ *   `oneKeyForEachClient`: each client of a worker uses one of the keys
  * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the
  *   servers by themselves, with `providers` if the active provider can be switched, and with `conditions` if something was drawn for
  *   the servers: text by name
@@ -68,6 +73,8 @@ export const subjects = {
   'several-keys-version-postgres': severalKeysOf(versionLocks('postgres')),
   'leader-redis': leadershipOf(redis),
   'leader-failover': leadershipOf(failover),
+  'jobs-redis': jobsOf(redis, ['server restarted empty', 'FLUSHALL']),
+  'jobs-version': jobsOf(versionLocks('mariadb')),
   naive,
   'naive-limit': naiveLimit,
   'redlock-package': redlockPackage,

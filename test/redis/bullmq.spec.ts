@@ -1,10 +1,11 @@
 import { BullModule, getQueueToken, Processor, WorkerHost } from '@nestjs/bullmq';
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
-import { type Job, type Queue, QueueEvents } from 'bullmq';
-import { currentLock, DistributedLock, DistributedLockModule, LockService } from '../../lib/index.js';
+import { DelayedError, type Job, type Queue, QueueEvents } from 'bullmq';
+import { type BusyContext, currentLock, DistributedLock, DistributedLockModule, LockService } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { until } from '../until.js';
 
 let server: RedisServer;
 beforeAll(async () => (server = await startRedisServer()));
@@ -59,3 +60,42 @@ it('a processor of BullMQ runs its job under the lock, and a busy one fails the 
     await app.close();
   }
 }, 90_000);
+
+it('a busy job that is moved back into its queue runs later, and costs no attempt', async () => {
+  async function later({ args: [job, token] }: BusyContext): Promise<never> {
+    await (job as Job).moveToDelayed(Date.now() + 50, token as string);
+    throw new DelayedError();
+  }
+  let delays = 0;
+  @Processor('parcels')
+  class ParcelsProcessor extends WorkerHost {
+    @DistributedLock('parcel:#{job.data.orderId}', { wait: 0, onBusy: later })
+    async process(job: Job<{ orderId: number }>, _token?: string) {
+      return `${job.data.orderId} after ${job.attemptsMade} failures`;
+    }
+  }
+  const connection = { host: '127.0.0.1', port: server.port };
+  @Module({
+    imports: [
+      DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: server.url }) }),
+      BullModule.forRoot({ connection }),
+      BullModule.registerQueue({ name: 'parcels' }),
+    ],
+    providers: [ParcelsProcessor],
+  })
+  class AppModule {}
+  const app = await NestFactory.createApplicationContext(AppModule, { logger: false });
+  const events = new QueueEvents('parcels', { connection });
+  try {
+    await events.waitUntilReady();
+    events.on('delayed', () => (delays += 1));
+    const lock = await app.get(LockService).acquire('parcel:7', { lease: '1m' });
+    const job = await app.get<Queue>(getQueueToken('parcels')).add('ship', { orderId: 7 }, { attempts: 1 });
+    await until(() => delays >= 2, 'the job was moved back twice');
+    await lock.release();
+    await expect(job.waitUntilFinished(events, 30_000)).resolves.toBe('7 after 0 failures');
+  } finally {
+    await events.close();
+    await app.close();
+  }
+}, 60_000);

@@ -34,7 +34,7 @@ export const schedulers = [
       return start({
         job,
         locks: [DistributedLockModule.forRoot(options)],
-        decorators: [RunOnce('job', { atLeast: '800ms' })],
+        decorators: [RunOnce('job')],
       });
     },
   },

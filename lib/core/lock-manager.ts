@@ -8,6 +8,7 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
+import { LockOrder } from './acquire/lock-order.js';
 import type { LockPlan } from './acquire/lock-plan.js';
 import { resolveSettings } from './acquire/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
@@ -41,6 +42,8 @@ export class LockManager {
   readonly admin: LockAdmin;
   /** @internal */
   readonly missingValues: MissingValues;
+  /** @internal */
+  readonly order: LockOrder;
   /** @internal Whether a job runs although nothing schedules it, as in a unit test that boots no scheduler. */
   readonly isForTests: boolean = false;
   readonly #providers: Providers;
@@ -83,7 +86,8 @@ export class LockManager {
     };
     this.#providers = new Providers(options.providers, parts, maxWaiters);
     this.admin = new LockAdmin(this.#providers, defaultProvider, clock);
-    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger);
+    this.order = new LockOrder(logger);
+    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);
     // Wrong defaults are found now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
     this.#withoutOptions = this.plan({});

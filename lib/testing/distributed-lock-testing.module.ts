@@ -2,7 +2,12 @@ import { type DynamicModule, Module } from '@nestjs/common';
 import { LockManager } from '../core/lock-manager.js';
 import { DistributedLockModule } from '../nest/module/distributed-lock.module.js';
 import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '../nest/options/module-options.js';
-import { TestLocks } from './test-locks.js';
+import { TestLocks, type TestLocksOptions } from './test-locks.js';
+
+/** The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and what a test watches for. */
+export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions &
+  DistributedLockModuleExtras &
+  TestLocksOptions;
 
 /**
  * Replaces `DistributedLockModule` in tests, with the same services and options, and {@link TestLocks}
@@ -23,9 +28,10 @@ import { TestLocks } from './test-locks.js';
  */
 @Module({})
 export class DistributedLockTestingModule {
-  static forRoot(options: DistributedLockModuleOptions & DistributedLockModuleExtras = {}): DynamicModule {
+  /** @throws LockConfigError as {@link TestLocks} does */
+  static forRoot({ detectDeadlocks, ...options }: DistributedLockTestingModuleOptions = {}): DynamicModule {
     const definition = DistributedLockModule.forRoot(options);
-    const locks = new TestLocks();
+    const locks = new TestLocks({ detectDeadlocks });
     return {
       ...definition,
       module: DistributedLockTestingModule,

@@ -1,5 +1,7 @@
 import { AssertionError } from 'node:assert';
 
+import { LockConfigError } from '../api/errors.js';
+import { shown } from '../api/printable.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { Lock } from '../api/lock.js';
 import { providersOf } from '../nest/module/lock-manager.factory.js';
@@ -7,6 +9,15 @@ import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 import { ProviderInMemory } from './provider-in-memory.js';
+
+/** What a test watches for. */
+export interface TestLocksOptions {
+  /**
+   * Whether a call rejects with `LockDeadlockError` when the application has nested its locks in another order before, so that two callers could
+   * wait for each other: in production the log warns of it. The call acquires nothing. Default false.
+   */
+  readonly detectDeadlocks?: boolean | undefined;
+}
 
 /**
  * The locks of an application under test, and the means of the test to disturb them. The core is the real one, and its
@@ -22,6 +33,16 @@ export class TestLocks {
   readonly #others = new Map<string, Lock>();
   #application: LockManager | undefined;
   #rival: LockManager | undefined;
+  readonly #detectsDeadlocks: boolean;
+
+  /** @throws LockConfigError for an option that is neither true nor false */
+  constructor({ detectDeadlocks = false }: TestLocksOptions = {}) {
+    // The text 'false' of an environment variable would count as true.
+    if (typeof detectDeadlocks !== 'boolean') {
+      throw new LockConfigError(`Option "detectDeadlocks" is ${shown(detectDeadlocks)}, but must be true or false.`);
+    }
+    this.#detectsDeadlocks = detectDeadlocks;
+  }
 
   /**
    * For an application that imports `DistributedLockModule` itself: no backend of its options is ever started.
@@ -80,6 +101,7 @@ export class TestLocks {
     const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, defaults });
     const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
     const application = new TestLockManager({ ...shared, providers, defaults, maxWaiters });
+    if (this.#detectsDeadlocks) application.order.refuseCircles();
     const rival = new LockManager({ ...shared, providers });
     await Promise.all([application.start(), rival.start()]);
     [this.#application, this.#rival] = [application, rival];

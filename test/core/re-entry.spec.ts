@@ -197,18 +197,18 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
 
   it('warns once of a key out of order, and waits for it as long as it is told to', async () => {
     const { locks, log, clock } = await started();
-    const other = await locks.acquire('a');
-    const nesting = watch(locks.withLock('b', () => locks.withLock('a', () => 'done', { wait: Infinity })));
+    const other = await locks.acquire('k:a');
+    const nesting = watch(locks.withLock('k:b', () => locks.withLock('k:a', () => 'done', { wait: Infinity })));
     await clock.advance(60_000);
     expect(nesting.state).toBe('pending');
     await other.release();
     await clock.advance(100);
     expect(nesting.value).toBe('done');
-    await locks.withLock('b', async () => {
-      await locks.withLock('a', () => undefined);
-      await locks.withLock('c', () => undefined, { wait: Infinity });
+    await locks.withLock('k:b', async () => {
+      await locks.withLock('k:a', () => undefined);
+      await locks.withLock('k:c', () => undefined, { wait: Infinity });
     });
     expect(log).toHaveLength(1);
-    expect(log[0]).toContain('taken under "b"');
+    expect(log[0]).toContain('under "k:b"');
   });
 });

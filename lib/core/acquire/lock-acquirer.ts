@@ -13,6 +13,7 @@ import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
 import { LocalCaller } from './local-caller.js';
+import type { LockOrder } from './lock-order.js';
 import { type LockPlan, subjectOf } from './lock-plan.js';
 import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
 import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
@@ -30,7 +31,6 @@ export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner: re-enters what the owner holds already, acquires the rest, all or nothing. */
 export class LockAcquirer {
-  #warnedOfOrder = false;
   readonly #warnedOfItself = new Set<string>();
 
   constructor(
@@ -39,6 +39,7 @@ export class LockAcquirer {
     private readonly lifecycle: Lifecycle,
     private readonly clock: Clock,
     private readonly logger: LockLogger,
+    private readonly order: LockOrder,
   ) {}
 
   /**
@@ -48,7 +49,10 @@ export class LockAcquirer {
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
     const inHand = within && this.#usable(within, keys, plan);
-    if (keys.length > 1) return this.#acquireAll(keys, plan, signal, inHand, startedAt);
+    if (keys.length > 1) {
+      if (plan.settings.wait > 0) this.order.together(keys, plan, this.#outerLocks(inHand));
+      return this.#acquireAll(keys, plan, signal, inHand, startedAt);
+    }
     const [key = ''] = keys;
     const acquired = this.#acquireKey(key, plan, signal, inHand, startedAt, NONE);
     return acquired.then((hold) => {
@@ -122,7 +126,8 @@ export class LockAcquirer {
         around = held.around;
         this.#warnOfItself(subject, around);
       }
-      if (held.later !== undefined) this.#warnOfOrder(subject, held.later);
+      // A wait for its own holder has its own warning.
+      if (settings.wait > 0 && !held.around) this.order.under(outer, subject);
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
@@ -203,15 +208,6 @@ export class LockAcquirer {
     this.logger.warn(
       `${nameOf(subject)} is wanted in the async context of ${ownHolder(around.subject)}, without that lock in hand, so the call waits for it to end. ` +
         `${NESTED_OR_QUEUED} (Warned once for each method, or key of a call.)`,
-    );
-  }
-
-  #warnOfOrder(subject: LockEvent, held: string): void {
-    if (this.#warnedOfOrder) return;
-    this.#warnedOfOrder = true;
-    this.logger.warn(
-      `${nameOf(subject)} is taken under "${held}", which sorts after it: two callers that nest in opposite order wait for each other. ` +
-        'Take keys in sorted order, or all at once by their array. (Warned once.)',
     );
   }
 }

@@ -12,8 +12,6 @@ export interface HeldAlready {
   readonly same: LocalCaller | undefined;
   /** The hold of the same key, which the caller may not enter: it is around the caller, which has it not in hand. */
   readonly around: LocalCaller | undefined;
-  /** A key that is held and sorts after the wanted one: two callers that nest in opposite order wait for each other. */
-  readonly later: string | undefined;
   /** How many keys of the provider are held. */
   readonly keys: number;
 }
@@ -31,21 +29,19 @@ export function heldAlready(
   mayEnter: (lock: GrantedLock) => boolean,
 ): HeldAlready {
   let around: LocalCaller | undefined;
-  let later: string | undefined;
   const holds = new Set<LocalCaller>();
   for (const lock of outer) {
     if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
       if (hold.key === key) {
-        if (mayEnter(lock)) return { same: hold, around: undefined, later, keys: 0 };
+        if (mayEnter(lock)) return { same: hold, around: undefined, keys: 0 };
         around ??= hold;
         continue;
       }
       holds.add(hold);
-      if (hold.key > key) later = hold.key;
     }
   }
-  return { same: undefined, around, later, keys: holds.size };
+  return { same: undefined, around, keys: holds.size };
 }
 
 /** Whether holders of these modes exclude each other. Limited ones share the limit. */

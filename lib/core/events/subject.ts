@@ -5,8 +5,12 @@ export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
 
 /** How messages name a lock: its key, its provider and the method that wants it. */
 export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
-  const method = subject.method === null ? '' : ` of ${subject.method}`;
-  return `Lock "${abbreviate(subject.key)}"${method} (provider "${subject.provider}")`;
+  return `Lock ${placeOf(subject)} (provider "${subject.provider}")`;
+}
+
+/** How messages name a further lock: its key, and the method that wants it. */
+export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): string {
+  return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
 // A key may have 4 096 bytes; a message shows enough of it to find it again.

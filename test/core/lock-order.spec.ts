@@ -1,0 +1,437 @@
+import fc from 'fast-check';
+import { jest } from '@jest/globals';
+import type { LockKey } from '../../lib/key/lock-key.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockOrder } from '../../lib/core/acquire/lock-order.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { exploration } from '../exploration.js';
+import { deferred, startManager, watch } from './manager-rig.js';
+
+interface Step {
+  readonly key: LockKey;
+  readonly options?: LockOptions;
+}
+
+const shared = (key: LockKey): Step => ({ key, options: { mode: 'shared' } });
+const on = (provider: string, key: LockKey): Step => ({ key, options: { provider } });
+
+/** Nests these locks, the first outermost. */
+async function nest(locks: LockManager, ...steps: readonly (LockKey | Step)[]): Promise<void> {
+  const [first, ...rest] = steps.map((step): Step =>
+    typeof step === 'string' || !('key' in step) ? { key: step } : step,
+  );
+  if (first) await locks.withLock(first.key, () => nest(locks, ...rest), first.options);
+}
+
+describe('the warning of locks in a circle', () => {
+  it('names both places when a second order closes it, and comes once', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'order:42', 'stock:7');
+    await nest(locks, 'stock:8', 'box:1');
+    await nest(locks, 'order:42', 'stock:7', 'box:1');
+    expect(log).toEqual([]);
+    await nest(locks, 'stock:9', 'order:3');
+    await nest(locks, 'stock:9', 'order:4');
+    await nest(locks, 'order:42', 'stock:7');
+    expect(log).toEqual([
+      'Lock "order:3" (provider "main") is acquired under "stock:9", and elsewhere "stock:7" under "order:42". ' +
+        'Callers that do so at the same time wait for each other in a circle until a "wait" ends. ' +
+        'Acquire these locks in one order everywhere, or all of them in one call by an array of keys. (Warned once for each circle.)',
+    ]);
+  });
+
+  it('is about callers that do wait for each other', async () => {
+    const { locks, clock, log } = await startManager();
+    const bothHold = deferred();
+    let holding = 0;
+    const crossing = (outer: string, inner: string) =>
+      watch(
+        locks.withLock(outer, async () => {
+          if ((holding += 1) === 2) bothHold.resolve();
+          await bothHold.promise;
+          await locks.withLock(inner, () => undefined, { wait: 1_000 });
+        }),
+      );
+    const both = [crossing('order:1', 'stock:1'), crossing('stock:1', 'order:1')];
+    await clock.advance(1_000);
+    expect(both[0]?.error).toMatchObject({ code: 'LOCK_BUSY', waited: 1_000 });
+    expect(log).toHaveLength(1);
+  });
+
+  it('does not come for an order that nobody reverses, whatever the alphabet says', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'c:1', 'b:1', 'a:1');
+    await nest(locks, 'c:2', 'a:2');
+    await nest(locks, 'd:1', 'c:1');
+    expect(log).toEqual([]);
+  });
+
+  it('comes for a circle of several locks, with each place', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'a:1', 'b:1');
+    await nest(locks, 'b:2', 'c:2');
+    await nest(locks, 'c:3', 'd:3');
+    expect(log).toEqual([]);
+    await nest(locks, 'd:4', 'a:4');
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain(
+      '"a:4" (provider "main") is acquired under "d:4", and elsewhere "b:1" under "a:1", and "c:2" under "b:2", and "d:3" under "c:3".',
+    );
+    await nest(locks, 'c:5', 'a:5');
+    await nest(locks, 'd:6', 'a:6');
+    expect(log).toHaveLength(2);
+    expect(log[1]).toContain('"a:5" (provider "main") is acquired under "c:5"');
+  });
+
+  it('comes for a smaller key under a larger one with the same name, and not for a larger one under a smaller', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'order:1', 'order:2', 'order:3');
+    expect(log).toEqual([]);
+    await nest(locks, 'order:5', 'order:4');
+    await nest(locks, 'order:7', 'order:6');
+    expect(log).toEqual([
+      'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest in opposite order wait for each other. ' +
+        'Acquire keys in sorted order, or all of them in one call by their array. (Warned once for each circle.)',
+    ]);
+    // Another key of that name is around this call alone.
+    await nest(locks, ['stock:1', 'stock:5'], 'stock:3');
+    expect(log).toHaveLength(2);
+  });
+
+  it('does not come where one exclusive key is around the whole circle', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'gate:1', 'order:1', 'stock:1');
+    await nest(locks, 'gate:1', 'stock:1', 'order:1');
+    await nest(locks, 'gate:1', 'order:2', 'order:1');
+    await nest(locks, ['gate:1', 'other'], 'order:3', 'stock:1', 'order:2');
+    expect(log).toEqual([]);
+    // As soon as one order is seen outside of it, or under another key, nothing keeps the two apart.
+    await nest(locks, 'gate:2', 'order:8', 'stock:8');
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain('"stock:8" (provider "main") is acquired under "order:8", and elsewhere');
+    await nest(locks, 'gate:1', 'box:1', 'stock:1');
+    await nest(locks, 'gate:1', 'stock:1', 'box:1');
+    expect(log).toHaveLength(1);
+    await nest(locks, 'stock:9', 'box:9');
+    expect(log).toHaveLength(2);
+  });
+
+  it('comes where the key around it is shared, limited, or held on another provider than the locks', async () => {
+    const main = new MemoryLockProvider();
+    const { locks, log } = await startManager({
+      providers: { main, other: new MemoryLockProvider() },
+      default: 'main',
+    });
+    const under = async (gate: Step, name: string) => {
+      await nest(locks, gate, `${name}:a`, `${name}b:1`);
+      await nest(locks, gate, `${name}b:1`, `${name}:a`);
+    };
+    await under(shared('gate'), 'one');
+    expect(log).toHaveLength(1);
+    await under({ key: 'pool', options: { limit: 2 } }, 'two');
+    expect(log).toHaveLength(2);
+    await under(on('other', 'gate'), 'three');
+    expect(log).toHaveLength(3);
+    await under(on('main', 'gate2'), 'four');
+    expect(log).toHaveLength(3);
+  });
+
+  it('does not come where two neighbors meet only as readers', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, 'order:1', shared('price:1'));
+    await nest(locks, shared('price:1'), 'order:1');
+    expect(log).toEqual([]);
+    await nest(locks, shared('x:1'), shared('y:1'));
+    await nest(locks, shared('y:1'), shared('x:1'));
+    await nest(locks, shared('x:2'), shared('x:1'));
+    expect(log).toEqual([]);
+    // A writer of the same lock waits for that reader.
+    await nest(locks, 'order:1', 'price:1');
+    expect(log).toHaveLength(1);
+  });
+
+  it('comes for limited locks, which wait for each other when the limit is reached', async () => {
+    const { locks, log } = await startManager();
+    const pool = { key: 'pool', options: { limit: 2 } };
+    await nest(locks, 'order:1', pool);
+    await nest(locks, pool, 'order:1');
+    expect(log).toHaveLength(1);
+  });
+
+  it('tells providers apart, and finds a circle over two of them', async () => {
+    const providers = { main: new MemoryLockProvider(), other: new MemoryLockProvider() };
+    const { locks, log } = await startManager({ providers, default: 'main' });
+    await nest(locks, on('main', 'order:1'), on('main', 'stock:1'));
+    await nest(locks, on('other', 'stock:1'), on('other', 'order:1'));
+    await nest(locks, on('main', 'order:1'), on('other', 'order:1'));
+    expect(log).toEqual([]);
+    await nest(locks, on('other', 'order:1'), on('main', 'order:1'));
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain(
+      '"order:1" (provider "main") is acquired under "order:1" (provider "other"), and elsewhere "order:1" (provider "other") under "order:1".',
+    );
+  });
+
+  it('does not come for a call that does not wait, enters a lock again, is detached or outlives the lock', async () => {
+    const { locks, log } = await startManager({ defaults: { reentrant: true } });
+    await nest(locks, 'order:1', 'stock:1');
+    await nest(locks, 'stock:1', { key: 'order:1', options: { wait: 0 } });
+    await locks.withLock('stock:1', async () => {
+      await (await locks.tryAcquire('order:1'))?.release();
+      await locks.detached(() => nest(locks, 'order:1'));
+    });
+    await nest(locks, 'order:1', 'stock:1', 'order:1');
+    await nest(locks, 'order:1', 'stock:1', ['order:1', 'stock:1']);
+    const ended = deferred();
+    let late: Promise<void> | undefined;
+    await locks.withLock('stock:1', () => {
+      late = ended.promise.then(() => nest(locks, 'order:1'));
+    });
+    ended.resolve();
+    await late;
+    // acquire() opens no context.
+    const stock = await locks.acquire('stock:1');
+    await nest(locks, 'order:1');
+    expect(log).toEqual([]);
+    // Here it is in hand.
+    await stock.run(() => nest(locks, 'order:1'));
+    expect(log).toHaveLength(1);
+    await stock.release();
+  });
+
+  it('comes for a key beside one that is entered again', async () => {
+    const { locks, log } = await startManager({ defaults: { reentrant: true } });
+    await nest(locks, 'a:1', 'b:1');
+    await nest(locks, 'b:1', ['a:1', 'b:1']);
+    expect(log).toHaveLength(1);
+  });
+
+  it('leaves a call that waits for its own holder to the warning of that', async () => {
+    const { locks, log, clock } = await startManager();
+    const own = watch(nest(locks, 'a:1', 'b:1', { key: 'a:1', options: { wait: 10 } }));
+    await clock.advance(10);
+    expect(own.error).toMatchObject({ code: 'LOCK_BUSY' });
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain('in the async context of its own holder');
+  });
+
+  it('does not come for several keys of one call, but for a call that nests them the other way round', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, ['stock:1', 'order:1', 'box:1']);
+    await nest(locks, ['order:2', 'box:2']);
+    await nest(locks, 'box:1', ['order:2', 'stock:2']);
+    // Keys of which the value comes first.
+    await nest(locks, ['1:a', '2:a']);
+    await nest(locks, ['1:b', '2:a', '2:b']);
+    expect(log).toEqual([]);
+    await nest(locks, 'stock:3', 'box:3');
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain('"box:3" (provider "main") is acquired under "stock:3", and elsewhere');
+  });
+
+  it('does not come for several keys behind one that the other order has around it as well', async () => {
+    const { locks, log } = await startManager();
+    await nest(locks, ['a:gate', 'b:1', 'c:1']);
+    await nest(locks, 'a:gate', 'c:1', 'b:1');
+    expect(log).toEqual([]);
+  });
+
+  it('comes at most a hundred times', async () => {
+    const { locks, log } = await startManager();
+    for (let each = 0; each < 120; each += 1) await nest(locks, `${each}:2`, `${each}:1`);
+    expect(log).toHaveLength(100);
+  });
+
+  it('remembers 500 names, and no more', async () => {
+    const { locks, log } = await startManager();
+    for (let each = 0; each < 499; each += 1) await nest(locks, 'outer', `name ${each}`);
+    await nest(locks, 'late', 'outer');
+    await nest(locks, 'outer', 'late');
+    expect(log).toEqual([]);
+    await nest(locks, 'name 498', 'outer');
+    expect(log).toHaveLength(1);
+  });
+});
+
+describe('the names of templates', () => {
+  const nestPlanned = async (locks: LockManager, ...steps: readonly (readonly [template: string, key: LockKey])[]) => {
+    const [first, ...rest] = steps;
+    if (!first) return;
+    const [template, key] = first;
+    const plan = locks.plan({}, { method: `Shop.${template.length}`, template });
+    const lock = await locks.acquirePlanned(plan, key);
+    await lock.run(() => nestPlanned(locks, ...rest));
+    await lock.release();
+  };
+
+  it('are equal whatever the values are called, and that of a call without a template', async () => {
+    const { locks, log } = await startManager();
+    await nestPlanned(
+      locks,
+      ['order:#{order.id}', 'order:1'],
+      ['stock:#{order.lines[*].item}', ['stock:1', 'stock:2']],
+    );
+    await nestPlanned(locks, ['order:#{id}', 'order:3'], ['order:#{other.id}', 'order:4']);
+    await nest(locks, 'stock:3');
+    expect(log).toEqual([]);
+    await locks.withLock('stock:3', () => nestPlanned(locks, ['order:#{id}', 'order:5']));
+    expect(log).toHaveLength(1);
+    expect(log[0]).toContain('"order:5" of Shop.11 (provider "main") is acquired under "stock:3"');
+    expect(log[0]).toContain('"stock:1" of Shop.28 under "order:1" of Shop.17');
+  });
+
+  it('differ where the text differs, also behind a value or one common word', async () => {
+    const { locks, log } = await startManager();
+    const tenantOrder = ['#{ctx.tenant}:order:#{id}', 'acme:order:1'] as const;
+    const tenantStock = ['#{ctx.tenant}:stock:#{id}', 'acme:stock:1'] as const;
+    await nestPlanned(locks, tenantStock, tenantOrder);
+    await nestPlanned(locks, ['shop:stock:#{id}', 'shop:stock:1'], ['shop:order:#{id}', 'shop:order:1']);
+    await nestPlanned(locks, ['#{class}.#{method}:#{id}', 'Shop.24:1'], ['#{class}.#{method}::#{id}', 'Shop.25:1']);
+    expect(log).toEqual([]);
+    await nestPlanned(locks, tenantOrder, tenantStock);
+    expect(log).toHaveLength(1);
+  });
+
+  it('are those of the template that has made the key, where a method has several', async () => {
+    const { locks, log } = await startManager();
+    const both = 'order:#{id}, stock:#{item}';
+    await nestPlanned(locks, [both, ['order:1', 'stock:1']], ['box:#{id}', 'box:1']);
+    await nestPlanned(locks, ['order:#{id}', 'order:2'], ['stock:#{id}', 'stock:2']);
+    expect(log).toEqual([]);
+    await nestPlanned(locks, ['box:#{id}', 'box:1'], ['stock:#{id}', 'stock:2']);
+    expect(log).toHaveLength(1);
+    await nestPlanned(locks, ['stock:#{id}', 'stock:3'], [both, 'order:3']);
+    expect(log).toHaveLength(2);
+  });
+});
+
+describe('a circle', () => {
+  type Nesting = readonly [outer: number, inner: number];
+  const MOST = 6;
+  const keyOf = (node: number) => `${'abcdef'[node]}:1`;
+
+  /** Whether a way leads from one node to another. */
+  const leads = (edges: readonly Nesting[], from: number, to: number) => {
+    const reached = new Set([from]);
+    for (let round = 0; round < MOST; round += 1)
+      for (const [outer, inner] of edges) if (reached.has(outer)) reached.add(inner);
+    return reached.has(to);
+  };
+
+  it('is found exactly when its last edge comes, in any graph', async () => {
+    const node = fc.integer({ min: 0, max: MOST - 1 });
+    const nestings = fc.array(
+      fc.tuple(node, node).filter(([outer, inner]) => outer !== inner),
+      { maxLength: 20 },
+    );
+    await fc.assert(
+      fc.asyncProperty(nestings, async (all) => {
+        const { locks } = await startManager();
+        locks.order.refuseCircles();
+        const edges: Nesting[] = [];
+        for (const [outer, inner] of all) {
+          const outcome = watch(nest(locks, keyOf(outer), keyOf(inner)));
+          await outcome.promise.catch(() => undefined);
+          const closes = leads(edges, inner, outer);
+          expect([outer, inner, outcome.state]).toEqual([outer, inner, closes ? 'rejected' : 'fulfilled']);
+          if (!closes) edges.push([outer, inner]);
+        }
+      }),
+      { numRuns: exploration(100, 5_000) },
+    );
+  });
+
+  interface Seen {
+    readonly outer: number;
+    readonly inner: number;
+    readonly held: 'shared' | 'exclusive';
+    readonly wanted: 'shared' | 'exclusive';
+    readonly gates: readonly number[];
+  }
+
+  /** Every circle through the last edge, by trying all. */
+  const closesAny = (edges: readonly Seen[]): boolean => {
+    const last = edges.at(-1);
+    const extend = (path: readonly Seen[]): boolean => {
+      const [first, end] = [path[0], path.at(-1)];
+      if (!first || !end) return false;
+      const meets = (next: Seen) => end.wanted !== 'shared' || next.held !== 'shared';
+      if (end.inner === first.outer) {
+        return meets(first) && !first.gates.some((gate) => path.every(({ gates }) => gates.includes(gate)));
+      }
+      return edges.some(
+        (next) =>
+          next.outer === end.inner &&
+          meets(next) &&
+          !path.some(({ inner }) => inner === next.inner) &&
+          extend([...path, next]),
+      );
+    };
+    return last !== undefined && extend([last]);
+  };
+
+  it('of readers, writers and gates is found exactly when callers can meet in it', async () => {
+    const mode = fc.constantFrom('shared' as const, 'exclusive' as const);
+    const seen = fc
+      .record({
+        ...{ outer: fc.integer({ min: 0, max: 3 }), inner: fc.integer({ min: 0, max: 3 }) },
+        ...{ held: mode, wanted: mode, gates: fc.subarray([0, 1]) },
+      })
+      .filter(({ outer, inner }) => outer !== inner);
+    await fc.assert(
+      fc.asyncProperty(fc.array(seen, { maxLength: 14 }), async (all) => {
+        const { locks } = await startManager();
+        locks.order.refuseCircles();
+        let edges: Seen[] = [];
+        for (const each of all) {
+          const { outer, inner, held, wanted, gates } = each;
+          const isOfEdge = (other: Seen) =>
+            other.outer === outer && other.inner === inner && other.held === held && other.wanted === wanted;
+          const known = edges.find(isOfEdge);
+          const common = known ? known.gates.filter((gate) => gates.includes(gate)) : gates;
+          const next = [...edges.filter((other) => !isOfEdge(other)), { ...each, gates: common }];
+          const outcome = watch(
+            nest(
+              locks,
+              ...gates.map((gate) => `gate ${gate}`),
+              { key: keyOf(outer), options: { mode: held } },
+              { key: keyOf(inner), options: { mode: wanted } },
+            ),
+          );
+          await outcome.promise.catch(() => undefined);
+          const closes = closesAny(next);
+          expect([each, outcome.state]).toEqual([each, closes ? 'rejected' : 'fulfilled']);
+          if (!closes) edges = next;
+        }
+      }),
+      { numRuns: exploration(200, 10_000) },
+    );
+  });
+});
+
+describe('the cost of it', () => {
+  it('is nothing for a lock outside of any other', async () => {
+    const { locks } = await startManager();
+    const asked = [jest.spyOn(LockOrder.prototype, 'under'), jest.spyOn(LockOrder.prototype, 'together')];
+    await locks.withLock('order:1', () => undefined);
+    await (await locks.acquire('order:2')).release();
+    for (const ask of asked) {
+      expect(ask).not.toHaveBeenCalled();
+      ask.mockRestore();
+    }
+  });
+
+  it('goes over none of the known orders where a nested call has one of them', async () => {
+    const { locks } = await startManager();
+    for (let each = 0; each < 400; each += 1) await nest(locks, 'outer:1', `name ${each}`);
+    const overAll = (['values', 'keys', 'entries', 'forEach', 'set'] as const).map((goOver) =>
+      jest.spyOn(Map.prototype, goOver),
+    );
+    await nest(locks, 'outer:1', 'name 7');
+    await nest(locks, 'outer:1', ['name 7', 'name 8']);
+    const over = overAll.flatMap(({ mock }) => mock.contexts as unknown as readonly { readonly size: number }[]);
+    for (const goesOver of overAll) goesOver.mockRestore();
+    expect(over.filter(({ size }) => size >= 400)).toEqual([]);
+  });
+});

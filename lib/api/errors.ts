@@ -154,7 +154,10 @@ export class LockConfigError extends LockError {
   }
 }
 
-/** Misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), or a database has found a deadlock. */
+/**
+ * Misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), a database has found a deadlock, or, in a
+ * test with `detectDeadlocks`, the application nests locks in two orders.
+ */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';
 }

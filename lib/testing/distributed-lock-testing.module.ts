@@ -29,8 +29,9 @@ export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions &
 @Module({})
 export class DistributedLockTestingModule {
   /** @throws LockConfigError as {@link TestLocks} does */
-  static forRoot({ detectDeadlocks, ...options }: DistributedLockTestingModuleOptions = {}): DynamicModule {
-    const definition = DistributedLockModule.forRoot(options);
+  static forRoot(options: DistributedLockTestingModuleOptions = {}): DynamicModule {
+    const { detectDeadlocks, ...ofModule } = options;
+    const definition = DistributedLockModule.forRoot(ofModule);
     const locks = new TestLocks({ detectDeadlocks });
     return {
       ...definition,

@@ -36,7 +36,8 @@ export class TestLocks {
   readonly #detectsDeadlocks: boolean;
 
   /** @throws LockConfigError for an option that is neither true nor false */
-  constructor({ detectDeadlocks = false }: TestLocksOptions = {}) {
+  constructor(options: TestLocksOptions = {}) {
+    const { detectDeadlocks = false } = options;
     // The text 'false' of an environment variable would count as true.
     if (typeof detectDeadlocks !== 'boolean') {
       throw new LockConfigError(`Option "detectDeadlocks" is ${shown(detectDeadlocks)}, but must be true or false.`);

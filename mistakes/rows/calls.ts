@@ -569,6 +569,28 @@ export const tests: Group = {
       remedy: 'pass { within: lock }',
     },
     {
+      id: 'test-locks-detect-deadlocks',
+      how: 'script',
+      code: `new TestLocks({ detectDeadlocks: 'false' as unknown as boolean });`,
+      of: ['TestLocksOptions.detectDeadlocks'],
+      place: 'Option "detectDeadlocks"',
+      value: "'false'",
+      remedy: 'must be true or false',
+    },
+    {
+      id: 'test-nested-in-opposite-order',
+      how: 'script',
+      code: `
+        const imports = [DistributedLockTestingModule.forRoot({ detectDeadlocks: true })];
+        const locks = (await Test.createTestingModule({ imports }).compile()).get(LockService);
+        await locks.withLock('order:42', () => locks.withLock('stock:7', () => {}));
+        await locks.withLock('stock:7', () => locks.withLock('order:42', () => {}));`,
+      of: ['TestLocksOptions.detectDeadlocks'],
+      place: 'Lock "order:42"',
+      value: '"stock:7" under "order:42"',
+      remedy: 'Acquire these locks in one order everywhere',
+    },
+    {
       id: 'test-locks-too-early',
       how: 'script',
       code: `await new TestLocks().busy('order:42');`,

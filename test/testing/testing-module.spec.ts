@@ -7,6 +7,8 @@ import {
   DistributedLockModule,
   InjectLockService,
   LockAdmin,
+  LockConfigError,
+  LockDeadlockError,
   LockManager,
   LockService,
   LockBusyError,
@@ -236,6 +238,102 @@ describe('DistributedLockTestingModule', () => {
     await service.via('two').withLock('a', () => {
       locks.expectLocked('a', 'two');
     });
+  });
+});
+
+describe('detectDeadlocks', () => {
+  @Injectable()
+  class Warehouse {
+    readonly done: string[] = [];
+
+    @DistributedLock('order:#{order.id}')
+    async ship(order: { id: number }) {
+      await this.take(order.id);
+    }
+    @DistributedLock('stock:#{item}')
+    async take(item: number) {
+      this.done.push(`take ${item}`);
+    }
+    @DistributedLock('stock:#{item}')
+    async recount(item: number) {
+      await this.note(item);
+    }
+    @DistributedLock((id: number) => [`order:${id}`])
+    async note(id: number) {
+      this.done.push(`note ${id}`);
+    }
+    @DistributedLock('order:#{id}', { onBusy: 'skip' })
+    async tryToNote(id: number) {
+      this.done.push(`note ${id}`);
+    }
+    @DistributedLock('stock:#{item}')
+    async lookAt(item: number) {
+      await this.tryToNote(item);
+    }
+  }
+
+  const start = async (options: Parameters<typeof DistributedLockTestingModule.forRoot>[0]) => {
+    const imports = [DistributedLockTestingModule.forRoot(options)];
+    const module = await compile(Test.createTestingModule({ imports, providers: [Warehouse] }));
+    return { module, warehouse: module.get(Warehouse), locks: module.get(TestLocks) };
+  };
+
+  it('fails each call that closes a circle, before it acquires anything', async () => {
+    const { module, warehouse } = await start({ detectDeadlocks: true });
+    await warehouse.ship({ id: 1 });
+    await warehouse.lookAt(2);
+    for (const item of [3, 4]) {
+      const error: unknown = await warehouse.recount(item).catch((thrown: unknown) => thrown);
+      expect(error).toBeInstanceOf(LockDeadlockError);
+      expect(error).toMatchObject({ code: 'LOCK_DEADLOCK', key: `order:${item}`, provider: 'memory' });
+      expect(String(error)).toContain(
+        `Lock "order:${item}" of Warehouse.note (provider "memory") is acquired under "stock:${item}" of Warehouse.recount, ` +
+          'and elsewhere "stock:1" of Warehouse.take under "order:1" of Warehouse.ship. ',
+      );
+      expect(String(error)).not.toContain('Warned');
+    }
+    const locks = module.get(LockService);
+    await expect(locks.withLock('stock:5', () => locks.withLock(['box:1', 'order:5'], () => 1))).rejects.toThrow(
+      LockDeadlockError,
+    );
+    expect(module.get(LockAdmin).held()).toEqual([]);
+    await warehouse.ship({ id: 6 });
+    expect(warehouse.done).toEqual(['take 1', 'note 2', 'take 6']);
+  });
+
+  it('is off unless it is asked for, and belongs to one application', async () => {
+    for (const options of [{}, { detectDeadlocks: false }, { detectDeadlocks: undefined }]) {
+      const { warehouse } = await start(options);
+      await warehouse.ship({ id: 1 });
+      await warehouse.recount(1);
+      expect(warehouse.done).toEqual(['take 1', 'note 1']);
+    }
+    const [one, other] = [await start({ detectDeadlocks: true }), await start({ detectDeadlocks: true })];
+    await one.warehouse.ship({ id: 1 });
+    await other.warehouse.recount(1);
+  });
+
+  it('is an option of TestLocks as well', async () => {
+    @Module({
+      imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
+      providers: [Warehouse],
+    })
+    class AppModule {}
+    const locks = new TestLocks({ detectDeadlocks: true });
+    const builder = Test.createTestingModule({ imports: [AppModule] });
+    const module = await compile(builder.overrideProvider(LockManager).useFactory(locks.manager));
+    const warehouse = module.get(Warehouse);
+    await warehouse.recount(1);
+    // What the test itself makes busy is nobody's order.
+    await locks.busy('stock:2');
+    await locks.busy('order:2');
+    await expect(warehouse.ship({ id: 1 })).rejects.toThrow(LockDeadlockError);
+  });
+
+  it.each(['false', 1, null])('is true or false, and not %p', (detectDeadlocks) => {
+    expect(() => DistributedLockTestingModule.forRoot({ detectDeadlocks: detectDeadlocks as never })).toThrow(
+      LockConfigError,
+    );
   });
 });
 

@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LimitShare, LockMode } from '../../lib/api/lock-mode.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
@@ -167,10 +168,13 @@ class Release extends OnEntry {
 
 class Enter extends OnEntry {
   async apply(model: Model, real: Real, entry: Entry, lock: Lock, hold: ModelHold | undefined): Promise<void> {
+    if (entry.state === 'released') {
+      expect(() => lock.run(() => undefined)).toThrow(LockLostError);
+      return;
+    }
     const inner = await lock
       .run(() => real.locks.tryAcquire(entry.key, { ...optionsOf(entry.kind), renew: false }))
       .catch((error: unknown) => (error as { code: string }).code);
-    // A hold that was released is none: then the key is taken anew, or is busy.
     const isRoot = hold !== undefined;
     const lost = model.entries.some(({ root, state }) => root === entry.root && state === 'lost');
     if (typeof inner === 'string') {

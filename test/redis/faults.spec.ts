@@ -100,7 +100,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
   }, 60_000);
 
   // Before the connection is given up, and after it.
-  describe.each([300, 10_000])(
+  describe.each([300, 4_500])(
     'a caller whose wait ends while the server is silent (commandTimeout %d)',
     (commandTimeout) => {
       let locks: LockManager;

@@ -8,7 +8,7 @@ import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureServers, NEEDED } from './ensure-servers.mjs';
 import { recordUnstable, RECORDS } from './instability.mjs';
 import { counted, JestRun } from './jest.mjs';
-import { CHOSEN, LONG, SERVERS } from './suites.mjs';
+import { CHOSEN, LONG, NOT_CHOSEN, SERVERS } from './suites.mjs';
 
 const USAGE = `usage: npm test [-- options] [-- path …]
 
@@ -47,24 +47,22 @@ if (isAll && !options.unit && paths.length === 0) ensureBuilt();
 const run = new JestRun(options);
 const env = { LOCK_TESTS_SEED: options.seed, ...(options.long && { LOCK_TESTS_LONG: '1' }) };
 console.log(`seed ${options.seed}`);
-const files = new Map();
 const problems = [];
 
-if (options.coverage) await group('all', [...paths, '--coverage', '--coverageReporters=text'], { tables: true });
-else if (paths.length > 0) await group('chosen', paths);
-else {
-  // The fast tests come first, so a mistake shows after seconds.
-  await group('fast', ['--testPathIgnorePatterns', SERVERS]);
-  if (!options.unit) {
-    const chosen = isAll ? [SERVERS] : CHOSEN.map((path) => path.replaceAll('.', '\\.'));
-    const leftOut = options.long ? [] : ['--testPathIgnorePatterns', LONG];
-    // These tests wait more than they compute, so the cores carry more files than there are cores.
-    await group('servers', ['--testPathPatterns', ...chosen, ...leftOut], { workers: 3 * cores + 1 });
-  }
-}
+const pattern = leftOut();
+const files = paths.length > 0 || pattern === undefined ? paths : ['--testPathIgnorePatterns', pattern];
+const coverage = options.coverage ? ['--coverage', '--coverageReporters=text'] : [];
+const result = await run.jest([...files, ...coverage], {
+  env,
+  tables: options.coverage,
+  // The tests on servers wait more than they compute, so the cores carry more files than there are cores.
+  workers: options.unit || paths.length > 0 ? cores : 3 * cores + 1,
+});
+console.log(`${result.files.length} files in ${Math.round(result.seconds)} s\n`);
+if (result.failed) problems.push('Jest failed, although every file passed');
 const missing = CHOSEN.filter((path) => !existsSync(join(root, path)));
 for (const path of missing) problems.push(`not there, although scripts/suites.mjs names it: ${path}`);
-const all = await run.repeatFailed([...files.values()], { env });
+const all = await run.repeatFailed(result.files, { env });
 for (const each of await run.end()) problems.push(`left behind: ${each}`);
 
 const slowest = [...all].sort((a, b) => b.seconds - a.seconds).slice(0, Number(options.slowest));
@@ -82,9 +80,9 @@ const failed = sum('failed') + problems.length;
 console.log(`${sum('passed')} passed, ${failed} failed${skipped.length > 0 ? `, ${skipped.length} skipped` : ''}`);
 process.exit(failed === 0 && sum('passed') > 0 ? 0 : 1);
 
-async function group(name, args, terms) {
-  const result = await run.jest(args, { env, ...terms });
-  for (const outcome of result.files) files.set(outcome.file, outcome);
-  if (result.failed) problems.push(`${name}: Jest failed, although every file passed`);
-  console.log(`${name}: ${result.files.length} files in ${Math.round(result.seconds)} s\n`);
+/** The files that this run leaves out, as a pattern of Jest. */
+function leftOut() {
+  if (options.unit) return SERVERS;
+  if (options.long || options.coverage) return undefined;
+  return options.all ? LONG : NOT_CHOSEN;
 }

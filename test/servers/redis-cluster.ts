@@ -24,7 +24,7 @@ export interface RedisCluster {
 }
 
 const SLOTS = 16_384;
-const READY_WITHIN = 15_000;
+const READY_WITHIN = 50_000;
 
 /** @param hasWiredBus whether the nodes speak to each other through proxies, so that one can be cut off. Linux only: each has an address of its own. */
 export async function startRedisCluster({

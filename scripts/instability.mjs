@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { root } from './ensure-installed.mjs';
 import { counted } from './jest.mjs';
 
-/** The records of this checkout: a line for each time that a file was red and then green. Neither `npm ci` nor Git removes or keeps it. */
+/** The records of this checkout: a line for each time that a file was red and then green. `npm ci` leaves them, and Git ignores them. */
 export const RECORDS = join(root, '.cache/unstable.jsonl');
 
 const DAYS = 31;

@@ -1,0 +1,107 @@
+import { Injectable } from '@nestjs/common';
+import {
+  DistributedLock,
+  type DistributedLockModuleOptions,
+  lockKey,
+  LockService,
+  MemoryLockProvider,
+} from '../../../lib/index.js';
+import { start } from '../apps.js';
+
+@Injectable()
+class Stock {
+  @DistributedLock('stock:#{item}')
+  async take(item: string): Promise<string> {
+    return item;
+  }
+
+  @DistributedLock('stock:#{item}', { mode: 'shared' })
+  async count(item: string, inner: () => Promise<unknown>): Promise<void> {
+    await inner();
+  }
+
+  @DistributedLock('stock:#{lines[*].item}')
+  async restock(lines: { item: string }[], inner: () => Promise<unknown>): Promise<number> {
+    await inner();
+    return lines.length;
+  }
+}
+
+@Injectable()
+class Orders {
+  constructor(
+    private readonly stock: Stock,
+    private readonly locks: LockService,
+  ) {}
+
+  @DistributedLock('order:#{order.id}')
+  async ship(order: { id: number; item: string }): Promise<void> {
+    await this.stock.take(order.item);
+  }
+
+  @DistributedLock('order:#{id}')
+  async note(id: number): Promise<number> {
+    return id;
+  }
+
+  @DistributedLock('order:#{id}', { onBusy: 'skip' })
+  async tryToNote(id: number): Promise<number | undefined> {
+    return id;
+  }
+
+  @DistributedLock('order:#{id}')
+  async compare(id: number): Promise<void> {
+    await this.stock.count(`pen of ${id}`, async () => undefined);
+  }
+}
+
+async function boot(options: DistributedLockModuleOptions = {}) {
+  const warnings: string[] = [];
+  const ignore = () => undefined;
+  const logger = { log: ignore, error: ignore, warn: (message: string) => warnings.push(message) };
+  const app = await start({ providers: [Stock, Orders] }, { provider: new MemoryLockProvider(), logger, ...options });
+  // Those of the boot are not about orders.
+  warnings.length = 0;
+  return { stock: app.get(Stock), orders: app.get(Orders), locks: app.get(LockService), warnings };
+}
+
+it('decorated methods that are nested in two orders are named, each with the method around it, whatever their keys are', async () => {
+  const { stock, orders, warnings } = await boot();
+  await orders.ship({ id: 42, item: 'book' });
+  await orders.ship({ id: 43, item: 'pen' });
+  expect(warnings).toEqual([]);
+  await stock.restock([{ item: 'ink' }, { item: 'pad' }], () => orders.note(7));
+  await stock.restock([{ item: 'ink' }], () => orders.note(8));
+  expect(warnings).toEqual([
+    'Lock "order:7" of Orders.note (provider "default") is acquired under "stock:pad" of Stock.restock, ' +
+      'and elsewhere "stock:book" of Stock.take under "order:42" of Orders.ship. ' +
+      'Callers that do so at the same time wait for each other in a circle until a "wait" ends. ' +
+      'Acquire these locks in one order everywhere, or all of them in one call by an array of keys. (Warned once for each circle.)',
+  ]);
+});
+
+it('a call of LockService belongs to the template whose text its key begins with', async () => {
+  const { orders, locks, warnings } = await boot();
+  await orders.ship({ id: 42, item: 'book' });
+  await locks.withLock(lockKey`stock:${'pen'}`, () => locks.withLock(lockKey`order:${5}`, () => undefined));
+  expect(warnings).toHaveLength(1);
+  expect(warnings[0]).toContain(
+    '"order:5" (provider "default") is acquired under "stock:pen", and elsewhere "stock:book" of Stock.take',
+  );
+});
+
+it('a method that skips when busy waits for nobody, and closes no circle', async () => {
+  const { stock, orders, warnings } = await boot();
+  await orders.ship({ id: 42, item: 'book' });
+  await stock.restock([{ item: 'ink' }], () => orders.tryToNote(1));
+  expect(warnings).toEqual([]);
+});
+
+it('methods that meet as readers close no circle, until one of them writes', async () => {
+  const { stock, orders, warnings } = await boot();
+  await orders.compare(1);
+  await stock.count('book', () => orders.note(1));
+  expect(warnings).toEqual([]);
+  await orders.ship({ id: 42, item: 'book' });
+  expect(warnings).toHaveLength(1);
+});

@@ -42,7 +42,7 @@ export class LockManager {
   readonly admin: LockAdmin;
   /** @internal */
   readonly missingValues: MissingValues;
-  /** @internal */
+  /** @internal The orders in which this application nests locks. */
   readonly order: LockOrder;
   /** @internal Whether a job runs although nothing schedules it, as in a unit test that boots no scheduler. */
   readonly isForTests: boolean = false;

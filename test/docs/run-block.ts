@@ -29,8 +29,11 @@ export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, fo
   stub.install();
   try {
     const exported = (await import(file)) as Record<string, unknown>;
-    if (declaredTests.size > 0) await declaredTests.run();
-    else if (!block.isUsed) await boot(Object.values(exported).filter(isClass));
+    if (declaredTests.size > 0) {
+      await declaredTests.run();
+      // Only these tests answer such a request: in the application of a reader it fails.
+      if (stub.requests.length > 0) throw new Error(`The test on the page calls ${stub.requests.join(', ')}.`);
+    } else if (!block.isUsed) await boot(Object.values(exported).filter(isClass));
   } finally {
     declaredTests.forget();
     await closeAll();

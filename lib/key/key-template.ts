@@ -60,10 +60,15 @@ export class KeyTemplate {
     if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
     if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
     const pieces = parsePieces(source, site, errorAt);
-    const texts = pieces.flatMap((piece) => (isExpression(piece) ? [] : withoutSign(piece, site, errorAt)));
-    const warnings = texts.map(
-      (text) =>
-        `Key template ${quote(source)} of ${site.method} has the text {${text}}, which is the same for all calls: write #{${text}} for its value.`,
+    const texts = pieces.flatMap((piece) => (isExpression(piece) ? [] : piece));
+    const names = namesNotRead(pieces, site);
+    const constants = [
+      ...texts.flatMap((text) => withoutSign(text, site, errorAt)),
+      ...texts.flatMap((text, index) => withoutBraces(index === 0 ? `:${text}` : text, names)),
+    ];
+    const warnings = constants.map(
+      ([written, meant]) =>
+        `Key template ${quote(source)} of ${site.method} has the text ${written}, which is the same for all calls: write #{${meant}} for its value.`,
     );
     return new KeyTemplate(pieces, warnings);
   }
@@ -107,16 +112,33 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
 }
 
 /** The texts in braces that are plain text, but would be an expression of this method with a `#` before them. */
-function withoutSign(literal: string, site: KeySite, errorAt: ErrorAt): string[] {
+function withoutSign(literal: string, site: KeySite, errorAt: ErrorAt): [written: string, meant: string][] {
   return Array.from(literal.matchAll(/\{/g)).flatMap(({ index }) => {
     try {
       const [syntax] = parseExpression(literal, index + 1, errorAt);
       resolveRoot(syntax, site, (problem) => errorAt(problem, index));
-      return [syntax.text];
+      return [[`{${syntax.text}}`, syntax.text]];
     } catch {
       return [];
     }
   });
+}
+
+// `#` and `$` anywhere but in braces, and a `:` that follows a separator: after a value or a word it is the separator itself.
+const WITHOUT_BRACES =
+  /(?<sign>(?<!\{\s*)[#$]|(?<=[:/]):)(?<name>[\p{ID_Start}_][\p{ID_Continue}$]*)(?<path>(?:\??\.[\p{ID_Start}_][\p{ID_Continue}$]*)*)/gu;
+
+/** The texts that name a parameter of the method as other templates do: `#id`, `$id`, `:id`. */
+function withoutBraces(literal: string, names: readonly string[]): [written: string, meant: string][] {
+  return Array.from(literal.matchAll(WITHOUT_BRACES)).flatMap(
+    ({ 0: written, groups: { name = '', path = '' } = {} }) => (names.includes(name) ? [[written, name + path]] : []),
+  );
+}
+
+/** The parameters whose values are not in the key: beside such a value its name is a label. */
+function namesNotRead(pieces: readonly Piece[], { parameters }: KeySite): string[] {
+  const read = new Set(pieces.filter(isExpression).map(({ syntax }) => syntax.root));
+  return (parameters ?? []).flatMap((name) => (name === null || read.has(name) ? [] : [name]));
 }
 
 /** The template with a separator between two values; punctuation that is no separator gives way to it. */

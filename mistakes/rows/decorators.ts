@@ -30,6 +30,22 @@ export const keys: Group = {
       remedy: 'write #{id}',
     },
     {
+      id: 'key-sharp-only',
+      how: 'members',
+      code: `@DistributedLock('order:#order.id') async pay(order: { id: string }) {}`,
+      place: 'of Orders.pay',
+      value: 'has the text #order.id',
+      remedy: 'write #{order.id}',
+    },
+    {
+      id: 'key-colon-only',
+      how: 'members',
+      code: `@DistributedLock('order::id') async pay(id: string) {}`,
+      place: 'of Orders.pay',
+      value: 'has the text :id',
+      remedy: 'write #{id}',
+    },
+    {
       id: 'key-unclosed',
       how: 'members',
       code: `@DistributedLock('order:#{id') async pay(id: string) {}`,
@@ -541,6 +557,14 @@ export const decorators: Group = {
       remedy: 'call the method under lock.run()',
     },
     {
+      id: 'decorator-same-key-twice',
+      how: 'members',
+      code: `@RunOnce('report', { atLeast: '1m' }) @DistributedLock('report') async pay() {}`,
+      place: 'Orders.pay',
+      value: 'the key "report"',
+      remedy: 'remove one of the two, or set reentrant: true',
+    },
+    {
       id: 'decorator-class-defaults',
       how: 'classes',
       code: `@LockDefaults({ wait: '2 s' }) @Injectable() class Orders { @DistributedLock('orders') async pay() {} }`,
@@ -618,6 +642,32 @@ export const decorators: Group = {
 export const jobs: Group = {
   title: 'Jobs and leaders',
   mistakes: [
+    {
+      id: 'job-without-schedule-module',
+      how: 'members',
+      code: `@Cron('0 3 * * *') @RunOnce('report') async pay() {}`,
+      place: 'Orders.pay',
+      value: 'does not import ScheduleModule',
+      remedy: 'import ScheduleModule.forRoot()',
+    },
+    {
+      id: 'job-with-the-key-of-a-leader',
+      how: 'members',
+      code: `
+        @RunAsLeader('report') async lead() {}
+        @Cron('0 3 * * *') @RunOnce('report') async pay() {}`,
+      place: 'Orders.pay: @RunAsLeader of Orders.lead',
+      value: 'the key "report"',
+      remedy: 'give the job another key',
+    },
+    {
+      id: 'lock-with-the-key-of-a-leader',
+      how: 'members',
+      code: `@DistributedLock('report') @OnlyLeader('report') async pay() {}`,
+      place: 'Orders.pay: @OnlyLeader',
+      value: 'the key "report"',
+      remedy: 'remove that lock, or give it another key',
+    },
     {
       id: 'run-once-without-at-least',
       how: 'members',

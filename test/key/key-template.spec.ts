@@ -363,6 +363,26 @@ describe('KeyTemplate', () => {
       expect(first).toContain(`write ${remedy}`);
     });
 
+    it.each<[string, string, string]>([
+      ['o:#order.id', '#order.id', '#{order.id}'],
+      ['o:#line', '#line', '#{line}'],
+      ['#line', '#line', '#{line}'],
+      ['o::line', ':line', '#{line}'],
+      [':line/x', ':line', '#{line}'],
+      ['orders/:line', ':line', '#{line}'],
+      ['o:$line', '$line', '#{line}'],
+      ['#{order.id}:$line', '$line', '#{line}'],
+    ])('%s, written as another template language does', (source, text, remedy) => {
+      expect(parse(source).warnings).toEqual([
+        `Key template ${JSON.stringify(source)} of OrderService.pay has the text ${text}, which is the same for all calls: write ${remedy} for its value.`,
+      ]);
+    });
+
+    it.each(['o:#other', 'o:line', '#{order.id}:line', 'line:#{line}', 'no#line:#{line}', 'a:$', 'o:#lines', 'c#'])(
+      'but not of %s, which is a label',
+      (source) => expect(parse(source).warnings).toEqual([]),
+    );
+
     it('with one warning for each place', () => {
       expect(parse('{order.id}:{line}').warnings).toHaveLength(2);
     });

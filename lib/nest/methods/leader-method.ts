@@ -4,6 +4,9 @@ import { decoratedMethod, type DecoratedMethod } from '../../decoration/decorate
 import { assertLeaderKey, type CampaignOptions, planCampaign } from '../../recipes/leadership.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { defaultsOfClass } from './class-defaults.js';
+import { lockedMethodsBehind } from './lock-metadata.js';
+import type { LockedMethod } from './locked-method.js';
+import { isScheduled } from './method-ticks.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
@@ -26,8 +29,15 @@ export class LeaderMethod {
     readonly methodName: string | symbol,
     readonly key: string,
     options: Configurable<CampaignOptions>,
+    /** Those of decorators below this one. */
+    readonly locksBelow: readonly LockedMethod[],
   ) {
     this.#options = new DecoratorOptions(options, decorator);
+  }
+
+  /** Whether `@nestjs/schedule` calls it. */
+  get isScheduled(): boolean {
+    return isScheduled(Object(Reflect.get(this.target, this.methodName)) as object);
   }
 
   /** The lock of its campaign in an application, with `provider` and `lease` of its class, made once. @throws LockConfigError */
@@ -83,7 +93,7 @@ export function recordLeaderMethod(
   if (kind === 'iteration' || kind === 'observable') {
     throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
   }
-  const method = new LeaderMethod(decorator, target, name, methodName, key, options);
+  const method = new LeaderMethod(decorator, target, name, methodName, key, options, lockedMethodsBehind(original));
   Reflect.defineMetadata(LEADER_METHODS, [...ownMethodsOf(target), method], target);
   return { method, original };
 }

@@ -5,7 +5,7 @@ import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import type { MethodOptions } from './distributed-lock-options.js';
 import { type KeySource, MethodKey } from './method-key.js';
 import { MethodPlan } from './method-plan.js';
-import type { MethodDeclaration } from './method-ticks.js';
+import { isScheduled, type MethodDeclaration } from './method-ticks.js';
 
 /** A `@DistributedLock` as it is declared: one method, its key and its options. An application makes a plan of it. */
 export class LockedMethod implements MethodDeclaration {
@@ -36,9 +36,9 @@ export class LockedMethod implements MethodDeclaration {
     return this.options.fixed?.around === 'request';
   }
 
-  /** Whether `@nestjs/schedule` calls it: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+  /** Whether `@nestjs/schedule` calls it. */
   get isScheduled(): boolean {
-    return Reflect.hasMetadata('SCHEDULER_TYPE', this.inEffect);
+    return isScheduled(this.inEffect);
   }
 
   /** The function that a call runs, with all decorators on it: their marks are its metadata. */

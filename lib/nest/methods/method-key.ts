@@ -15,6 +15,8 @@ export class MethodKey {
   readonly errors: LockKeyError[] = [];
   /** The templates as they are written; `null` for a function. */
   readonly template: string | null = null;
+  /** Each of them; empty for a function. */
+  readonly templates: readonly string[] = [];
   readonly #templates: KeyTemplate[] = [];
   readonly #function: ((...args: never[]) => LockKey) | undefined;
 
@@ -31,6 +33,7 @@ export class MethodKey {
       return;
     }
     const templates = templatesOf(source);
+    this.templates = templates;
     this.template = templates.join(', ');
     if (templates.length === 0) {
       this.errors.push(

@@ -27,6 +27,11 @@ export interface MethodDeclaration {
   readonly inEffect: object;
 }
 
+/** Whether `@nestjs/schedule` calls a method: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+export function isScheduled(method: object): boolean {
+  return Reflect.hasMetadata('SCHEDULER_TYPE', method);
+}
+
 /** The mark that `@Cron` leaves on a method, read without its package. */
 export function cronMarkOf(method: object): CronMark | undefined {
   return Reflect.getMetadata('SCHEDULE_CRON_OPTIONS', method) as CronMark | undefined;

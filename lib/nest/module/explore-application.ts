@@ -1,13 +1,14 @@
 import type { LoggerService } from '@nestjs/common';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
-import { leaderMethodsOf } from '../methods/leader-method.js';
+import { type LeaderMethod, leaderMethodsOf } from '../methods/leader-method.js';
 import { lockedMethodsOf, proxiedLocksOf } from '../methods/lock-metadata.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
 import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { problemsOf } from './check-locked-method.js';
+import { compareKeys } from './same-keys.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
@@ -34,6 +35,7 @@ export function exploreApplication(
 ): ExploredApplication {
   const problems = new Set<string>();
   const all = new Set<LockedMethod>();
+  const allLeaders = new Set<LeaderMethod>();
   const proxied = new Set<string>();
   const leaders: LeaderProvider[] = [];
   const locked: LockedProvider[] = [];
@@ -49,6 +51,7 @@ export function exploreApplication(
     if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
     locked.push({ methods, prototype, instance, isSingleton });
     for (const method of methods) all.add(method);
+    for (const method of leaderMethods) allLeaders.add(method);
     for (const problem of methods.flatMap((method) => problemsOf(method, service, prototype))) problems.add(problem);
     for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
       if (!isUnlocked(target, methodName)) continue;
@@ -64,14 +67,17 @@ export function exploreApplication(
   }
   const campaigns = new LeaderCampaigns(service, leaders);
   const jobs = new ScheduledJobs(service, locked, wrappers);
-  for (const problem of [...campaigns.problems, ...jobs.problems]) problems.add(problem);
+  const methods = [...all];
+  const leaderMethods = [...allLeaders];
+  const keys = compareKeys(methods, leaderMethods, service);
+  for (const problem of [...campaigns.problems, ...jobs.problems, ...keys.problems]) problems.add(problem);
   if (problems.size > 0) {
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
   if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
-  for (const warning of unlocked) logger.warn(warning);
-  const methods = [...all];
+  for (const warning of [...unlocked, ...keys.warnings]) logger.warn(warning);
+  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods], logger);
   reportBoot(service, methods, campaigns.methods, logger);
   return { campaigns, jobs, methods };
 }
@@ -82,6 +88,15 @@ export function exploreApplication(
  */
 function hasTransactionsOfCls(wrappers: readonly InstanceWrapper[]): boolean {
   return wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost');
+}
+
+function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[], logger: LoggerService): void {
+  const names = new Set(methods.filter(({ isScheduled }) => isScheduled).map(({ name }) => name));
+  if (names.size === 0) return;
+  logger.warn(
+    `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
+      'import ScheduleModule.forRoot() of @nestjs/schedule, with { cronJobs: false } in a process that is to schedule none.',
+  );
 }
 
 /** The next holder would read what was there before the commit. */

@@ -24,11 +24,15 @@ interface KeyOwner {
 /** The methods of an application that run once for each tick. */
 export class ScheduledJobs {
   readonly problems: readonly string[];
+  /** Whether the application imports `ScheduleModule`. */
+  readonly hasScheduler: boolean;
   /** Those that are scheduled in this process. */
   readonly #scheduled = new Set<ScheduledJob>();
 
   constructor(service: LockService, providers: readonly LockedProvider[], wrappers: readonly InstanceWrapper[]) {
-    service.scheduler.use(registriesIn(wrappers));
+    const registries = registriesIn(wrappers);
+    service.scheduler.use(registries);
+    this.hasScheduler = registries.length > 0;
     const schedules = schedulesCronJobs(wrappers);
     const problems: string[] = [];
     const owners = new Map<string, KeyOwner>();

@@ -229,7 +229,7 @@ it('reports to the logger of its options alone, if there is one', async () => {
   const own: string[] = [];
   const note = (message: string) => own.push(message);
   const logger = { log: note, warn: note, error: note };
-  @Module({ imports: [DistributedLockModule.forRoot({ logger })], providers: [Jobs] })
+  @Module({ imports: [ScheduleModule.forRoot(), DistributedLockModule.forRoot({ logger })], providers: [Jobs] })
   class AppModule {}
   const ofTheApplication = new CapturingLogger();
   const app = await NestFactory.createApplicationContext(AppModule, { logger: ofTheApplication });

@@ -1,0 +1,179 @@
+import { Injectable, Module, type Type } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
+import {
+  DistributedLock,
+  DistributedLockModule,
+  type LeaderTerm,
+  MemoryLockProvider,
+  OnlyLeader,
+  RunAsLeader,
+  RunOnce,
+} from '../../../lib/index.js';
+
+/** What the boot says of these classes: the mistakes that fail it, or else the warnings of the lock module. */
+async function said(imports: object[], ...providers: Type[]): Promise<string[]> {
+  const lines: string[] = [];
+  const none = () => undefined;
+  const warn = (message: unknown, context: unknown) => context === 'DistributedLock' && lines.push(String(message));
+  @Module({
+    imports: [
+      ...(imports as Type[]),
+      DistributedLockModule.forRoot({
+        providers: { a: new MemoryLockProvider(), b: new MemoryLockProvider() },
+        default: 'a',
+      }),
+    ],
+    providers,
+  })
+  class AppModule {}
+  try {
+    const logger = { log: none, error: none, warn };
+    const app = await NestFactory.createApplicationContext(AppModule, { logger, abortOnError: false });
+    await app.close();
+    return lines;
+  } catch (error) {
+    return (error as Error).message.split('\n').slice(1);
+  }
+}
+
+const scheduled = [ScheduleModule.forRoot()];
+
+describe('two locks of one method', () => {
+  it('fail the boot where the lower one waits for the upper one', async () => {
+    @Injectable()
+    class Orders {
+      @DistributedLock('order:#{id}')
+      @DistributedLock('order:#{id}')
+      async twice(id: string) {
+        return id;
+      }
+      @RunOnce('nightly', { atLeast: '1m' })
+      @DistributedLock(['other', 'nightly'])
+      async job() {}
+      @DistributedLock('mixed')
+      @DistributedLock('mixed', { mode: 'shared' })
+      async mixed() {}
+    }
+    const remedy =
+      ', so the lower one waits for the upper one: remove one of the two, or set reentrant: true on the lower one';
+    expect(await said([], Orders)).toEqual([
+      `  - Orders.twice: two of its locks have the key "order:#{id}"${remedy}`,
+      `  - Orders.job: two of its locks have the key "nightly"${remedy}`,
+      `  - Orders.mixed: two of its locks have the key "mixed"${remedy}`,
+    ]);
+  });
+
+  it('boot where both can be had', async () => {
+    @Injectable()
+    class Orders {
+      @DistributedLock('a')
+      @DistributedLock('a', { reentrant: true })
+      async entered() {}
+      @DistributedLock('a', { mode: 'shared' })
+      @DistributedLock('a', { mode: 'shared' })
+      async shared() {}
+      @DistributedLock('a', { limit: 2 })
+      @DistributedLock('a', { limit: 2 })
+      async limited() {}
+      @DistributedLock('a', { provider: 'a' })
+      @DistributedLock('a', { provider: 'b' })
+      async elsewhere() {}
+      @DistributedLock('order:#{one}')
+      @DistributedLock('order:#{other}')
+      async different(one: string, other: string) {
+        return one + other;
+      }
+    }
+    expect(await said([], Orders)).toEqual([]);
+  });
+});
+
+describe('a lock of the key of a leader', () => {
+  it('fails the boot where it can never be had', async () => {
+    @Injectable()
+    class Prices {
+      @RunAsLeader('prices')
+      async follow(term: LeaderTerm) {
+        return term.key;
+      }
+      @Cron('0 3 * * *')
+      @RunOnce('prices')
+      async nightly() {}
+      @Interval(1_000)
+      @DistributedLock('prices', { onBusy: 'skip' })
+      async often() {}
+      @DistributedLock('sums')
+      @OnlyLeader('sums')
+      async above() {}
+      @DistributedLock('totals', { reentrant: true })
+      @OnlyLeader('totals')
+      async aboveReentrant() {}
+      @OnlyLeader('means')
+      @DistributedLock('means')
+      async below() {}
+    }
+    const never =
+      '@RunAsLeader of Prices.follow holds the key "prices" for its whole term, so no scheduled run gets the lock: ' +
+      'give the job another key, or put @OnlyLeader("prices") in place of its lock';
+    const own = (key: string) =>
+      `@OnlyLeader holds the key "${key}" for its whole term, so the lock of the same key waits for it: remove that lock, or give it another key`;
+    expect(await said(scheduled, Prices)).toEqual([
+      `  - Prices.nightly: ${never}`,
+      `  - Prices.often: ${never}`,
+      `  - Prices.above: ${own('sums')}`,
+      `  - Prices.aboveReentrant: ${own('totals')}`,
+      `  - Prices.below: ${own('means')}`,
+    ]);
+  });
+
+  it('is warned of where it can be had in the term alone, and not where it is another lock', async () => {
+    @Injectable()
+    class Prices {
+      @RunAsLeader('prices')
+      async follow(term: LeaderTerm) {
+        return term.key;
+      }
+      @DistributedLock('prices')
+      async load() {}
+      @DistributedLock('prices', { reentrant: true })
+      async enter() {}
+      @Cron('0 3 * * *')
+      @DistributedLock('prices', { provider: 'b', minHold: 1 })
+      async elsewhere() {}
+      @OnlyLeader('prices')
+      @DistributedLock('prices', { reentrant: true })
+      async nested() {}
+    }
+    expect(await said(scheduled, Prices)).toEqual([
+      'Prices.load locks "prices", which @RunAsLeader of Prices.follow holds for its whole term, so it is busy for all calls but those under the lock of the term: ' +
+        'give one of the two another key, or call it by currentLock().run() in the task of the leader.',
+    ]);
+  });
+});
+
+describe('a schedule without ScheduleModule', () => {
+  @Injectable()
+  class Jobs {
+    @Cron('0 3 * * *')
+    @RunOnce('nightly')
+    async nightly() {}
+    @Cron('0 4 * * *')
+    @OnlyLeader('jobs')
+    async early() {}
+    @DistributedLock('a')
+    async other() {}
+  }
+
+  it('is warned of in one line', async () => {
+    expect(await said([], Jobs)).toEqual([
+      'Nothing calls Jobs.nightly, Jobs.early on schedule, because the application does not import ScheduleModule: ' +
+        'import ScheduleModule.forRoot() of @nestjs/schedule, with { cronJobs: false } in a process that is to schedule none.',
+    ]);
+  });
+
+  it('is meant in a process that schedules none', async () => {
+    expect(await said([ScheduleModule.forRoot({ cronJobs: false })], Jobs)).toEqual([]);
+    expect(await said(scheduled, Jobs)).toEqual([]);
+  });
+});

@@ -4,7 +4,7 @@ import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
 import { type LockOrigin, nameOf } from '../events/subject.js';
 import { type EndTrace, traceHold } from '../events/tracing.js';
-import { lostError } from '../hold/lost-error.js';
+import { lostError, markReported } from '../hold/lost-error.js';
 import type { ProviderCore } from '../provider-core.js';
 import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import { detached } from '../toolkit/detached.js';
@@ -376,6 +376,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     const { reason } = error;
     events.publish('lost', { ...this.subject, held: clock.now() - this.#grantedAt, reason });
     logger.warn(error.message);
+    markReported(error);
   }
 
   /** Reports to the tracing channel how it ended. */

@@ -2,7 +2,7 @@ import { LockLostError } from '../../api/errors.js';
 import type { ReleaseResult } from '../../api/lock.js';
 import type { LossPolicy } from '../../api/lock-options.js';
 import type { GrantedLock } from './granted-lock.js';
-import { lostError } from './lost-error.js';
+import { isReported, lostError, markReported } from './lost-error.js';
 
 /** How a task ended. */
 export type Outcome<T> =
@@ -97,8 +97,10 @@ function answerOf<T>(
   result: ReleaseResult | undefined,
 ): T | PromiseLike<T> {
   if (onLost !== 'ignore' && (lost !== undefined || result === 'lost')) {
-    const { message, key, provider, reason, cause } = lost ?? releaseErrorOf(lock);
+    const loss = lost ?? releaseErrorOf(lock);
+    const { message, key, provider, reason, cause } = loss;
     const error = new LockLostError(message, { key, provider, reason, cause, outcome });
+    if (isReported(loss)) markReported(error);
     if (typeof onLost === 'function') return onLost(error);
     throw error;
   }

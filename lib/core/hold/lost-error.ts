@@ -16,6 +16,18 @@ export function lostError(
   });
 }
 
+// Of a copy for another caller as well: one loss is one line in the log.
+const reported = new WeakSet<LockLostError>();
+
+/** Notes that the loss is in the log. */
+export function markReported(error: LockLostError): void {
+  reported.add(error);
+}
+
+export function isReported(error: LockLostError): boolean {
+  return reported.has(error);
+}
+
 const EXPLANATIONS: Record<LossReason, string> = {
   expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
   revoked:

@@ -28,6 +28,7 @@ import {
   LockAdmin,
   LockError,
   LockInterceptor,
+  LockLostError,
   LockService,
   LockBusyError,
   LockUnavailableError,
@@ -85,6 +86,12 @@ class Items {
   async lost() {
     await this.admin.forceRelease('lost');
     return 'done';
+  }
+
+  @Get('fenced')
+  @DistributedLock('fenced')
+  async fenced() {
+    throw new LockLostError('A later holder has written book.', { key: 'fenced', reason: 'expired' });
   }
 
   @Get('misused')
@@ -193,6 +200,19 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(response.status).toBe(500);
     expect(response.headers.get('retry-after')).toBeNull();
     expect(await response.json()).toMatchObject({ code: 'LOCK_LOST' });
+  });
+
+  it('logs each loss in one line, also one that the handler has thrown itself', async () => {
+    const warnings: string[] = [];
+    const none = () => undefined;
+    const logger = { log: none, error: none, warn: (text: string) => warnings.push(text) };
+    const { fetch } = await serveHere({ logger });
+    for (const path of ['/fenced', '/lost', '/fenced']) expect((await fetch(path)).status).toBe(500);
+    expect(warnings).toEqual([
+      'A later holder has written book.',
+      expect.stringMatching(/^Lock "lost" of Items\.lost .*was lost/),
+      'A later holder has written book.',
+    ]);
   });
 
   it('answers a row that was written since with 409, and says nothing of the row', async () => {

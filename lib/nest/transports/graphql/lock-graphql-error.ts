@@ -1,5 +1,6 @@
 import type { LockError } from '../../../api/errors.js';
 import { toClientError } from '../client-error.js';
+import { logLoss } from '../log-loss.js';
 
 /** The `extensions` of a lock error among the `errors` of a response. */
 export interface LockErrorExtensions {
@@ -27,6 +28,7 @@ export class LockGraphqlError extends Error {
 
 /** The error that a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
+  logLoss(error);
   const clientError = toClientError(error);
   if (!clientError) return error;
   const { message, code, retryAfter } = clientError;

@@ -1,16 +1,20 @@
 import { StreamableFile } from '@nestjs/common';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import { LockError } from '../../../api/errors.js';
+import { loggerOf } from '../../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../../options/module-options.js';
+import { logLoss } from '../log-loss.js';
 import { LockHttpException, toHttpException } from './lock-http-exception.js';
 
 /** The HTTP error for a lock error, with its header on the response; misuse stays what it is. */
 export function asHttpError(
   error: LockError,
-  { mapErrors }: DistributedLockModuleOptions,
+  options: DistributedLockModuleOptions,
   adapter: AbstractHttpAdapter,
   response: unknown,
 ): LockHttpException | LockError {
+  logLoss(error, loggerOf(options));
+  const { mapErrors } = options;
   const exception = toHttpException(error, mapErrors === false ? {} : mapErrors?.http);
   if (!exception) return error;
   // Set here, because filters write status and body only.

@@ -1,5 +1,5 @@
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
-import { join, normalize, parse, sep } from 'node:path';
+import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, normalize, parse, sep } from 'node:path';
 import { parseArgs } from 'node:util';
 import { lockTablesSql } from '../dist/esm/sql.js';
 
@@ -12,7 +12,7 @@ Prints the statements that create the tables of the SQL locks, for a migration o
   --records             also the table that a failover needs, if its casStore is in SQL
   --out "migrations/*_locks.sql"
                         writes them to this file instead, and replaces what it contains. A name with * is that of the
-                        one file that exists; in quotes, it means the same in every shell`;
+                        one file that exists; in quotes, it means the same in every shell. Makes the folder, if there is none`;
 
 try {
   const { values, positionals } = parseArgs({
@@ -34,6 +34,7 @@ try {
     if (out === undefined) process.stdout.write(statements.join(''));
     else {
       const file = fileOf(out);
+      mkdirSync(dirname(file), { recursive: true });
       writeFileSync(file, statements.join(''));
       console.log(`Wrote ${file}.`);
     }

@@ -42,7 +42,7 @@ export interface TickEvent {
   readonly tick: Date;
 }
 
-/** The events by name, with what each carries. All lengths of time are in ms. */
+/** The events by name, with what each carries. All lengths of time are in whole ms. */
 export interface LockEventMap {
   /** The lock is busy and the caller queues for it. */
   waiting: LockEvent;

@@ -25,6 +25,11 @@ export interface Command {
   run(context: CommandContext): Promise<ExitCode>;
 }
 
+/** The first thing to try where a namespace has no such key, and none was named. */
+export function namespaceHint({ namespace }: Arguments): string {
+  return namespace === undefined ? ' If the application has another namespace, name it with --namespace.' : '';
+}
+
 /** @throws LockConfigError where the provider has no list */
 export function listOf({ provider, backend }: Namespace, prefix: string): AsyncIterable<LockInfo> {
   if (backend.list) return backend.list({ prefix });

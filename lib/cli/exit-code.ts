@@ -1,7 +1,7 @@
 /** The answer of a command to the program that has started it. */
 export const ExitCode = {
   done: 0,
-  /** The key is free, nothing was freed, or `doctor` has found something. */
+  /** The key is free, nothing was freed, or `doctor` has found something, which a refusal of its connection is as well. */
   negative: 1,
   /** The arguments or the configuration cannot work. */
   misuse: 2,

@@ -28,7 +28,8 @@ Options:
   --json            for programs
   --help, -h
 
-Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor has found something; 2 wrong use; 3 the server does not answer.`;
+Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor has found something, also a refusal of its connection;
+2 wrong use, or a refusal; 3 the server does not answer.`;
 
 const USAGE = `usage: npx nestjs-distributed-lock <command> [options]
 

@@ -125,7 +125,8 @@ export class LockAdmin {
     throw new LockConfigError(
       found
         ? `Job ${shown(job)} is on several providers: name one of them as the second argument of runNow(). The jobs are ${known.join(', ')}.`
-        : `This application has no job ${shown(job)} that runNow() could run: its jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}.`,
+        : `This application has no job ${shown(job)} that runNow() could run: its jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}. ` +
+            'Import the module that provides its class here as well, beside ScheduleModule.forRoot({ cronJobs: false }) where nothing is to be scheduled.',
     );
   }
 
@@ -154,7 +155,7 @@ export class LockAdmin {
           method: holder.subject.method,
           acquiredAt: new Date(wallTime - (now - holder.grantedAt)),
           fencingToken: holder.fencingToken,
-          remaining: holder.remaining(now),
+          remaining: Math.round(holder.remaining(now)),
           entries: holder.entries,
         }),
       ),
@@ -167,7 +168,7 @@ export class LockAdmin {
     return [...this.providers].flatMap(({ queues }) =>
       queues.waiting.map(({ subject: { key, provider, mode, method }, startedAt }) => ({
         ...{ key, provider, mode, method },
-        waited: now - startedAt,
+        waited: Math.round(now - startedAt),
       })),
     );
   }

@@ -86,7 +86,7 @@ export class Campaign {
     const { fencingToken } = lock;
     const term = new Term(this.manager, lock, clock);
     this.#term = term;
-    events.publish('elected', { ...this.#subject, waited: clock.now() - startedAt, fencingToken });
+    events.publish('elected', { ...this.#subject, waited: Math.round(clock.now() - startedAt), fencingToken });
     return await this.#lead(term, ending);
   }
 
@@ -122,7 +122,7 @@ export class Campaign {
     const reason = await term.resign(failure !== undefined);
     this.#term = undefined;
     const { ledFor } = term;
-    plan.core.events.publish('resigned', { ...this.#subject, reason, ledFor });
+    plan.core.events.publish('resigned', { ...this.#subject, reason, ledFor: Math.round(ledFor) });
     if (failure && !onError) throw failure.error;
     return { reason, ledFor };
   }

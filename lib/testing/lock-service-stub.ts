@@ -5,7 +5,7 @@ import type { LockMode } from '../api/lock-mode.js';
 import type { LossPolicy, ReEntry } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
-import { NESTED_OR_QUEUED } from '../core/acquire/refusals.js';
+import { nestedOrQueued } from '../core/acquire/refusals.js';
 import { excludes } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
 import { recordText } from '../core/job-record.js';
@@ -207,11 +207,11 @@ class StubManager extends LockManager {
     for (const key of keys) {
       const isAround = (lock: GrantedLock) => lock.provider === core.name && lock.keys.includes(key);
       const around = surroundingLocks(this).filter(isAround);
-      if (around.some((lock) => entered.includes(lock) || !excludes(lock.mode, settings.mode)) || around.length === 0)
-        continue;
+      const [holder] = around;
+      if (!holder || around.some((lock) => entered.includes(lock) || !excludes(lock.mode, settings.mode))) continue;
       const subject = { key, provider: core.name, method: origin.method };
       throw new LockBusyError(
-        `${nameOf(subject)} is wanted in the async context of its own holder, without that lock in hand. ${NESTED_OR_QUEUED}`,
+        `${nameOf(subject)} is wanted in the async context of its own holder, without that lock in hand. ${nestedOrQueued(holder.holds[0].subject)}`,
         { ...subject, waited: settings.wait },
       );
     }

@@ -17,6 +17,7 @@ import { startManager } from '../core/manager-rig.js';
 
 interface Given {
   readonly subject?: string;
+  readonly namespace?: string;
   readonly json?: boolean;
   readonly yes?: boolean;
   readonly isTerminal?: boolean;
@@ -43,7 +44,7 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
     );
     const { subject, json = false, yes = false, answer } = given;
     const source = { kind: 'redis', url: '', table: undefined } as const;
-    const args = { source, namespace: undefined, subject, json, yes, showsPassword: false };
+    const args = { source, namespace: given.namespace, subject, json, yes, showsPassword: false };
     command.check?.(args, terminal);
     const namespace = { name: 'lock', provider: 'MemoryLockProvider', backend };
     if (answer !== undefined) stdin.write(answer);
@@ -61,7 +62,9 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
 
 it('list: a sorted table, only keys with the prefix, an array for programs, and words for nothing', async () => {
   const { locks, run } = await shopAndPrompt();
-  expect(await run(list)).toEqual({ code: 0, out: '', err: 'No lock is held in the namespace "lock".\n' });
+  const hint = 'If the application has another namespace, name it with --namespace.';
+  expect(await run(list)).toEqual({ code: 0, out: '', err: `No lock is held in the namespace "lock". ${hint}\n` });
+  expect(await run(list, { namespace: 'lock' })).toMatchObject({ err: 'No lock is held in the namespace "lock".\n' });
   expect(await run(list, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
   for (const key of ['order:2', 'order:1', 'invoice']) await locks.acquire(key);
   const { out } = await run(list);
@@ -92,10 +95,12 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
   const held = await run(inspect, { subject: 'order:1' });
   expect(held.code).toBe(0);
   expect(held.out).toMatch(/^held by +shop-1$/m);
-  expect(await run(inspect, { subject: 'a' })).toMatchObject({
+  expect(await run(inspect, { subject: 'a', namespace: 'lock' })).toMatchObject({
     code: 1,
     out: '"a" is free in the namespace "lock".\n',
   });
+  const free = '"a" is free in the namespace "lock". If the application has another namespace, name it with --namespace.\n';
+  expect(await run(inspect, { subject: 'a' })).toMatchObject({ code: 1, out: free });
   expect(await run(inspect, { subject: 'a', json: true })).toMatchObject({ code: 1, out: 'null\n' });
   await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });
 });

@@ -106,10 +106,17 @@ it('writes nothing if no file or several files have the name', async () => {
   expect(await readFile(join(folder, 'drizzle/0001_locks.sql'), 'utf8')).toBe('old');
 });
 
-it('a folder that does not exist, and a mistake in another option, write nothing', async () => {
-  const missing = type('npx nestjs-distributed-lock sql --database postgres --out missing/locks.sql');
+it('makes the folder of a file', async () => {
+  const file = 'migrations/V2/locks.sql';
+  const made = type(`npx nestjs-distributed-lock sql --database postgres --out ${file}`);
+  expect(made).toEqual({ status: 0, stdout: `Wrote ${file}.\n`, stderr: '' });
+  expect(await readFile(join(folder, file), 'utf8')).toBe(POSTGRES.join(''));
+});
+
+it('a pattern in a folder that does not exist, and a mistake in another option, write nothing', async () => {
+  const missing = type('npx nestjs-distributed-lock sql --database postgres --out "missing/*_locks.sql"');
   expect(missing.status).toBe(2);
-  expect(missing.stderr).toContain('missing/locks.sql');
+  expect(missing.stderr).toContain('missing/*_locks.sql');
   expect(type('npx nestjs-distributed-lock sql --database oracle --out locks.sql').status).toBe(2);
   expect(await readdir(folder)).toEqual([]);
 });

@@ -126,7 +126,7 @@ async function play(seed: number): Promise<number> {
 }
 
 it(`statements that overtake each other, or are not answered, never let in more than the limit, and leave nobody in the row (${RUNS} runs; more in npm run test:long)`, async () => {
-  await new LeaseTable('sqlite', 'distributed_lock', (sql) => dataSource.query(sql), 1).prepare(true);
+  await new LeaseTable('sqlite', 'distributed_lock', (sql) => dataSource.query(sql), 1).prepare(true, 'default');
   const reserved = jest.spyOn(LimitedLeases.prototype, 'reserve');
   let grants = 0;
   await fc.assert(

@@ -1,7 +1,7 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
 import { systemClock } from '../../core/toolkit/clock.js';
-import { type Command, forceRelease, inspect } from '../command.js';
+import { type Command, forceRelease, inspect, namespaceHint } from '../command.js';
 import { ExitCode, Misuse } from '../exit-code.js';
 import { detailsOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
@@ -17,13 +17,14 @@ Shows who holds a key, asks, and takes the lock away. It does not stop the holde
     if (!yes && !terminal.isInteractive)
       throw new Misuse('free asks before it frees a key, and nobody can answer here. Use --yes.');
   },
-  async run({ args: { subject: key = '', json, yes }, namespace, terminal }) {
+  async run({ args, namespace, terminal }) {
+    const { subject: key = '', json, yes } = args;
     const answer = async (was: LockInfo | null, freed: boolean, line: string) => {
       await terminal.print(json ? `${JSON.stringify({ key, freed, was })}\n` : `${line}\n`);
       return freed ? ExitCode.done : ExitCode.negative;
     };
     const name = `"${printable(key)}"`;
-    const isFree = `${name} is free in the namespace "${namespace.name}".`;
+    const isFree = `${name} is free in the namespace "${namespace.name}".${namespaceHint(args)}`;
     const was = await inspect(namespace, key);
     if (!was) return answer(null, false, isFree);
     if (!json) await terminal.print(`${tableLines(detailsOf(was, systemClock.wallTime())).join('\n')}\n`);

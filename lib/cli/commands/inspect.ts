@@ -1,6 +1,6 @@
 import { printable } from '../../api/printable.js';
 import { systemClock } from '../../core/toolkit/clock.js';
-import { type Command, inspect as inspectKey } from '../command.js';
+import { type Command, inspect as inspectKey, namespaceHint } from '../command.js';
 import { ExitCode } from '../exit-code.js';
 import { detailsOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
@@ -10,11 +10,12 @@ export const inspect: Command = {
   usage: `inspect <key>
 
 Shows who holds a key, since when, and when it becomes free.`,
-  async run({ args: { subject: key = '', json }, namespace, terminal }) {
+  async run({ args, namespace, terminal }) {
+    const { subject: key = '', json } = args;
     const info = await inspectKey(namespace, key);
     if (json) await terminal.print(`${JSON.stringify(info)}\n`);
     else if (info) await terminal.print(`${tableLines(detailsOf(info, systemClock.wallTime())).join('\n')}\n`);
-    else await terminal.print(`"${printable(key)}" is free in the namespace "${namespace.name}".\n`);
+    else await terminal.print(`"${printable(key)}" is free in the namespace "${namespace.name}".${namespaceHint(args)}\n`);
     return info ? ExitCode.done : ExitCode.negative;
   },
 };

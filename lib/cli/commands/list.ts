@@ -1,6 +1,6 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import { withJson } from '../../core/toolkit/with-json.js';
-import { type Command, type CommandContext, listOf } from '../command.js';
+import { type Command, type CommandContext, listOf, namespaceHint } from '../command.js';
 import { ExitCode } from '../exit-code.js';
 import { COLUMNS, rowOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
@@ -50,7 +50,9 @@ async function listTable({ args, namespace, terminal }: CommandContext): Promise
   }
   if (part.length > 0) await printPart();
   terminal.clearProgress();
-  if (count === 0)
-    terminal.say(`No lock is held in the namespace "${namespace.name}"${args.subject ? ' with this prefix' : ''}.`);
+  if (count === 0) {
+    const where = `in the namespace "${namespace.name}"${args.subject ? ' with this prefix' : ''}`;
+    terminal.say(`No lock is held ${where}.${namespaceHint(args)}`);
+  }
   return ExitCode.done;
 }

@@ -39,6 +39,7 @@ export class LocalCaller extends Caller<KeyRequest> {
   #fencingToken: bigint | null = null;
   #grantedAt = Infinity;
   #endsAt = Infinity;
+  #maxHold = Infinity;
   #entries = 1;
   /** The lock that it was acquired for: the first entry. */
   #acquiredBy: object | undefined;
@@ -127,7 +128,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     const { subject } = this;
     const now = clock.now();
     const waited = now - this.startedAt;
-    events.publish('busy', { ...subject, waited });
+    events.publish('busy', { ...subject, waited: Math.round(waited) });
     const own = this.#around?.isValid(now) === true ? this.#around.subject : undefined;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
     const other = isHeldHere && this.terms.limited === undefined ? 'this process' : undefined;
@@ -155,7 +156,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     const resolve = this.#resolve;
     this.#settle('holding');
     if (events.has('acquired')) {
-      events.publish('acquired', { ...this.subject, waited: now - this.startedAt, fencingToken: this.#fencingToken });
+      events.publish('acquired', { ...this.subject, waited: Math.round(now - this.startedAt), fencingToken: this.#fencingToken });
     }
     resolve?.(this);
   }
@@ -252,10 +253,11 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#entries += 1;
   }
 
-  /** The hold ends at this time (`maxHold`), on the monotonic clock. */
-  endAt(time: number): void {
-    this.#endsAt = time;
-    this.core.watchdog.reschedule(this.request, time);
+  /** The hold ends `maxHold` ms after `now`. */
+  endAfter(maxHold: number, now: number): void {
+    this.#maxHold = maxHold;
+    this.#endsAt = now + maxHold;
+    this.core.watchdog.reschedule(this.request, this.#endsAt);
   }
 
   /** Renews it now, for `lease` ms from now on. @throws LockLostError; LockUnavailableError without an answer */
@@ -286,7 +288,7 @@ export class LocalCaller extends Caller<KeyRequest> {
   renewed(isAnswered: boolean): void {
     const { events, clock } = this.core;
     const name = isAnswered ? 'renewed' : 'renewal-failed';
-    if (events.has(name)) events.publish(name, { ...this.subject, remaining: this.remaining(clock.now()) });
+    if (events.has(name)) events.publish(name, { ...this.subject, remaining: Math.round(this.remaining(clock.now())) });
   }
 
   /** Loses the hold, if it is over by the clock. */
@@ -303,7 +305,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   lose(reason: LossReason, cause?: unknown): void {
     this.#phase = 'lost';
-    this.#lostError = lostError(this.subject, reason, cause);
+    this.#lostError = lostError(this.subject, reason, cause, this.#maxHold);
     this.core.holders.done();
   }
 
@@ -348,7 +350,7 @@ export class LocalCaller extends Caller<KeyRequest> {
       case 'released':
         this.#traceEnd('released', failed);
         if (events.has('released')) {
-          events.publish('released', { ...this.subject, held: clock.now() - this.#grantedAt });
+          events.publish('released', { ...this.subject, held: Math.round(clock.now() - this.#grantedAt) });
         }
         return 'released';
       case 'lost':
@@ -374,7 +376,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     const { clock, events, logger } = this.core;
     this.#traceEnd(error, false);
     const { reason } = error;
-    events.publish('lost', { ...this.subject, held: clock.now() - this.#grantedAt, reason });
+    events.publish('lost', { ...this.subject, held: Math.round(clock.now() - this.#grantedAt), reason });
     logger.warn(error.message);
     markReported(error);
   }

@@ -15,7 +15,7 @@ import { KeyChain } from './key-chain.js';
 import { LocalCaller } from './local-caller.js';
 import type { LockOrder } from './lock-order.js';
 import { type LockPlan, subjectOf } from './lock-plan.js';
-import { NESTED_OR_QUEUED, ownHolder } from './refusals.js';
+import { nestedOrQueued, ownHolder } from './refusals.js';
 import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
 
 /** The keys that are acquired for one lock. */
@@ -170,7 +170,7 @@ export class LockAcquirer {
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.
-      for (const hold of holds) if (hold.isNew) hold.endAt(now + settings.maxHold);
+      for (const hold of holds) if (hold.isNew) hold.endAfter(settings.maxHold, now);
     }
     return new GrantedLock(holds, core, settings, this.owner);
   }
@@ -207,7 +207,7 @@ export class LockAcquirer {
     this.#warnedOfItself.add(caller);
     this.logger.warn(
       `${nameOf(subject)} is wanted in the async context of ${ownHolder(around.subject)}, without that lock in hand, so the call waits for it to end. ` +
-        `${NESTED_OR_QUEUED} (Warned once for each method, or key of a call.)`,
+        `${nestedOrQueued(around.subject)} (Warned once for each method, or key of a call.)`,
     );
   }
 }

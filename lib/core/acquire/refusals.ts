@@ -6,9 +6,14 @@ import { nameOf } from '../events/subject.js';
 export const NOT_ASKED = Symbol('not asked');
 
 /** The remedies for a call that waits for a lock of its own async context. */
-export const NESTED_OR_QUEUED =
-  'If it is nested in that lock, it waits for itself: pass { within: lock }, call it under lock.run(), or set reentrant: true. ' +
-  'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().';
+export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
+  // A decorated method has no lock in a variable.
+  const inMethod = method === null ? '' : `in ${method}, run it by currentLock().run(() => …); elsewhere, `;
+  return (
+    `If it is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
+    'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().'
+  );
+}
 
 /** How messages name the holder of a key in the caller's own async context. */
 export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
@@ -27,13 +32,13 @@ export function busyError(
 ): LockBusyError {
   let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
   if (holder === 'this process') {
-    advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run().`;
+    advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run(); in a decorated method, under currentLock().run().`;
   } else if (holder !== undefined) {
-    advice = `${ownHolder(holder)} holds it, in whose async context the call runs. ${NESTED_OR_QUEUED}`;
+    advice = `${ownHolder(holder)} holds it, in whose async context the call runs. ${nestedOrQueued(holder)}`;
   }
   const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
   const { key, provider } = subject;
-  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, { key, provider, waited });
+  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, { key, provider, waited: Math.round(waited) });
 }
 
 /** For a caller whose backend did not answer. */

@@ -2,13 +2,19 @@ import { LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
-/** The error for a lock that is not held any more. */
+/**
+ * The error for a lock that is not held any more.
+ *
+ * @param maxHold in ms, of a lock that was lost by it
+ */
 export function lostError(
   subject: Pick<LockEvent, 'key' | 'provider' | 'method'>,
   reason: LossReason,
   cause?: unknown,
+  maxHold?: number,
 ): LockLostError {
-  return new LockLostError(`${nameOf(subject)} was lost: ${EXPLANATIONS[reason]}.`, {
+  const explanation = reason === 'max-hold' ? `its maxHold of ${maxHold} ms has passed` : EXPLANATIONS[reason];
+  return new LockLostError(`${nameOf(subject)} was lost: ${explanation}.`, {
     key: subject.key,
     provider: subject.provider,
     reason,
@@ -28,11 +34,10 @@ export function isReported(error: LockLostError): boolean {
   return reported.has(error);
 }
 
-const EXPLANATIONS: Record<LossReason, string> = {
+const EXPLANATIONS: Record<Exclude<LossReason, 'max-hold'>, string> = {
   expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
   revoked:
     'the backend reports that it is not ours any more (force-released, flushed, its session ended, or a statement of yours, such as COMMIT, ended its transaction)',
-  'max-hold': 'its maxHold has passed',
   shutdown:
     'the application stopped, and it was still held when shutdownGrace had passed; release it (await using, or finally) if its task had ended, or raise shutdownGrace if the task needs longer',
   released: 'it was released already',

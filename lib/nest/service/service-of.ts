@@ -10,7 +10,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   if (service !== undefined) {
     // Otherwise an automatic mock would answer the call instead of the method.
     throw new LockConfigError(
-      `${name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, so that useMocker() is not asked for it.`,
+      `${name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, instead of a mock of your own or of useMocker().`,
     );
   }
   throw new LockConfigError(

@@ -66,7 +66,7 @@ export class SqlCasStore implements CasStore {
     const { source, table, synchronize } = this.settings;
     const columns = `name, value, revision FROM ${quotedTable(source.database, recordTable(table))}`;
     const create = createRecordTableSql(source.database, table);
-    await ensureTable(run, { what: 'records', columns, create, synchronize });
+    await ensureTable(run, { what: 'records', columns, create, synchronize, provider: this.context.name });
     this.#isReady = true;
   }
 }

@@ -21,11 +21,15 @@ export class LockTable {
     this.family = FAMILIES[database];
   }
 
-  /** @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing */
-  async prepare(synchronize: boolean): Promise<void> {
+  /**
+   * @param provider its name, for messages
+   * @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing
+   */
+  async prepare(synchronize: boolean, provider: string): Promise<void> {
     const { name, run, database, table } = this;
     const columns = `name, token, holder, expires, label, holders FROM ${name}`;
-    await ensureTable(run, { what: 'locks', columns, create: createTableSql(database, table), synchronize });
+    const create = createTableSql(database, table);
+    await ensureTable(run, { what: 'locks', columns, create, synchronize, provider });
     if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
@@ -36,6 +40,7 @@ export class LockTable {
     if (!answer || isTrue(answer['fits'])) return;
     throw new LockConfigError(
       `Table "${table}" cannot keep locks: it must have "name" as its primary key, and on MySQL and MariaDB the engine InnoDB. Create it by the migration LockTables.`,
+      { provider },
     );
   }
 
@@ -80,10 +85,12 @@ interface NeededTable {
   readonly create: string;
   /** Whether it may be created. */
   readonly synchronize: boolean;
+  /** The name of the provider that needs it. */
+  readonly provider: string;
 }
 
 /** @throws LockConfigError when the table does not exist and must not be created */
-export async function ensureTable(run: Run, { what, columns, create, synchronize }: NeededTable): Promise<void> {
+export async function ensureTable(run: Run, { what, columns, create, synchronize, provider }: NeededTable): Promise<void> {
   const find = () => run(`SELECT ${columns} LIMIT 0`);
   try {
     await find();
@@ -92,8 +99,8 @@ export async function ensureTable(run: Run, { what, columns, create, synchronize
     if (failureOf(error) !== 'no-table') throw error;
     if (!synchronize) {
       throw new LockConfigError(
-        `The table of the ${what} does not exist. Create it in a migration (${create}), or set \`synchronize\`.`,
-        { cause: error },
+        `Lock provider "${provider}": the table of the ${what} does not exist. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
+        { provider, cause: error },
       );
     }
   }
@@ -108,8 +115,8 @@ export async function ensureTable(run: Run, { what, columns, create, synchronize
     if (exists) return;
     if (failureOf(error) !== 'refused') throw error;
     throw new LockConfigError(
-      `The table of the ${what} could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
-      { refused: true, cause: error },
+      `Lock provider "${provider}": the table of the ${what} could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
+      { provider, refused: true, cause: error },
     );
   }
 }

@@ -84,7 +84,7 @@ export class SqlRecords implements RecordStore {
   async #prepare(run: Run): Promise<LockTable> {
     const { source, table: name, synchronize } = this.settings;
     const table = new LockTable(source.database, name, run);
-    await table.prepare(synchronize);
+    await table.prepare(synchronize, this.context.name);
     return table;
   }
 }

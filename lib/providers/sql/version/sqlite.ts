@@ -22,7 +22,7 @@ const PAUSE = { first: 10, most: 10 };
  */
 export async function connectToSqlite(
   { source, table, synchronize, statementTimeout }: DatabaseSettings<SqliteSource>,
-  { clock, random }: BackendContext,
+  { clock, random, name }: BackendContext,
 ): Promise<LeaseDatabase> {
   const closing = new AbortController();
   const onceUnlocked = async <T>(work: () => T | Promise<T>): Promise<T> => {
@@ -47,7 +47,7 @@ export async function connectToSqlite(
   };
   const leases = new LeaseTable('sqlite', table, run, 1);
   try {
-    await leases.prepare(synchronize);
+    await leases.prepare(synchronize, name);
   } catch (error) {
     await close();
     throw error;

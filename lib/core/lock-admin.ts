@@ -125,8 +125,8 @@ export class LockAdmin {
     throw new LockConfigError(
       found
         ? `Job ${shown(job)} is on several providers: name one of them as the second argument of runNow(). The jobs are ${known.join(', ')}.`
-        : `This application has no job ${shown(job)} that runNow() could run: its jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}. ` +
-            'Import the module that provides its class here as well, beside ScheduleModule.forRoot({ cronJobs: false }) where nothing is to be scheduled.',
+        : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, beside ScheduleModule.forRoot({ cronJobs: false }) where nothing is to be scheduled. ` +
+            `The jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}.`,
     );
   }
 

@@ -35,11 +35,10 @@ export function decoratedMethod(
       `${decorator} was called as a standard decorator, but Nest uses the legacy ones: set "experimentalDecorators": true in tsconfig.json.`,
     );
   }
-  const place = typeof target === 'function' ? target.name : target.constructor.name;
   if (typeof key !== 'string' && typeof key !== 'symbol') {
-    throw new LockConfigError(`${decorator} is on the class ${place}: put it on a method.`);
+    throw new LockConfigError(`${decorator} is on the class ${classOf(target)}: put it on a method.`);
   }
-  const name = `${place}.${String(key)}`;
+  const name = `${classOf(target)}.${String(key)}`;
   if (typeof descriptor?.value !== 'function') {
     throw new LockConfigError(`${name} is a property or an accessor: ${decorator} needs a method.`);
   }
@@ -48,6 +47,30 @@ export function decoratedMethod(
   const kind = resultKind(original, returnType);
   if (!kind) throw new LockConfigError(`${name} is synchronous and cannot wait, as ${decorator} does: make it async.`);
   return { name, original, kind };
+}
+
+function classOf(target: object): string {
+  return typeof target === 'function' ? target.name : target.constructor.name;
+}
+
+/**
+ * Refuses a decorator that is written without parentheses: it gets the class and the name of the method, which it would take for a key and options.
+ *
+ * @param example how it is written
+ * @throws LockConfigError
+ */
+export function assertParentheses(decorator: string, target: unknown, name: unknown, example: string): void {
+  if (typeof name !== 'string' && typeof name !== 'symbol') return;
+  if ((typeof target !== 'object' && typeof target !== 'function') || target === null || Array.isArray(target)) return;
+  throw new LockConfigError(
+    `${classOf(target)}.${String(name)}: ${decorator} has no parentheses, and so no key: write ${example}.`,
+  );
+}
+
+/** @throws LockConfigError for options of a decorator that are neither an object nor a function of the configuration */
+export function assertOptions(decorator: string, place: string, options: unknown, example: string): void {
+  if (options !== null && (typeof options === 'object' || typeof options === 'function')) return;
+  throw new LockConfigError(`${place}: the options of ${decorator} must be an object: write ${example}.`);
 }
 
 /** Undefined for a synchronous method. */

@@ -16,7 +16,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => {}, { ttl: 5000 });`,
       place: 'for a lock of provider "default"',
       value: '"ttl"',
-      remedy: 'remove it',
+      remedy: 'write "lease"',
     },
     {
       id: 'call-option-in-typescript',
@@ -345,6 +345,33 @@ export const calls: Group = {
       place: 'Lock "order:42"',
       value: 'its own holder holds it',
       remedy: 'pass { within: lock }',
+    },
+    {
+      id: 'method-nested-in-itself',
+      how: 'members',
+      code: `
+        @DistributedLock('order:#{id}') async pay(id: string) { await this.ship(id); }
+        @DistributedLock('order:#{id}', { wait: 50 }) async ship(id: string) { void id; }`,
+      call: `await orders.pay('42');`,
+      place: 'Lock "order:42" of Orders.ship',
+      value: 'its own holder Orders.pay holds it',
+      remedy: 'in Orders.pay, run it by currentLock().run(() => …)',
+    },
+    {
+      id: 'call-max-hold-in-seconds',
+      how: 'call',
+      code: `await locks.withLock('order:42', () => new Promise((resolve) => setTimeout(resolve, 200)), { maxHold: 60 });`,
+      place: 'Lock "order:42"',
+      value: 'its maxHold of 60 ms has passed',
+      remedy: 'raise it if the task needs longer',
+    },
+    {
+      id: 'call-option-of-another-library',
+      how: 'call',
+      code: `await locks.acquire('order:42', { timeout: '1s', ttl: '30s' });`,
+      place: 'for a lock of provider',
+      value: 'no option "ttl"',
+      remedy: 'write "lease"',
     },
     {
       id: 'call-nested-and-not-reentrant',

@@ -22,6 +22,25 @@ describe('events', () => {
     ]);
   });
 
+  it('have times in whole ms, as has the error of a busy lock', async () => {
+    const { locks, clock, events } = await startManager();
+    await clock.advance(0.3);
+    const first = await locks.acquire('a', { lease: 3_000 });
+    await clock.advance(0.4);
+    const busy = watch(locks.acquire('a', { wait: 1_200.6 }));
+    const second = watch(locks.acquire('a'));
+    await clock.advance(1_300.5);
+    await first.release();
+    await clock.advance(0.9);
+    await second.value?.release();
+    expect(busy.error).toMatchObject({ waited: 1_201 });
+    const times = events.flatMap(({ event }) =>
+      Object.values(event as object).filter((value): value is number => typeof value === 'number'),
+    );
+    expect(times).toHaveLength(6);
+    expect(times.filter((time) => !Number.isInteger(time))).toEqual([]);
+  });
+
   it('report busy and lost locks, and releases that are pending', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock, events } = await startManager({ provider });

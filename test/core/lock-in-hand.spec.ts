@@ -32,7 +32,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     const nested = lock.surround(() => watch(locks.acquire('a', { wait: '2s' })));
     await clock.advance(0);
     const says =
-      /its own holder OrderService\.pay.*\{ within: lock \}.*lock\.run\(\).*reentrant: true.*AsyncResource\.bind/;
+      /its own holder OrderService\.pay.*in OrderService\.pay, run it by currentLock\(\)\.run\(\(\) => …\).*\{ within: lock \}.*lock\.run\(\).*reentrant: true.*AsyncResource\.bind/;
     expect(log).toEqual([expect.stringMatching(says)]);
     await clock.advance(2_000);
     expect(nested.error).toBeInstanceOf(LockBusyError);

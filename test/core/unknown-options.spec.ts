@@ -123,6 +123,13 @@ describe('an option that does not exist is refused beside a right source, and th
       'There is no option "maxhold" for a lock of provider "memory": write "maxHold".',
     );
     await expect(locks.acquire('k', { quux: 1 } as never)).rejects.toThrow(/"quux" .*: remove it\./);
+    const all = { timeout: '1s', quux: 1, ttl: '5s' } as never;
+    await expect(locks.acquire('k', all)).rejects.toThrow(
+      'There is no option "timeout" for a lock of provider "memory": write "wait". ' +
+        'There is no option "quux" for a lock of provider "memory": remove it. ' +
+        'There is no option "ttl" for a lock of provider "memory": write "lease". ' +
+        'The options of a lock are "provider", "mode", "limit", ',
+    );
   });
 });
 

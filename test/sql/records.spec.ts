@@ -134,8 +134,9 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     const refused = without.records.replace('job', null, 'a');
     await expect(refused).rejects.toThrow(LockConfigError);
     await expect(refused).rejects.toThrow(
-      /table of the locks does not exist\. Create it in a migration \(CREATE TABLE .*late.*synchronize/,
+      /^Lock provider "main": the table of the locks does not exist\. Create it in a migration \(CREATE TABLE .*late.*npx nestjs-distributed-lock sql.*synchronize/,
     );
+    await expect(refused).rejects.toMatchObject({ provider: 'main' });
     await expect(without.records.list()[Symbol.asyncIterator]().next()).rejects.toThrow(LockConfigError);
     const creating = await start(await backend.advisory({ ...options, synchronize: true }));
     expect(await valueOf(creating.records.replace('job', null, 'a'))).toBe('a');

@@ -347,6 +347,12 @@ describe('useMocker()', () => {
     );
   });
 
+  it('is not blamed for a mock that a test has made itself', async () => {
+    const own = { provide: LockService, useValue: {} };
+    const module = await Test.createTestingModule({ providers: [Orders, own] }).compile();
+    await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow('instead of a mock of your own or of useMocker()');
+  });
+
   it('is not asked where the stub is provided', async () => {
     const asked: unknown[] = [];
     const mock = (token: unknown) => asked.push(token);

@@ -5,7 +5,7 @@ import type { LimitShare } from '../../api/lock-mode.js';
 import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
 import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
 import type { OptionNames } from '../toolkit/given-options.js';
-import { nearest } from '../toolkit/nearest.js';
+import { meantBy } from '../toolkit/nearest.js';
 import type { Terms } from './caller.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
@@ -49,14 +49,7 @@ export function resolveSettings(
   provider: { readonly name: string; readonly capabilities: LockCapabilities },
 ): LockSettings {
   const { capabilities, name } = provider;
-  for (const [option, value] of Object.entries(options)) {
-    if (value === undefined || Object.hasOwn(OPTIONS, option)) continue;
-    const meant = nearest(option, Object.keys(OPTIONS));
-    throw new LockConfigError(
-      `There is no option "${option}" for a lock of provider "${name}": ${meant === undefined ? 'remove it' : `write "${meant}"`}.`,
-      { provider: name },
-    );
-  }
+  refuseUnknownOptions(options, name);
   const limited = limitOf(options, provider);
   const mode = limited ? 'limited' : oneOf(options.mode ?? 'exclusive', MODES, 'mode');
   if (mode === 'shared' && !capabilities.shared) {
@@ -117,6 +110,23 @@ export function resolveSettings(
     onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, place('onLost')),
     release,
   };
+}
+
+/** @throws LockConfigError which names all options that do not exist */
+function refuseUnknownOptions(options: LockOptions, provider: string): void {
+  const known = Object.keys(OPTIONS);
+  let isForeign = false;
+  const sentences: string[] = [];
+  for (const [option, value] of Object.entries(options)) {
+    if (value === undefined || Object.hasOwn(OPTIONS, option)) continue;
+    const meant = meantBy(option, known);
+    isForeign ||= meant === undefined;
+    const remedy = meant === undefined ? 'remove it' : `write "${meant}"`;
+    sentences.push(`There is no option "${option}" for a lock of provider "${provider}": ${remedy}.`);
+  }
+  if (sentences.length === 0) return;
+  if (isForeign) sentences.push(`The options of a lock are ${known.map((option) => `"${option}"`).join(', ')}.`);
+  throw new LockConfigError(sentences.join(' '), { provider });
 }
 
 /** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */

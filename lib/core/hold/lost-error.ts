@@ -13,7 +13,10 @@ export function lostError(
   cause?: unknown,
   maxHold?: number,
 ): LockLostError {
-  const explanation = reason === 'max-hold' ? `its maxHold of ${maxHold} ms has passed` : EXPLANATIONS[reason];
+  const explanation =
+    reason === 'max-hold'
+      ? `its maxHold of ${maxHold} ms has passed; raise it if the task needs longer`
+      : EXPLANATIONS[reason];
   return new LockLostError(`${nameOf(subject)} was lost: ${explanation}.`, {
     key: subject.key,
     provider: subject.provider,

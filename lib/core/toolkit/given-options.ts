@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
-import { nearest } from './nearest.js';
+import { meantBy, nearest } from './nearest.js';
 
 /** The names of all options, which the type keeps complete. */
 export type OptionNames<O> = Readonly<Record<keyof O, true>>;
@@ -99,7 +99,7 @@ export function unknownIn(options: object, known: object, remedy = ''): string {
   const sentences: string[] = [];
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue;
-    const meant = nearest(name, names);
+    const meant = meantBy(name, names);
     const ofModule = meant === undefined ? nearest(name, OF_MODULE) : undefined;
     if (meant !== undefined) sentences.push(`There is no option "${name}": write "${meant}".`);
     else if (ofModule !== undefined) {

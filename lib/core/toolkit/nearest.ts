@@ -1,3 +1,21 @@
+// The words of other libraries.
+const SYNONYMS: Readonly<Record<string, string>> = {
+  timeout: 'wait',
+  waittime: 'wait',
+  retries: 'wait',
+  retrycount: 'wait',
+  ttl: 'lease',
+  duration: 'lease',
+  expiry: 'lease',
+  expires: 'lease',
+};
+
+/** The known name for a name that does not exist: the one for its word in other libraries, or that of which it is a misspelling. */
+export function meantBy(name: string, known: readonly string[]): string | undefined {
+  const synonym = SYNONYMS[name.toLowerCase()];
+  return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);
+}
+
 /** The known name that a misspelled one stands for: a third of its letters differ at most, or the known name contains it. Undefined if there is none. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const wanted = name.toLowerCase();

@@ -1,6 +1,11 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LossPolicy } from '../../api/lock-options.js';
-import { copyMethodMetadata, decoratedMethod } from '../../decoration/decorated-method.js';
+import {
+  assertOptions,
+  assertParentheses,
+  copyMethodMetadata,
+  decoratedMethod,
+} from '../../decoration/decorated-method.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import type { BusyContext, DistributedLockOptions, LossContext } from '../methods/distributed-lock-options.js';
@@ -16,6 +21,8 @@ import type {
   LockDecorator,
   SkippableLockDecorator,
 } from './decorator-types.js';
+
+const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 
 /**
  * Runs the method under a lock, on every instance that Nest makes of the class.
@@ -52,14 +59,10 @@ export function DistributedLock<
   ? SkippableLockDecorator<A, S, ClassFor<L, LossPolicy, LossContext>>
   : LockDecorator<A, S, ClassFor<B, 'throw' | 'skip', BusyContext> & ClassFor<L, LossPolicy, LossContext>>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
-  // Without parentheses, its second argument is the name of the method.
-  if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
-    throw new LockConfigError(
-      "The options of @DistributedLock must be an object: write @DistributedLock('order:#{order.id}', { wait: '2s' }).",
-    );
-  }
+  assertParentheses('@DistributedLock', key, options, EXAMPLE);
   const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {
     const { name: place, original, kind } = decoratedMethod('@DistributedLock', target, name, descriptor);
+    assertOptions('@DistributedLock', place, options, EXAMPLE);
     if (typeof target === 'function') {
       throw new LockConfigError(
         `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,

@@ -1,5 +1,5 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
-import { copyMethodMetadata, type NoProperty } from '../../decoration/decorated-method.js';
+import { assertParentheses, copyMethodMetadata, type NoProperty } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
@@ -44,6 +44,7 @@ export interface OnlyLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions> = {}): OnlyLeaderDecorator {
+  assertParentheses('@OnlyLeader', key, options, "@OnlyLeader('billing')");
   const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
     const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {

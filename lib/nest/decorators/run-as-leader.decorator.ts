@@ -1,4 +1,4 @@
-import type { NoProperty } from '../../decoration/decorated-method.js';
+import { assertParentheses, type NoProperty } from '../../decoration/decorated-method.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
@@ -34,6 +34,7 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
+  assertParentheses('@RunAsLeader', key, options, "@RunAsLeader('billing')");
   const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
     recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
     // Without the module the boot fails, instead of a method that never runs.

@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../api/errors.js';
+import { assertOptions, assertParentheses, decoratedMethod } from '../../decoration/decorated-method.js';
 import { lockOfRun, lockOfTicks, type RunOnceOptions, type RunTicksOptions } from '../../recipes/run-once.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.js';
@@ -6,6 +7,7 @@ import type { SkippableLockDecorator } from './decorator-types.js';
 import { DistributedLock } from './distributed-lock.decorator.js';
 
 const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
+const TICKS_EXAMPLE = "@RunOnce('nightly-report', { atMost: '1h' })";
 
 /**
  * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
@@ -30,17 +32,30 @@ export function RunOnce(
     (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined })
   > = {},
 ): SkippableLockDecorator {
-  // Without parentheses, its second argument is the name of the method.
-  if (!['object', 'function'].includes(typeof options) || (options as unknown) === null) {
-    throw new LockConfigError(
-      "@RunOnce needs the key of the job, and its options must be an object: write @RunOnce('nightly-report', { atMost: '1h' }).",
-    );
+  assertParentheses('@RunOnce', key, options, TICKS_EXAMPLE);
+  const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {
+    const { name: place } = decoratedMethod('@RunOnce', target, name, descriptor);
+    assertOptions('@RunOnce', place, options, TICKS_EXAMPLE);
+    // Options from the configuration are checked at boot, with those of the lock.
+    const ofLock =
+      typeof options === 'function'
+        ? (config: never) => optionsOf(options(config) as Given)
+        : at(place, () => optionsOf(options));
+    const lock: MethodDecorator = DistributedLock(key, ofLock);
+    lock(target, name, descriptor);
+  };
+  // Its signature for properties has no descriptor, and fits none.
+  return decorate as SkippableLockDecorator;
+}
+
+/** Names the method in the error for its options. */
+function at<T>(place: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof LockConfigError)) throw error;
+    throw new LockConfigError(`${place}: ${error.message}`, { cause: error.cause });
   }
-  // Options from the configuration are checked with those of the lock.
-  return DistributedLock(
-    key,
-    typeof options === 'function' ? (config: never) => optionsOf(options(config) as Given) : optionsOf(options),
-  );
 }
 
 type Given =

@@ -1,5 +1,6 @@
 import 'reflect-metadata';
 import type { LockOptions } from '../../api/lock-options.js';
+import { type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import type { LockService } from '../service/lock.service.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 
@@ -11,14 +12,30 @@ export type ClassLockDefaults = Pick<
   'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'release' | 'provider'
 >;
 
+const KNOWN: OptionNames<ClassLockDefaults> = {
+  wait: true,
+  lease: true,
+  maxHold: true,
+  reentrant: true,
+  onLost: true,
+  release: true,
+  provider: true,
+};
+
 /** Records the defaults that `@LockDefaults` gives to a class. */
 export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
   Reflect.defineMetadata(CLASS_DEFAULTS, new DecoratorOptions(defaults, '@LockDefaults'), target);
 }
 
-/** The defaults of the class that declares a method, in an application. @throws LockConfigError where its configuration does not give them */
+/**
+ * The defaults of the class that declares a method, in an application.
+ *
+ * @throws LockConfigError where its configuration does not give them, and for what is no default
+ */
 export function defaultsOfClass(prototype: object, service: LockService): ClassLockDefaults | undefined {
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as
     DecoratorOptions<ClassLockDefaults> | undefined;
-  return defaults?.in(service);
+  const options = defaults?.in(service);
+  if (options) refuseUnknown(`@LockDefaults of ${prototype.constructor.name}`, options, KNOWN);
+  return options;
 }

@@ -1,5 +1,5 @@
 import { Observable } from 'rxjs';
-import { DistributedLock, LockConfigError, RunOnce } from '../../../lib/index.js';
+import { DistributedLock, LockConfigError, OnlyLeader, RunAsLeader, RunOnce } from '../../../lib/index.js';
 import type { KeySource } from '../../../lib/nest/methods/method-key.js';
 
 // The types refuse all of this at compile time: this is for JavaScript, and for casts.
@@ -87,7 +87,7 @@ describe('decorating what cannot be locked', () => {
   });
 
   it('says so of a decorator without parentheses, and of options that are no object', () => {
-    const message = /^The options of @DistributedLock must be an object: write @DistributedLock\('order:/;
+    const example = "write @DistributedLock('order:#{order.id}', { wait: '2s' }).";
     const Bare = DistributedLock as unknown as MethodDecorator;
     decoration(() => {
       class Orders {
@@ -95,29 +95,52 @@ describe('decorating what cannot be locked', () => {
         async pay() {}
       }
       return Orders;
-    }).toThrow(message);
-    decoration(() => (DistributedLock as (...args: unknown[]) => unknown)('a', 5000)).toThrow(message);
-    decoration(() => (DistributedLock as (...args: unknown[]) => unknown)('a', null)).toThrow(message);
+    }).toThrow(`Orders.pay: @DistributedLock has no parentheses, and so no key: ${example}`);
+    for (const options of [5000, null]) {
+      decoration(() => {
+        class Orders {
+          @((DistributedLock as (...args: unknown[]) => MethodDecorator)('a', options))
+          async pay() {}
+        }
+        return Orders;
+      }).toThrow(`Orders.pay: the options of @DistributedLock must be an object: ${example}`);
+    }
   });
 
   it('says so of a job without its key, and of options that do not exist or exclude each other', () => {
-    const Untyped = RunOnce as (...args: unknown[]) => MethodDecorator;
-    decoration(() => Untyped('job', { atleast: '1m' })).toThrow(
-      /^@RunOnce has no option "atleast", but only: atLeast, atMost, catchUp, afterCrash, provider/,
+    const withOptions = (options: unknown) =>
+      decoration(() => {
+        class Jobs {
+          @((RunOnce as (...args: unknown[]) => MethodDecorator)('job', options))
+          async run() {}
+        }
+        return Jobs;
+      });
+    withOptions({ atleast: '1m' }).toThrow(
+      /^Jobs\.run: @RunOnce has no option "atleast", but only: atLeast, atMost, catchUp, afterCrash, provider/,
     );
-    decoration(() => Untyped('job', { atLeast: '1m', wait: 5 })).toThrow(/^@RunOnce has no option "wait"/);
-    decoration(() => Untyped('job', { atLeast: '1m', catchUp: '6h' })).toThrow(
-      /^Options "atLeast" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
+    withOptions({ atLeast: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce has no option "wait"/);
+    withOptions({ atLeast: '1m', catchUp: '6h' }).toThrow(
+      /^Jobs\.run: Options "atLeast" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
     );
-    decoration(() => Untyped('job', { atLeast: '1m', afterCrash: 1 })).toThrow(/^Options "atLeast" and "afterCrash"/);
-    decoration(() => Untyped('job', 5000)).toThrow(/^@RunOnce needs the key of the job/);
+    withOptions({ atLeast: '1m', afterCrash: 1 }).toThrow(/^Jobs\.run: Options "atLeast" and "afterCrash"/);
+    withOptions(5000).toThrow(/^Jobs\.run: the options of @RunOnce must be an object/);
     decoration(() => {
       class Jobs {
         @(RunOnce as unknown as MethodDecorator)
         async run() {}
       }
       return Jobs;
-    }).toThrow(/^@RunOnce needs the key of the job, .*: write @RunOnce\('nightly-report'/);
+    }).toThrow(/^Jobs\.run: @RunOnce has no parentheses, and so no key: write @RunOnce\('nightly-report'/);
+    for (const Leader of [RunAsLeader, OnlyLeader]) {
+      decoration(() => {
+        class Jobs {
+          @(Leader as unknown as MethodDecorator)
+          async run() {}
+        }
+        return Jobs;
+      }).toThrow(`Jobs.run: @${Leader.name} has no parentheses, and so no key: write @${Leader.name}('billing').`);
+    }
   });
 
   it('throws LockConfigError', () => {

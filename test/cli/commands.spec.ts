@@ -99,7 +99,8 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
     code: 1,
     out: '"a" is free in the namespace "lock".\n',
   });
-  const free = '"a" is free in the namespace "lock". If the application has another namespace, name it with --namespace.\n';
+  const free =
+    '"a" is free in the namespace "lock". If the application has another namespace, name it with --namespace.\n';
   expect(await run(inspect, { subject: 'a' })).toMatchObject({ code: 1, out: free });
   expect(await run(inspect, { subject: 'a', json: true })).toMatchObject({ code: 1, out: 'null\n' });
   await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });

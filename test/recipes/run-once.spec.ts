@@ -108,7 +108,14 @@ it.each<[string, RunOnceOptions]>([
 ])('refuses times by the names of its own options: %s', async (message, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);
-  expect(() => RunOnce('report', options)).toThrow(message);
+  const decorated = () => {
+    class Jobs {
+      @RunOnce('report', options)
+      async run() {}
+    }
+    return Jobs;
+  };
+  expect(decorated).toThrow(`Jobs.run: ${message}`);
 });
 
 it('runs on the provider of the service, also where the option is left undefined', async () => {

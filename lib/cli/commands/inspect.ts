@@ -15,7 +15,8 @@ Shows who holds a key, since when, and when it becomes free.`,
     const info = await inspectKey(namespace, key);
     if (json) await terminal.print(`${JSON.stringify(info)}\n`);
     else if (info) await terminal.print(`${tableLines(detailsOf(info, systemClock.wallTime())).join('\n')}\n`);
-    else await terminal.print(`"${printable(key)}" is free in the namespace "${namespace.name}".${namespaceHint(args)}\n`);
+    else
+      await terminal.print(`"${printable(key)}" is free in the namespace "${namespace.name}".${namespaceHint(args)}\n`);
     return info ? ExitCode.done : ExitCode.negative;
   },
 };

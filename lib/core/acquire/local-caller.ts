@@ -156,7 +156,11 @@ export class LocalCaller extends Caller<KeyRequest> {
     const resolve = this.#resolve;
     this.#settle('holding');
     if (events.has('acquired')) {
-      events.publish('acquired', { ...this.subject, waited: Math.round(now - this.startedAt), fencingToken: this.#fencingToken });
+      events.publish('acquired', {
+        ...this.subject,
+        waited: Math.round(now - this.startedAt),
+        fencingToken: this.#fencingToken,
+      });
     }
     resolve?.(this);
   }

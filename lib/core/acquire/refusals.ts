@@ -38,7 +38,11 @@ export function busyError(
   }
   const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
   const { key, provider } = subject;
-  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, { key, provider, waited: Math.round(waited) });
+  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, {
+    key,
+    provider,
+    waited: Math.round(waited),
+  });
 }
 
 /** For a caller whose backend did not answer. */

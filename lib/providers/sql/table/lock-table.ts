@@ -90,7 +90,10 @@ interface NeededTable {
 }
 
 /** @throws LockConfigError when the table does not exist and must not be created */
-export async function ensureTable(run: Run, { what, columns, create, synchronize, provider }: NeededTable): Promise<void> {
+export async function ensureTable(
+  run: Run,
+  { what, columns, create, synchronize, provider }: NeededTable,
+): Promise<void> {
   const find = () => run(`SELECT ${columns} LIMIT 0`);
   try {
     await find();

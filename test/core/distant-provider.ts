@@ -35,6 +35,8 @@ export class DistantProvider implements LockProvider {
 
 class DistantBackend extends MemoryBackend {
   override readonly capabilities: LockCapabilities;
+  /** The ids that were released. Case #S4 of the kit: none of them holds again, whichever of the two arrives first. */
+  readonly #released = new Set<string>();
 
   constructor(
     context: BackendContext,
@@ -49,11 +51,16 @@ class DistantBackend extends MemoryBackend {
   }
 
   override acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    return this.#travel('acquire', () => super.acquire(this.#lasting(request)));
+    return this.#travel('acquire', async () =>
+      this.#released.has(request.id) ? 'busy' : super.acquire(this.#lasting(request)),
+    );
   }
 
   override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
-    return this.#travel('release', () => super.release(request, options));
+    return this.#travel('release', () => {
+      this.#released.add(request.id);
+      return super.release(request, options);
+    });
   }
 
   #lasting(request: AcquireRequest): AcquireRequest {

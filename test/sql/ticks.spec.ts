@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { deployOtherSchedule } from '../recipes/jobs/new-schedule.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
@@ -26,4 +27,18 @@ describe.each(['mariadb', 'postgres'] as const)('ticks on %s', (type) => {
     },
     120_000,
   );
+
+  it('nothing runs for what an earlier schedule has run', () => deployOtherSchedule(() => backend.leases()), 120_000);
+
+  it('are begun once around an outage of three of them, and go on after it', async () => {
+    const fleet = new SkewedFleet(async () => ({ main: await backend.leases() }), { catchUp: '1m' });
+    await fleet.start();
+    await until(() => fleet.begun.length >= 3, 'three ticks', 60_000);
+    await backend.server.crash({ downFor: 3_500 });
+    const before = fleet.begun.length;
+    await until(() => fleet.begun.length >= before + 3, 'ticks after the outage', 60_000);
+    await fleet.stop();
+    expect(fleet.errors).toEqual([]);
+    expect(fleet.begun).toEqual([...new Set(fleet.begun)].sort((one, other) => one - other));
+  }, 180_000);
 });

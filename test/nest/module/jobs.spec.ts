@@ -36,7 +36,7 @@ beforeEach(() => {
 const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockProvider({ store }) });
 
 /** An application of these providers with the real scheduler. */
-async function boot(providers: (new () => object)[], options: DistributedLockModuleOptions = {}) {
+async function boot(providers: (new (admin: LockAdmin) => object)[], options: DistributedLockModuleOptions = {}) {
   const locks = options.providers ? options : { ...onStore(), ...options };
   return await start({ imports: [ScheduleModule.forRoot()], providers }, locks);
 }
@@ -45,6 +45,12 @@ async function jobsOf(admin: LockAdmin): Promise<ListedJob[]> {
   const jobs = [];
   for await (const job of admin.jobs()) jobs.push(job);
   return jobs;
+}
+
+/** The tick of the run that is recorded now. */
+async function tickOf(admin: LockAdmin): Promise<number> {
+  const [job] = await jobsOf(admin);
+  return job?.tick.getTime() ?? Number.NaN;
 }
 
 /** What an earlier run has left. */
@@ -69,10 +75,12 @@ it('a method with @Cron and @RunOnce alone runs once for each tick, however many
   const runs: number[] = [];
   @Injectable()
   class Jobs {
+    constructor(private readonly admin: LockAdmin) {}
+
     @Cron(EVERY_SECOND)
     @RunOnce('report')
     async report() {
-      runs.push(Math.floor(Date.now() / 1_000));
+      runs.push(await tickOf(this.admin));
     }
   }
   const skips: SkipReason[] = [];
@@ -84,6 +92,33 @@ it('a method with @Cron and @RunOnce alone runs once for each tick, however many
   expect(new Set(runs).size).toBe(runs.length);
   expect(skips.length).toBeGreaterThanOrEqual(runs.length);
   expect(new Set(skips)).toEqual(new Set(['done']));
+});
+
+it('a timer that fires late, because the loop was blocked for 1.7 s, names the tick that was due', async () => {
+  const runs: { readonly tick: number; readonly at: number }[] = [];
+  @Injectable()
+  class Jobs {
+    constructor(private readonly admin: LockAdmin) {}
+
+    @Cron(EVERY_SECOND)
+    @RunOnce('report')
+    async report() {
+      const at = Date.now();
+      runs.push({ tick: await tickOf(this.admin), at });
+    }
+  }
+  await boot([Jobs]);
+  await until(() => runs.length >= 2);
+  const blockedUntil = Date.now() + 1_700;
+  while (Date.now() < blockedUntil);
+  const before = runs.length;
+  await until(() => runs.length >= before + 3);
+  for (const { tick, at } of runs) {
+    expect(tick % 1_000).toBe(0);
+    // Never the next one, which is not due yet: cron may fire a few ms early.
+    expect(tick).toBeLessThanOrEqual(at + 50);
+  }
+  expect(new Set(runs.map(({ tick }) => tick)).size).toBe(runs.length);
 });
 
 /** It may have aborted before: `atMost` counts from the grant. */

@@ -10,7 +10,7 @@ import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 import { ProviderInMemory } from './provider-in-memory.js';
 
-/** What a test watches for. */
+/** Faults that a test watches for. */
 export interface TestLocksOptions {
   /**
    * Whether a call rejects with `LockDeadlockError` when the application has nested its locks in another order before, so that two callers could

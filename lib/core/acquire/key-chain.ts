@@ -99,7 +99,7 @@ export class KeyChain {
       const caller = this.#callerOf(key, queue);
       if (outer.length > 0) caller.runsUnder(outer, undefined);
       const outcome = caller.acquire(after);
-      // It may be refused before its turn.
+      // The caller may be refused before its turn.
       outcome.catch(() => undefined);
       this.#early.push({ caller, outcome });
       before = caller;

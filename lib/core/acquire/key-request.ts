@@ -35,7 +35,7 @@ export interface RequestQueue {
   onGranted(request: KeyRequest, now: number): void;
   /** The request is over: the backend has refused it, on behalf of this caller. */
   onBusy(request: KeyRequest, askedFor: RequestCaller | undefined): void;
-  /** It is over: it was asked for behind another that was not granted, on behalf of this caller. */
+  /** The request is over: it was asked for behind another that was not granted, on behalf of this caller. */
   onNotAsked(askedFor: RequestCaller | undefined): void;
   /** The request was not answered, and will be sent again. */
   onUnanswered(): void;

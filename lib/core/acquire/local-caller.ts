@@ -98,7 +98,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     return outcome;
   }
 
-  /** It has its turn, after it has come before that. */
+  /** The caller has its turn, after it has come before that. */
   beginTurn(): void {
     this.queue.onTurn(this);
   }
@@ -194,7 +194,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     return this.#endsAt;
   }
 
-  /** It was granted, and has neither ended nor been lost. */
+  /** The caller was granted, and has neither ended nor lost it. */
   get isHolding(): boolean {
     return this.#phase === 'holding';
   }

@@ -162,7 +162,7 @@ export class MemberRequest implements AcquireRequest, Placed {
     this.#phase = 'asking';
     this.#askedAt = clock.now();
     // While it is in flight, so is the ask of the provider that is built on this one: its `close` waits for both.
-    // It names no request before it, so it is always asked for.
+    // A request of a composite names no other before it, so it is always asked for.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);
     return promised(() => backend.acquire(this)).then(onAnswer, onFailure);

@@ -1,5 +1,5 @@
 const SMALLEST = 64;
-// It shrinks only from here on: bursts of a few hundred locks would have it grow and shrink all the time.
+// The table shrinks only from here on: bursts of a few hundred locks would have it grow and shrink all the time.
 const SHRINKS_FROM = 4_096;
 // How many characters of an id count for its place: the last ones, since ids that are counted up differ there as well.
 const SIGNIFICANT = 6;

@@ -4,7 +4,7 @@ import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
 
-/** What the keys of an application's methods say about each other. */
+/** Conflicts between the keys of the methods of an application. */
 export interface KeyFindings {
   readonly problems: readonly string[];
   readonly warnings: readonly string[];

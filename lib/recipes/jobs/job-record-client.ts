@@ -7,7 +7,7 @@ import { backOff, withTimeout } from '../../core/toolkit/timing.js';
 
 const RETRY = { first: 50, most: 250 };
 
-/** What was stored at some moment. */
+/** A record, as it was stored at some moment. */
 export interface Seen {
   readonly text: string | null;
   /** `undefined` where nothing is stored, or nothing that can be read. */

@@ -174,7 +174,7 @@ export class Job {
   }
 }
 
-/** What runs under the lock of a job. */
+/** A run under the lock of a job. */
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /** A run of a job that has its lock. */

@@ -24,7 +24,7 @@ const EARLY = 50;
 /** For so many ms after a recovery the other processes write back what the backend has lost. */
 const AFTER_RECOVERY = 5_000;
 
-/** What a job does besides running when it is fired. */
+/** The runs of a job besides those that are fired. */
 export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
 
 /** As {@link Looks}, checked: see {@link looksOf}. */
@@ -209,7 +209,7 @@ export class ScheduledJob implements LocalJob {
     return catchUp !== undefined || afterCrash > 0;
   }
 
-  /** What the backend has lost is written back first, by all processes, so that none makes up for what was run. */
+  /** A tick that the backend has lost is written back first, by all processes, so that none makes up for a run that took place. */
   #onRecovered(): void {
     if (this.manager.stopping.aborted) return;
     this.#cancelLook();

@@ -110,7 +110,8 @@ export class LockAdmin {
 
   /**
    * Runs a job of this application now, under its lock and for no tick: nothing is recorded, so the next tick is due as before. The job is a method
-   * that `@RunOnce` runs by the ticks of `@Cron`, and need not be scheduled in this process. A tick that is due meanwhile is skipped.
+   * that `@RunOnce` runs by the ticks of `@Cron`, and need not be scheduled in this process. A tick that is due meanwhile waits for half a period, at most 5 s,
+   * and is skipped if the run takes longer.
    *
    * @param job the key of its lock
    * @param provider needed only where two providers have a job of that key

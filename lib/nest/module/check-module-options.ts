@@ -37,11 +37,7 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
       'The options of DistributedLockModule must be an object: return one from the factory of forRootAsync().',
     );
   }
-  if (whyNoProvider('', options) === undefined) {
-    throw new LockConfigError(
-      `The options of DistributedLockModule are a lock provider: pass { provider: new ${nameOfClass(options)}(…) }, also from the factory of forRootAsync().`,
-    );
-  }
+  assertNoProvider(options);
   assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
   checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
   const { provider, providers, defaults, logger, context, mapErrors } = options as DistributedLockModuleOptions;
@@ -103,6 +99,14 @@ function assertKnown(options: object, known: object, complaint: string): void {
   const unknown = Object.keys(options).find((name) => !Object.hasOwn(known, name));
   if (unknown === undefined) return;
   throw new LockConfigError(`${complaint} "${unknown}", but only: ${Object.keys(known).join(', ')}.`);
+}
+
+/** Nest copies the options of `forRoot()`, and of a provider nothing would be left in the copy. @throws LockConfigError */
+export function assertNoProvider(options: object): void {
+  if (whyNoProvider('', options) !== undefined) return;
+  throw new LockConfigError(
+    `The options of DistributedLockModule are a lock provider: pass { provider: new ${nameOfClass(options)}(…) }, also from the factory of forRootAsync().`,
+  );
 }
 
 function isRecord(value: unknown): boolean {

@@ -5,6 +5,7 @@ import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { liveServices } from '../service/live-services.js';
 import { EndOfBoot } from './end-of-boot.js';
+import { assertNoProvider } from './check-module-options.js';
 import { ModuleLifecycle } from './module-lifecycle.js';
 import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
@@ -24,8 +25,9 @@ import {
  */
 @Module({})
 export class DistributedLockModule extends ConfigurableModuleClass {
-  /** Without options: locks in the memory of this process. @throws LockConfigError at boot */
+  /** Without options: locks in the memory of this process. @throws LockConfigError for a provider in place of the options; at boot for others that are wrong */
   static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+    assertNoProvider(options);
     return withLocks(super.forRoot(options), { names: Object.keys(options.providers ?? {}), ...options });
   }
 

@@ -251,6 +251,12 @@ describe('mistakes in the module', () => {
     expect(error.message).toMatch(/must be an object: return one from the factory of forRootAsync/);
   });
 
+  it('forRoot() refuses a lock provider in place of its options', () => {
+    expect(() => DistributedLockModule.forRoot(new MemoryLockProvider() as never)).toThrow(
+      /options of DistributedLockModule are a lock provider: pass \{ provider: new MemoryLockProvider/,
+    );
+  });
+
   it('a factory that returns a lock provider fails the boot', async () => {
     const module = DistributedLockModule.forRootAsync({ useFactory: () => new MemoryLockProvider() as never });
     const error = await failureOf({ imports: [module] }, null);

@@ -1,5 +1,5 @@
 import 'reflect-metadata';
-import type { LockOptions } from '../../api/lock-options.js';
+import type { LockDefaults, LockOptions } from '../../api/lock-options.js';
 import { type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import type { LockService } from '../service/lock.service.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
@@ -12,15 +12,16 @@ export type ClassLockDefaults = Pick<
   'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'release' | 'provider'
 >;
 
-const KNOWN: OptionNames<ClassLockDefaults> = {
+/** The names of the defaults that a module gives. */
+export const DEFAULTS: OptionNames<LockDefaults> = {
   wait: true,
   lease: true,
   maxHold: true,
   reentrant: true,
   onLost: true,
   release: true,
-  provider: true,
 };
+const CLASS_DEFAULT_NAMES: OptionNames<ClassLockDefaults> = { ...DEFAULTS, provider: true };
 
 /** Records the defaults that `@LockDefaults` gives to a class. */
 export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
@@ -36,6 +37,6 @@ export function defaultsOfClass(prototype: object, service: LockService): ClassL
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as
     DecoratorOptions<ClassLockDefaults> | undefined;
   const options = defaults?.in(service);
-  if (options) refuseUnknown(`@LockDefaults of ${prototype.constructor.name}`, options, KNOWN);
+  if (options) refuseUnknown(`@LockDefaults of ${prototype.constructor.name}`, options, CLASS_DEFAULT_NAMES);
   return options;
 }

@@ -1,8 +1,8 @@
 import { LockConfigError } from '../../api/errors.js';
-import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
 import { checkGiven } from '../../core/toolkit/given-options.js';
+import { DEFAULTS } from '../methods/class-defaults.js';
 import type { DistributedLockModuleOptions, HttpLockStatuses } from '../options/module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
@@ -20,14 +20,6 @@ const OPTIONS: Record<keyof DistributedLockModuleOptions, true> = {
   failFast: true,
   maxWaiters: true,
   logger: true,
-};
-const DEFAULTS: Record<keyof LockDefaults, true> = {
-  wait: true,
-  lease: true,
-  maxHold: true,
-  reentrant: true,
-  onLost: true,
-  release: true,
 };
 
 /** @throws LockConfigError for options that the types would have refused */

@@ -221,10 +221,10 @@ export class CommandConnection implements CommandSender {
       (info) => {
         const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
         if (id !== undefined && address !== undefined) this.#identity = { id, address };
-        const wanted = this.connection.database?.() ?? 0;
-        const [, actual] = / db=(\d+)/.exec(String(info)) ?? [];
-        if (actual === undefined || Number(actual) === wanted || wanted === 0) this.#examine();
-        else this.#refuse(noDatabase(wanted));
+        const wanted = this.connection.database?.();
+        const [, actual = wanted] = / db=(\d+)/.exec(String(info)) ?? [];
+        if (wanted && Number(actual) !== wanted) this.#refuse(noDatabase(wanted));
+        else this.#examine();
       },
       (error) => {
         // Refused, and not lost: then the connection works without an id.

@@ -23,6 +23,7 @@ import {
 import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
 import type { Topology } from './command-connection.js';
 import type { Connect, FindCluster } from './redis-connection.js';
+import { assertUrl } from './redis-url.js';
 
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
@@ -106,11 +107,6 @@ const OPTIONS: OptionNames<RedisLockProviderOptions> = {
   waitReplicas: true,
   commandTimeout: true,
 };
-const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
-const BEGINS_RIGHT = /^\s*rediss?:\/\//i;
-/** No part of the URL is shown, because any may be of its password. */
-const ENCODING =
-  ' If its user or password has one of the characters @ : / ? # % or a space, write them by encodeURIComponent().';
 
 /**
  * @param owner who has them, in messages
@@ -168,54 +164,20 @@ export function readOptions(
   return { source: options, commandTimeout, waitReplicas };
 }
 
-/** ioredis would connect to the host of any address, and wait for an answer that is none of Redis. */
-function assertUrl(owner: string, option: string, url: unknown): void {
-  const refuse = (fault: string): never => {
-    throw new LockConfigError(`${owner}: "${option}" ${fault}`);
-  };
-  if (typeof url !== 'string' || !URL.canParse(url)) {
-    return refuse(
-      `is not a URL: write it as redis://host:6379.${typeof url === 'string' && BEGINS_RIGHT.test(url) ? ENCODING : ''}`,
-    );
-  }
-  if (url !== url.trim()) refuse('begins or ends with a space or a line break: remove it.');
-  const { protocol, username, password, pathname, hash } = new URL(url);
-  if (url.includes('://') && SCHEMES.includes(protocol)) {
-    if (hash !== '' || !isEncoded(username + password)) refuse(`is read in another way than it is meant.${ENCODING}`);
-    // ioredis would send SELECT with NaN, whose error ends the process.
-    if (!/^(?:\/\d*)?$/.test(pathname)) {
-      refuse(
-        `has a path that is not the number of a database: write redis://host:6379, or redis://host:6379/1 for database 1.${ENCODING}`,
-      );
-    }
-    return;
-  }
-  // No more of it, because it may have a password.
-  const [scheme] = /^[a-z]+:\/\//i.exec(url) ?? [];
-  refuse(
-    `${scheme === undefined ? 'has no scheme' : `begins with ${scheme}`}, and must begin with redis://, or with rediss:// for TLS: write it as redis://host:6379.`,
-  );
-}
-
-function isEncoded(text: string): boolean {
-  try {
-    decodeURIComponent(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 /** A client takes no other number: ioredis ends the process for NaN. */
 function assertDatabase(owner: string, from: 'client' | 'options', options: unknown): void {
   if (!isObject(options)) return;
   const { db, database } = options as Readonly<Record<string, unknown>>;
   for (const [name, value] of Object.entries({ db, database })) {
-    if (value === undefined || value === null || /^\d+$/.test(shown(value).replaceAll(/["']/g, ''))) continue;
+    if (value === undefined || value === null || isWholeNumber(value)) continue;
     throw new LockConfigError(
       `${owner}: option "${name}" of "${from}" is ${shown(value)}, but must be the number of a database, such as 0.`,
     );
   }
+}
+
+function isWholeNumber(value: unknown): boolean {
+  return (typeof value === 'number' || typeof value === 'string') && /^\d+$/.test(String(value));
 }
 
 function isNode(node: unknown): boolean {

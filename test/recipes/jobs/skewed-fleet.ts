@@ -1,3 +1,4 @@
+import { expect } from '@jest/globals';
 import type { Timer } from '../../../lib/api/clock.js';
 import type { LockProvider } from '../../../lib/api/lock-provider.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
@@ -45,6 +46,12 @@ export class SkewedFleet {
     this.#timers.clear();
     await Promise.all(this.#firings);
     await Promise.all(this.managers.map((each) => each.stop()));
+  }
+
+  /** No firing has failed, and no tick was begun twice, or after a later one. */
+  expectEachTickOnce(): void {
+    expect(this.errors).toEqual([]);
+    expect(this.begun).toEqual([...new Set(this.begun)].sort((one, other) => one - other));
   }
 
   #schedule(locks: LockManager, ahead: number): void {

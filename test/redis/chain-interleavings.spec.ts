@@ -10,7 +10,7 @@ import { exploration, SEED } from '../exploration.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
 import { describeUnless } from '../unless.js';
-import { InterleavedNetwork } from './interleaved-network.js';
+import { InterleavedNetwork, type NetworkAct } from './interleaved-network.js';
 
 /**
  * Two processes with whole managers and up to six calls for overlapping sets of keys, with every step of the network and of time decided by the
@@ -34,7 +34,7 @@ type Step =
       readonly minHold: number;
     }
   | {
-      readonly do: 'execute' | 'late' | 'answer' | 'hear' | 'cut' | 'deafen' | 'lose' | 'listen';
+      readonly do: NetworkAct;
       readonly by: number;
     }
   | { readonly do: 'release' | 'abort'; readonly which: number }
@@ -115,28 +115,14 @@ class World {
         if (this.calls.length < MOST_CALLS) this.#ask(each);
         break;
       case 'execute':
-        await this.networks[each.by]?.execute();
-        break;
       case 'late':
-        await this.networks[each.by]?.executeLate();
-        break;
       case 'answer':
-        this.networks[each.by]?.answer();
-        break;
       case 'hear':
-        this.networks[each.by]?.hear();
-        break;
       case 'cut':
-        this.networks[each.by]?.cut();
-        break;
       case 'deafen':
-        await this.networks[each.by]?.deafen();
-        break;
       case 'lose':
-        this.networks[each.by]?.loseMessages();
-        break;
       case 'listen':
-        this.networks[each.by]?.listen();
+        await this.networks[each.by]?.perform(each.do);
         break;
       case 'wait':
         await this.pass(each.ms);

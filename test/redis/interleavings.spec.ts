@@ -10,7 +10,7 @@ import { FakeClock } from '../../lib/testing/index.js';
 import { exploration } from '../exploration.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
-import { InterleavedNetwork } from './interleaved-network.js';
+import { InterleavedNetwork, type NetworkAct } from './interleaved-network.js';
 import { backendOf, RELEASE, request, type TestRequest } from './seam.js';
 import type { DirectBackend, TestGrant } from '../direct-backend.js';
 import { describeUnless } from '../unless.js';
@@ -44,7 +44,7 @@ type Step =
       readonly callers: number;
     }
   | {
-      readonly do: 'execute' | 'late' | 'answer' | 'hear' | 'cut' | 'deafen' | 'lose' | 'listen' | 'crash';
+      readonly do: NetworkAct | 'crash';
       readonly by: number;
     }
   | { readonly do: 'release' | 'renew' | 'abort' | 'again'; readonly which: number }
@@ -139,28 +139,14 @@ class World {
         if (this.attempts.length < 5) this.#ask(step);
         break;
       case 'execute':
-        await this.networks[step.by]?.execute();
-        break;
       case 'late':
-        await this.networks[step.by]?.executeLate();
-        break;
       case 'answer':
-        this.networks[step.by]?.answer();
-        break;
       case 'hear':
-        this.networks[step.by]?.hear();
-        break;
       case 'cut':
-        this.networks[step.by]?.cut();
-        break;
       case 'deafen':
-        await this.networks[step.by]?.deafen();
-        break;
       case 'lose':
-        this.networks[step.by]?.loseMessages();
-        break;
       case 'listen':
-        this.networks[step.by]?.listen();
+        await this.networks[step.by]?.perform(step.do);
         break;
       case 'crash':
         await this.#crash(step.by);

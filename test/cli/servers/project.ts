@@ -126,9 +126,9 @@ export class Running {
   }
 }
 
-/** Without what the terminal and the user of this machine have set. */
+/** Without what the terminal and the user of this machine have set. Node shows no color where `CI` is set either. */
 function environment(): NodeJS.ProcessEnv {
-  const own = ['LOCK_URL', 'NO_COLOR', 'FORCE_COLOR'];
+  const own = ['LOCK_URL', 'CI', 'NO_COLOR', 'NODE_DISABLE_COLORS', 'FORCE_COLOR'];
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !own.includes(name)));
 }
 

@@ -1,6 +1,7 @@
 export * from './api/errors.js';
 export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, LockJson, ReleaseResult, ReleaseSettings } from './api/lock.js';
+export type { LockHolder } from './api/lock-holder.js';
 export type { LimitShare, LockMode } from './api/lock-mode.js';
 export type {
   LockDefaults as LockDefaultOptions,

@@ -1,4 +1,5 @@
 import { BRAND, errorInJson, isError, safeCause } from './cause.js';
+import type { LockHolder } from './lock-holder.js';
 import { printable } from './printable.js';
 
 /** The place at which a lock error happened. */
@@ -80,10 +81,19 @@ export class LockBusyError extends LockError {
   readonly code = 'LOCK_BUSY';
   /** How long the caller waited, in ms. */
   readonly waited: number;
+  /**
+   * The holder that kept the caller out, or `null` where that is not known. Not enumerable and not part of the JSON form: clients that get the error
+   * serialized learn no name of an instance.
+   */
+  declare readonly heldBy: LockHolder | null;
 
-  constructor(message: string, details: LockErrorDetails & { waited?: number | undefined } = {}) {
+  constructor(
+    message: string,
+    details: LockErrorDetails & { waited?: number | undefined; heldBy?: LockHolder | null | undefined } = {},
+  ) {
     super(message, details);
     this.waited = details.waited ?? 0;
+    Object.defineProperty(this, 'heldBy', { value: details.heldBy ?? null });
   }
 
   override toJSON(): object {

@@ -1,4 +1,5 @@
 import type { LossReason } from './errors.js';
+import type { LockHolder } from './lock-holder.js';
 import type { LockMode } from './lock-mode.js';
 
 /** The fields of every event about a lock. Never a holder id. Every event has a JSON form, with its fencing token as text. */
@@ -56,8 +57,8 @@ export interface LockEventMap {
   'renewal-failed': LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
-  /** A lock stayed busy for the whole wait. */
-  busy: LockEvent & { readonly waited: number };
+  /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` where that is not known. */
+  busy: LockEvent & { readonly waited: number; readonly heldBy: LockHolder | null };
   /**
    * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick was begun before, or another process
    * leads (`@OnlyLeader`).

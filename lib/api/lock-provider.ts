@@ -123,6 +123,13 @@ export interface LockBackend<State = unknown> {
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
+   * The holder of the key that keeps this request out, as the backend last saw it for this request; `null` if it saw none. Asked when a caller is refused as
+   * busy, also after `acquire` has answered `'busy'`. The answer comes from memory and changes nothing: an error never waits for it. Default:
+   * never known.
+   */
+  heldBy?(request: AcquireRequest<State>): Holding | null;
+
+  /**
    * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
    *
    * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
@@ -275,6 +282,7 @@ export interface Member extends Pick<
   | 'capabilities'
   | 'commandTimeout'
   | 'unansweredFor'
+  | 'heldBy'
   | 'renew'
   | 'release'
   | 'inspect'
@@ -372,6 +380,18 @@ export interface Grant {
   readonly lease: number;
   /** How many callers may have the lock one after the other behind the first, each with the next token. Default: none. */
   readonly followers?: number | undefined;
+}
+
+/** The holder of a key, as a backend saw it. Times are in ms on {@link BackendContext.clock}. */
+export interface Holding {
+  /** How many hold it: several in the modes `shared` and `limited`. */
+  readonly holders: number;
+  /** The name of the holder's instance, or its id where no name is known; `null` if it is unknown or there are several holders. */
+  readonly instance: string | null;
+  /** Since when the instance holds it; `null` if that is unknown or there are several holders. */
+  readonly since: number | null;
+  /** When the backend saw it. The holder may be another one by now. */
+  readonly seenAt: number;
 }
 
 /** `lost`: not held any more. `unknown`: no answer, which is not loss before the deadline. */

@@ -30,7 +30,7 @@ export class HostedComposite<M extends Readonly<Record<string, LockProvider>>> i
       },
     };
     const application = new LockManager({
-      ...{ namespace, clock, random, logger, default: name, shutdownGrace: 0 },
+      ...{ namespace, clock, random, logger, default: name, shutdownGrace: 0, instance: context.instance.name },
       // The kit asks whether `connect` fails, and goes on with a backend whose server comes back.
       failFast: false,
       providers: { ...this.hosted, [name]: main },
@@ -51,6 +51,7 @@ function methodsOf(backend: LockBackend): Omit<LockBackend, 'connect' | 'close'>
     renew: backend.renew.bind(backend),
     release: backend.release.bind(backend),
     ...(backend.unansweredFor && { unansweredFor: backend.unansweredFor.bind(backend) }),
+    ...(backend.heldBy && { heldBy: backend.heldBy.bind(backend) }),
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && { forceRelease: backend.forceRelease.bind(backend) }),
     ...(backend.records && { records: backend.records }),

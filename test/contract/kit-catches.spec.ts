@@ -40,6 +40,7 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'a grant that meets an abort is dropped', backend: queues.LeaksWhatIsGrantedAtTheAbort, caughtBy: ['#17'] },
   { fault: 'waiters are not told to be queued', backend: queues.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
   { fault: 'fair is claimed and the last comes first', backend: queues.LastComeFirstServed, caughtBy: ['#20'] },
+  { fault: 'the request itself is named as its holder', backend: queues.NamesTheWrongHolder, caughtBy: ['#S17'] },
   {
     fault: 'a request is granted although the one before it was not',
     backend: queues.AsksForAllOfAChain,

@@ -52,7 +52,7 @@ describe('events', () => {
     provider.onRelease = () => 'unknown';
     await pending.release();
     expect(events.filter(({ name }) => name !== 'acquired')).toEqual([
-      { name: 'busy', event: { ...OF_A, key: 'busy', waited: 0 } },
+      { name: 'busy', event: { ...OF_A, key: 'busy', waited: 0, heldBy: null } },
       { name: 'lost', event: { ...OF_A, held: 0, reason: 'revoked' } },
       { name: 'release-pending', event: OF_A },
     ]);

@@ -7,8 +7,9 @@ describe('the lock script, by itself', () => {
 
   const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
   const token = expect.stringMatching(/^\d{16}$/);
-  const queued = expect.stringMatching(/^q\d{17,}$/);
-  const refused = ['b'];
+  const queued = expect.stringMatching(/^q\d{17,}(?: (?:\w+(?: \d+)?|\+\d+))?$/);
+  /** Refused because of this exclusive holder. */
+  const refusedBy = (holder: string) => expect.stringMatching(new RegExp(`^b ${holder} \\d+$`));
   const now = () => serverTime(redis.admin);
 
   it('one acquire alone answers the token, one release alone whether it was held', async () => {
@@ -32,7 +33,7 @@ describe('the lock script, by itself', () => {
     expect(await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000], ['T', 'three', 60_000])).toEqual([
       token,
       queued,
-      'b',
+      refusedBy('one'),
     ]);
     expect(await run(HERE, ['R', 'one', 0], ['A3000', 'four', 60_000])).toEqual([
       1,
@@ -214,7 +215,7 @@ describe('the lock script, by itself', () => {
     expect(await run(HERE, ['R', 'one', 70_000])).toEqual([1]);
     expect(await redis.admin.get(LOCK)).toMatch(/^k/);
     expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(70_000);
-    expect(await run(HERE, ['C', 'one', 1_000], ['T', 'two', 1_000])).toEqual([0, ...refused]);
+    expect(await run(HERE, ['C', 'one', 1_000], ['T', 'two', 1_000])).toEqual([0, 'b']);
     expect(await run(HERE, ['F', '', 0], ['F', '', 0])).toEqual([1, 0]);
     expect(await redis.admin.exists(LOCK)).toBe(0);
   });
@@ -225,7 +226,7 @@ describe('the lock script, by itself', () => {
     expect(await run(HERE, ['I', '', 0])).toEqual([
       expect.stringMatching(/^held shared 2 0 \d+ \d{16} \d{16} one,two$/),
     ]);
-    expect(await run(HERE, ['T', 'three', 60_000])).toEqual(refused);
+    expect(await run(HERE, ['T', 'three', 60_000])).toEqual(['b +2']);
     expect(await run(HERE, ['r', 'one', 0], ['r', 'one', 0], ['r', 'two', 0])).toEqual([1, 0, 1]);
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
@@ -234,7 +235,11 @@ describe('the lock script, by itself', () => {
     const [first, second] = (await run(HERE, ['l3000 1 2', 'one', 60_000], ['m3000 1 3', 'two', 60_000])) as string[];
     expect(first).toEqual(token);
     expect(second).toBe(first);
-    expect(await run(HERE, ['m3000 1 3', 'three', 1], ['T', 'four', 1], ['t', 'five', 1])).toEqual(['b', 'b', 'b']);
+    expect(await run(HERE, ['m3000 1 3', 'three', 1], ['T', 'four', 1], ['t', 'five', 1])).toEqual([
+      'b +2',
+      'b +2',
+      'b +2',
+    ]);
     expect(await run(HERE, ['I', '', 0])).toEqual([
       expect.stringMatching(/^held limited 2 0 \d+ \d{16} \d{16} one 1 2,two 1 3 2 2$/),
     ]);
@@ -293,9 +298,13 @@ describe('the lock script, by itself', () => {
   it('what a limited holder retains counts until it is over', async () => {
     await run(HERE, ['l3000 1 2', 'one', 60_000], ['l3000 1 2', 'two', 60_000]);
     expect(await run(HERE, ['e 1 2', 'one', 70_000])).toEqual([1]);
-    expect(await run(HERE, ['m3000 1 2', 'three', 1], ['C 1 2', 'one', 1], ['e 1 2', 'one', 0])).toEqual(['b', 0, 0]);
+    expect(await run(HERE, ['m3000 1 2', 'three', 1], ['C 1 2', 'one', 1], ['e 1 2', 'one', 0])).toEqual([
+      'b +2',
+      0,
+      0,
+    ]);
     expect(await run(HERE, ['e 1 2', 'two', 0], ['m3000 1 2', 'three', 1_000])).toEqual([1, token]);
-    expect(await run(HERE, ['T', 'four', 1], ['F', '', 0], ['T', 'four', 1_000])).toEqual(['b', 1, token]);
+    expect(await run(HERE, ['T', 'four', 1], ['F', '', 0], ['T', 'four', 1_000])).toEqual(['b +2', 1, token]);
   });
 
   it('whoever asks after a pause is alive again for the whole time', async () => {

@@ -1,3 +1,4 @@
+import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
 import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';
@@ -12,6 +13,8 @@ import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/vers
 import { contextFor } from '../backend-context.js';
 import { exploration } from '../exploration.js';
 import { requestFor } from '../direct-backend.js';
+
+const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
 
 const RUNS = exploration(60, 3_000);
 const ACTORS = 3;
@@ -94,7 +97,7 @@ async function play(seed: number): Promise<number> {
     const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
     const mode = limited ? 'limited' : 'exclusive';
     const request = requestFor('k', systemRandom().id(), { mode, limited, lease: LEASE, wait: 0 });
-    const attempt = new VersionRequest(context, database, request);
+    const attempt = new VersionRequest(context, database, request, unseen);
     const asks = random.pick([1, 1, 3]);
     let answer: Awaited<ReturnType<VersionRequest['acquire']>> | undefined;
     for (let ask = 0; ask < asks && answer === undefined; ask += 1) {

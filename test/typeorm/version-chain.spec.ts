@@ -1,8 +1,11 @@
+import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import type { Lease } from '../../lib/providers/sql/version/lease.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
 import { contextFor } from '../backend-context.js';
 import { requestFor } from '../direct-backend.js';
+
+const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
 
 const free: Lease = { version: 7n, serverTime: 0, holds: [], holders: null, pieces: [] };
 const held: Lease = {
@@ -33,7 +36,7 @@ function chainOf(keys: readonly string[], terms: Partial<AcquireRequest> = {}) {
   for (const key of keys) {
     const request = requestFor(key, `by-${key}`, { after, ...terms });
     request.waits = () => void told.push(key);
-    const own = new VersionRequest(contextFor(), database, request);
+    const own = new VersionRequest(contextFor(), database, request, unseen);
     request.state = own as never;
     requests.push(own);
     after = request;

@@ -1,3 +1,4 @@
+import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
 import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
@@ -9,6 +10,8 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { startManager } from '../core/manager-rig.js';
 import { requestFor } from '../direct-backend.js';
+
+const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */
 function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTable> = {}, clock: Clock = systemClock) {
@@ -24,7 +27,7 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
   const limited = { leases, ...Object.fromEntries(ofPlaces) };
   const request = requestFor('k', 'me', terms);
   const database = { leases, limited } as unknown as LeaseDatabase;
-  const attempt = new VersionRequest(contextFor([], { clock }), database, request);
+  const attempt = new VersionRequest(contextFor([], { clock }), database, request, unseen);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,

@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../api/clock.js';
 import type { LockError, LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
+import type { KnownHolding } from './holder-report.js';
 
 /** The wishes of a caller for a key: a request with equal terms serves it. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
@@ -78,8 +79,8 @@ export abstract class Caller<Request = unknown> {
   /** The caller waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
   abstract waits(instead?: LockError): void;
 
-  /** The key is busy. `isHeldHere`: this process holds it. */
-  abstract refuseBusy(isHeldHere: boolean): void;
+  /** The key is busy, because of this holder where one is known. */
+  abstract refuseBusy(holding: KnownHolding | null): void;
 
   /** The backend did not answer. */
   abstract refuseUnavailable(cause: unknown): void;

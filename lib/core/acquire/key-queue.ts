@@ -5,6 +5,7 @@ import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
 import type { CallerQueue } from './caller.js';
 import { CallerList } from './caller-list.js';
+import type { KnownHolding } from './holder-report.js';
 import { KeyRequest, type RequestCaller, type RequestQueue } from './key-request.js';
 import { excludes } from './re-entry.js';
 import { NOT_ASKED } from './refusals.js';
@@ -191,7 +192,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
       if (!caller.isQueued) continue;
       if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller, request))) continue;
       this.#callers.remove(caller);
-      caller.refuseBusy(false);
+      caller.refuseBusy(this.#holdingBeside(caller, request));
     }
     this.#advance();
   }
@@ -264,7 +265,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     } else if (this.#isHeldAlone()) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
       this.#callers.remove(head);
-      head.refuseBusy(true);
+      head.refuseBusy(this.#holdingBeside(head));
       this.#advance();
     } else this.#newRequest(head).ask();
   }
@@ -328,6 +329,32 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return false;
   }
 
+  /**
+   * The holder that keeps the caller out, if it is known: the one of this process, or as the backend has seen it for the request. The backend counts
+   * those that hold together, because it sees all of them.
+   */
+  #holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
+    const { clock, instance } = this.provider;
+    const now = clock.now();
+    let holder: RequestCaller | undefined;
+    let holders = 0;
+    for (const held of this.#held.values()) {
+      if (!excludes(held.mode, terms.mode) || !held.isValid(now)) continue;
+      holders += held.holderCount;
+      if (held.mode === 'exclusive') [holder] = held.holders;
+    }
+    const isHere = holders > 0;
+    if (holder !== undefined) {
+      const { grantedAt, subject } = holder;
+      return { holders, instance, since: grantedAt, seenAt: now, method: subject.method, isHere };
+    }
+    const seen = request?.heldBy ?? null;
+    if (seen !== null) return { ...seen, method: null, isHere };
+    return isHere
+      ? { holders, instance: holders > 1 ? null : instance, since: null, seenAt: now, method: null, isHere }
+      : null;
+  }
+
   // Callers whose wait is over.
 
   /** Gives a late caller its answer where no ask is needed for it. Answers whether there was one. */
@@ -355,11 +382,11 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Its wait is over. What is not known to be busy is unavailable: the backend was asked, and has not answered. */
   #refuse(caller: RequestCaller): void {
     const request = this.#request;
-    if (this.#isHeldBeside(caller)) caller.refuseBusy(true);
+    if (this.#isHeldBeside(caller)) caller.refuseBusy(this.#holdingBeside(caller));
     else if (request?.isAsking || request?.isRepeating) caller.refuseUnavailable(request.failure);
     else if (request?.failure !== undefined) caller.refuse(request.failure);
     else if (this.unansweredFor >= ANSWER_TIMEOUT) caller.refuseUnavailable(undefined);
-    else caller.refuseBusy(false);
+    else caller.refuseBusy(this.#holdingBeside(caller));
   }
 
   /**

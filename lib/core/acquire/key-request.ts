@@ -1,7 +1,14 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LockError, LossReason } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
-import type { AcquireRequest, Grant, LockBackend, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type {
+  AcquireRequest,
+  Grant,
+  Holding,
+  LockBackend,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
 import type { Reachability } from '../events/reachability.js';
 import { Cohort } from '../hold/cohort.js';
@@ -54,7 +61,7 @@ export interface RequestHome {
   readonly clock: Clock;
   readonly random: Random;
   readonly suspension: SuspensionDetector;
-  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor'>;
+  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor' | 'heldBy'>;
   readonly releases: Releases;
   readonly reachability: Reachability;
 }
@@ -228,6 +235,11 @@ export class KeyRequest implements AcquireRequest, Placed {
   unansweredFor(now: number): number {
     if (this.#phase === 'queued') return this.home.backend.unansweredFor?.(this) ?? 0;
     return this.#phase === 'asking' ? now - this.#askedAt : 0;
+  }
+
+  /** The holder that keeps it out, as the backend last saw it for this request. */
+  get heldBy(): Holding | null {
+    return this.home.backend.heldBy?.(this) ?? null;
   }
 
   /** Whether a grant of it serves this caller. */
@@ -454,6 +466,11 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** Those that hold by it, as they are now. */
   get holders(): readonly RequestCaller[] {
     return this.#holders.values();
+  }
+
+  /** How many hold by it. */
+  get holderCount(): number {
+    return this.#holders.size;
   }
 
   /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */

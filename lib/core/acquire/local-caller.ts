@@ -9,6 +9,7 @@ import type { ProviderCore } from '../provider-core.js';
 import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import { detached } from '../toolkit/detached.js';
 import { Caller, type CallerQueue } from './caller.js';
+import { holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
 import type { KeyRequest } from './key-request.js';
 import type { LockSettings } from './lock-settings.js';
 import { busyError, capacityError, unavailableError } from './refusals.js';
@@ -123,16 +124,18 @@ export class LocalCaller extends Caller<KeyRequest> {
     if (events.has('waiting')) events.publish('waiting', this.subject);
   }
 
-  refuseBusy(isHeldHere: boolean): void {
+  refuseBusy(holding: KnownHolding | null): void {
     const { events, clock } = this.core;
     const { subject } = this;
     const now = clock.now();
     const waited = now - this.startedAt;
-    events.publish('busy', { ...subject, waited: Math.round(waited) });
+    const heldBy = holding && lockHolder(holding, now, clock.wallTime());
+    events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
     const own = this.#around?.isValid(now) === true ? this.#around.subject : undefined;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
-    const other = isHeldHere && this.terms.limited === undefined ? 'this process' : undefined;
-    this.refuse(busyError(subject, waited, own ?? other));
+    const other = holding?.isHere === true && this.terms.limited === undefined ? 'this process' : undefined;
+    const known = holding && holderInWords(holding, this.startedAt, now);
+    this.refuse(busyError(subject, waited, own ?? other, heldBy, known));
   }
 
   refuseUnavailable(cause: unknown): void {

@@ -21,6 +21,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
       return request.state?.release(intent) ?? releases.send(request, intent, 0, asItIs);
     },
     unansweredFor: ({ state }: AcquireRequest<MemberRequest>) => state?.unansweredFor ?? 0,
+    heldBy: ({ state }: AcquireRequest<MemberRequest>) => state?.heldBy ?? null,
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {
       forceRelease: (key: string) => queues.forceRelease(key),

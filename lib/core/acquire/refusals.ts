@@ -1,4 +1,5 @@
 import { LockBusyError, LockCapacityError, LockError, LockUnavailableError } from '../../api/errors.js';
+import type { LockHolder } from '../../api/lock-holder.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
@@ -24,11 +25,14 @@ export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
  * For a caller whose wait of `waited` ms is over.
  *
  * @param holder of the key: the lock in the caller's own async context, another one in this process, or unknown
+ * @param holderInWords the same as `heldBy`
  */
 export function busyError(
   subject: LockEvent,
   waited: number,
   holder: Pick<LockEvent, 'method'> | 'this process' | undefined,
+  heldBy: LockHolder | null,
+  holderInWords: string | null,
 ): LockBusyError {
   let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
   if (holder === 'this process') {
@@ -38,10 +42,12 @@ export function busyError(
   }
   const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
   const { key, provider } = subject;
-  return new LockBusyError(`${nameOf(subject)} was busy ${when}; ${advice}`, {
+  const because = holderInWords === null ? '' : `: ${holderInWords}`;
+  return new LockBusyError(`${nameOf(subject)} was busy ${when}${because}; ${advice}`, {
     key,
     provider,
     waited: Math.round(waited),
+    heldBy,
   });
 }
 

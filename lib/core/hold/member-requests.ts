@@ -1,7 +1,14 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
-import type { AcquireRequest, Grant, LockBackend, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type {
+  AcquireRequest,
+  Grant,
+  Holding,
+  LockBackend,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
 import type { Reachability } from '../events/reachability.js';
 import { DenseSet, type Placed } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
@@ -12,7 +19,7 @@ import { asItIs, type ReleaseIntent, type Releases } from './releases.js';
 /** The parts of their provider that these requests need. */
 interface MemberHome {
   readonly clock: Clock;
-  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor'>;
+  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor' | 'heldBy'>;
   readonly releases: Releases;
   readonly reachability: Reachability;
 }
@@ -173,6 +180,11 @@ export class MemberRequest implements AcquireRequest, Placed {
     const { backend, clock } = this.all.home;
     if (this.#phase === 'queued') return backend.unansweredFor?.(this) ?? 0;
     return this.#phase === 'asking' ? clock.now() - this.#askedAt : 0;
+  }
+
+  /** The holder that keeps it out, as the backend last saw it for this request. */
+  get heldBy(): Holding | null {
+    return this.all.home.backend.heldBy?.(this) ?? null;
   }
 
   /** Until when it holds, on the monotonic clock. */

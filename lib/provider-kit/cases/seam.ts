@@ -268,6 +268,38 @@ export const seamCases: readonly CaseDefinition[] = [
       }
     },
   },
+  {
+    id: '#S17',
+    title: 'a holder that is named is the one that keeps the request out, seen after it came',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      if (!bob.backend.heldBy) return;
+      const before = stage.clock.now();
+      const grant = await ann.take('order');
+      const refused = bob.request('order');
+      await bob.assertBusy('order', { request: refused });
+      const leaving = new AbortController();
+      const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
+      for (const request of [refused, waiting.request]) {
+        const holding = bob.backend.heldBy(request);
+        // Unknown is allowed, and another holder is not.
+        if (holding === null) continue;
+        assert.equal(holding.holders, 1, 'one holder keeps it out');
+        const { instance, since, seenAt } = holding;
+        const names = [null, ann.instance.id, ann.instance.name];
+        assert.ok(names.includes(instance), `instance ${String(instance)} does not hold the key`);
+        const now = stage.clock.now();
+        assertBetween(seenAt, before, now, 'when it was seen');
+        const { tolerance } = stage.time;
+        // By two clocks.
+        if (since !== null) assertBetween(since, before - tolerance, now + tolerance, 'since when it is held');
+      }
+      leaving.abort();
+      assert.equal(await waiting.answer, 'busy');
+      await bob.release(waiting.request);
+      await ann.release(grant);
+    },
+  },
 ];
 
 function kindOf(answer: Grant | 'busy' | 'not-asked'): string {

@@ -4,6 +4,7 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
+  Holding,
   LockBackend,
   LockCapabilities,
   Member,
@@ -26,6 +27,8 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   /** Present if all members have them. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
+  /** The holders that have kept out requests which were refused: those keep nothing else here. */
+  readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
   constructor(
@@ -70,6 +73,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
       if (typeof answer === 'object') return answer;
       // The request was released while it was in flight.
       if (request.state !== own) return 'busy';
+      if (answer === 'busy') this.#refused.set(request, own.heldBy);
       request.state = undefined;
       const outcome = await this.#release(own, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
@@ -80,6 +84,10 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
 
   unansweredFor({ state }: AcquireRequest<CombinedRequest>): number {
     return state?.unansweredFor ?? 0;
+  }
+
+  heldBy(request: AcquireRequest<CombinedRequest>): Holding | null {
+    return request.state ? request.state.heldBy : (this.#refused.get(request) ?? null);
   }
 
   async renew({ state }: AcquireRequest<CombinedRequest>, lease: number): Promise<RenewOutcome> {

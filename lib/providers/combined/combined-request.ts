@@ -4,6 +4,7 @@ import type { LockMode } from '../../api/lock-mode.js';
 import type {
   AcquireRequest,
   Grant,
+  Holding,
   Member,
   ReleaseOptions,
   ReleaseOutcome,
@@ -136,6 +137,12 @@ export class CombinedRequest {
   get unansweredFor(): number {
     const asked = this.#locks.at(-1);
     return (asked && !asked.grant && asked.member.unansweredFor?.(asked)) || 0;
+  }
+
+  /** The holder that keeps it out of the member that is asked. */
+  get heldBy(): Holding | null {
+    const asked = this.#locks.at(-1);
+    return (asked && !asked.grant && asked.member.heldBy?.(asked)) || null;
   }
 
   /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */

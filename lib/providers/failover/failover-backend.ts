@@ -7,6 +7,7 @@ import type {
   CasStore,
   Diagnostic,
   Grant,
+  Holding,
   LockBackend,
   LockCapabilities,
   Member,
@@ -84,6 +85,10 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
 
   unansweredFor({ state }: AcquireRequest<FailoverRequest>): number {
     return state?.epoch.member.locking.unansweredFor?.(state) ?? 0;
+  }
+
+  heldBy({ state }: AcquireRequest<FailoverRequest>): Holding | null {
+    return state?.epoch.member.locking.heldBy?.(state) ?? null;
   }
 
   acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {

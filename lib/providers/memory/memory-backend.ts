@@ -4,6 +4,7 @@ import type {
   AcquireRequest,
   BackendContext,
   Grant,
+  Holding,
   LockBackend,
   LockCapabilities,
   RecordStore,
@@ -11,7 +12,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { instancesOf } from '../../core/toolkit/instance-ids.js';
+import { instanceIdOf, instancesOf } from '../../core/toolkit/instance-ids.js';
 import { firstToken, timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { MemoryRecords } from './memory-records.js';
@@ -73,6 +74,22 @@ export class MemoryBackend implements LockBackend {
       request.signal.addEventListener('abort', leave, { once: true });
       request.waits();
     });
+  }
+
+  heldBy({ key }: AcquireRequest): Holding | null {
+    const found = this.store.holding(this.#name(key));
+    if (!found) return null;
+    const { hold, holders } = found;
+    const { clock } = this.context;
+    const now = clock.now();
+    const isAlone = hold.mode === 'exclusive';
+    const since = isAlone ? timeOfToken(hold.token, clock.wallTime()) : null;
+    return {
+      holders,
+      instance: isAlone ? this.store.nameOf(instanceIdOf(hold.holder)) : null,
+      since: since && now - (clock.wallTime() - since.getTime()),
+      seenAt: now,
+    };
   }
 
   renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {

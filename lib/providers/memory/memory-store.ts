@@ -143,6 +143,13 @@ export class MemoryStore {
     return { holds, mode, used, smallestLimit, waiters: waiters.length, endsAt };
   }
 
+  /** The hold of a key, or one of several, and how many there are: without those that are retained, and as they were last brought up to date. */
+  holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
+    const slot = this.#slots.get(key);
+    const hold = slot?.anyLive;
+    return slot && hold && { hold, holders: slot.live };
+  }
+
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
   #refresh(key: string, slot: Slot, now: number): void {
     slot.expire(now);

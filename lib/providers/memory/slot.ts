@@ -59,6 +59,18 @@ export class Slot {
     return [...this.#holds.values()];
   }
 
+  /** How many are not retained. */
+  get live(): number {
+    return this.#live;
+  }
+
+  /** One that is not retained. */
+  get anyLive(): StoredHold | undefined {
+    if (this.#live === 0) return undefined;
+    for (const hold of this.#holds.values()) if (!hold.isRetained) return hold;
+    return undefined;
+  }
+
   get isFree(): boolean {
     return this.#holds.size === 0;
   }

@@ -92,7 +92,7 @@ export class OperatorView {
   /** @param names those of instances, as far as they are read */
   async #named(found: readonly SeenLock[], names: Map<string, string>): Promise<LockInfo[]> {
     const unknown = new Set(found.flatMap(({ instances }) => instances).filter((id) => !names.has(id)));
-    await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.#nameOf(id))));
+    await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.nameOf(id))));
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => names.get(id) ?? id))],
@@ -101,8 +101,8 @@ export class OperatorView {
     }));
   }
 
-  /** The id where no name is recorded, or none can be read. */
-  async #nameOf(id: string): Promise<string> {
+  /** The name of an instance; the id where no name is recorded, or none can be read. */
+  async nameOf(id: string): Promise<string> {
     const name = await this.#askForName('get', this.layout.instanceOf(id)).catch(() => null);
     return typeof name === 'string' ? name : id;
   }

@@ -5,6 +5,7 @@ import type {
   BackendContext,
   Diagnostic,
   Grant,
+  Holding,
   LockBackend,
   LockCapabilities,
   RecordStore,
@@ -12,6 +13,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { SeenHolders } from '../../core/toolkit/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
@@ -55,6 +57,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #servers: Servers;
   readonly #requests: RedisRequests;
   readonly #operatorView: OperatorView;
+  readonly #holders: SeenHolders;
   #wasConnected = false;
   /** How often a server was connected or took over. */
   #ups = 0;
@@ -69,7 +72,9 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#settings = settings;
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
-    this.#requests = new RedisRequests(context, this.#servers, this.#layout, settings.waitReplicas > 0);
+    this.#holders = new SeenHolders(context.instance, (id) => this.#operatorView.nameOf(id));
+    const confirmsAll = settings.waitReplicas > 0;
+    this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
   }
 
@@ -99,6 +104,10 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
 
   unansweredFor({ state }: AcquireRequest<RedisRequest>): number {
     return state?.unansweredFor ?? 0;
+  }
+
+  heldBy(request: AcquireRequest<RedisRequest>): Holding | null {
+    return this.#holders.heldBy(request);
   }
 
   renew({ state }: AcquireRequest<RedisRequest>, lease: number): Promise<RenewOutcome> {

@@ -1,6 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
+import type { SeenHolders } from '../../core/toolkit/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, NOT_RUN, type Operation, REPEATED } from './batcher.js';
 import { Release } from './release.js';
@@ -13,10 +14,12 @@ import {
   encodeRenewal,
   encodeSingleAsk,
   type HeldReply,
+  isBusyReply,
   type Notice,
   type OperationArguments,
   type QueuedReply,
   readHeld,
+  readHolder,
   readQueued,
 } from './wire.js';
 
@@ -31,6 +34,7 @@ export interface OwnRequests {
   readonly servers: Servers;
   /** Every grant must be confirmed before it is answered. */
   readonly confirmsAll: boolean;
+  readonly holders: SeenHolders;
   /** Lets each that waits ask again in a second. */
   askAgainLater(): void;
   /** From now on, a message that names this holder is answered with a release. */
@@ -224,10 +228,12 @@ export class RedisRequest implements Operation {
       return;
     }
     const queued = readQueued(reply);
+    const isBusy = isBusyReply(reply);
+    if (queued || isBusy) this.requests.holders.saw(this.request, readHolder(reply), sentAt);
     if (queued) this.#onQueued(queued, sentAt);
-    else if (reply === 'b' || reply === NOT_RUN) {
+    else if (isBusy || reply === NOT_RUN) {
       this.requests.forget(this.request.id);
-      this.#leave(reply === 'b' ? 'busy' : 'not-asked');
+      this.#leave(isBusy ? 'busy' : 'not-asked');
     } else this.fail(new Error('The server answered something that is not an answer of the lock script.'));
   }
 

@@ -1,4 +1,5 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
+import type { SeenHolder } from '../../core/toolkit/seen-holders.js';
 
 /*
  * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.
@@ -127,10 +128,27 @@ export interface QueuedReply {
   readonly freeIn: number;
 }
 
-/** Reads `q time ms`; `undefined` for any other reply. */
+/** Reads `q time ms holder`; `undefined` for any other reply. */
 export function readQueued(reply: unknown): QueuedReply | undefined {
   if (typeof reply !== 'string' || !reply.startsWith('q')) return undefined;
-  return { serverTime: Number(reply.slice(1, 1 + TOKEN_DIGITS)), freeIn: Number(reply.slice(1 + TOKEN_DIGITS)) };
+  return {
+    serverTime: Number(reply.slice(1, 1 + TOKEN_DIGITS)),
+    freeIn: Number(reply.slice(1 + TOKEN_DIGITS).split(' ', 1)[0]),
+  };
+}
+
+const HOLDER = / (?:\+(\d+)|([0-9a-f]{12})(?: (\d+))?)$/;
+
+/** Whether the lock is busy, for an ask without a place in the queue: reads `b holder`. */
+export function isBusyReply(reply: unknown): boolean {
+  return typeof reply === 'string' && reply.startsWith('b');
+}
+
+/** Reads the holder at the end of `q time ms holder` and `b holder`; `undefined` where none is known. */
+export function readHolder(reply: unknown): SeenHolder | undefined {
+  const [found, holders, instance = null, heldFor] = HOLDER.exec(String(reply)) ?? [];
+  if (found === undefined) return undefined;
+  return { holders: Number(holders ?? 1), instance, heldFor: heldFor === undefined ? null : Number(heldFor) };
 }
 
 /** A grant to a request of this process, in a reply or in a message. */

@@ -1,4 +1,4 @@
-import type { AcquireRequest, Grant, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
+import type { AcquireRequest, Grant, Holding, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
 import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import type { Acquired } from './changed.js';
@@ -80,5 +80,13 @@ export class LastComeFirstServed extends DistantBackend {
 export class AsksForAllOfAChain extends DistantBackend {
   chains(): boolean {
     return true;
+  }
+}
+
+/** Names its own instance as the holder that keeps a request out. */
+export class NamesTheWrongHolder extends DistantBackend {
+  override heldBy(): Holding {
+    const { clock, instance } = this.surrounding;
+    return { holders: 1, instance: instance.name, since: null, seenAt: clock.now() };
   }
 }

@@ -212,6 +212,9 @@ describe('a resolver of Apollo', () => {
       outdated: { extensions: { code: 'LOCK_VERSION_CONFLICT' } },
     });
     expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
+    // The holder, which the error and its message name.
+    expect(JSON.stringify(errors)).not.toContain(`:${process.pid}`);
+    expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held/);
   });
 
   it('leaves other errors as they are, and refuses a stream whose end nobody would tell', async () => {

@@ -184,6 +184,9 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
       code: 'LOCK_BUSY',
     });
     expect(body).not.toMatch(/item/);
+    // The holder, which the error and its message name.
+    expect(body).not.toContain(`:${process.pid}`);
+    expect(body).not.toMatch(/instance|held/);
   });
 
   it('answers an unavailable backend with 503 and Retry-After, and says nothing of the backend', async () => {

@@ -32,8 +32,8 @@ request of the calling process that was granted in this call. A plain operation 
 
   token                  held, with the whole lease asked for: the last of the tokens of its callers
   h token ms             held, with that many ms left
-  q time ms              queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
-  b                      busy
+  q time ms holder       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
+  b holder               busy. The holder, if one is known: ' ' instance ' ' for how many ms, or ' +' how many holders; an instance has 12 digits
   n                      not run: it is linked to an ask that was not granted
   a                      not inspected: the call has read enough. Ask again
   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
@@ -67,6 +67,22 @@ local function held(lock, value, holder, terms)
     left = ends and ends - now
   end
   return left and format('h%s%.0f', sub(value, 2, 17), left)
+end
+
+-- The holder, for those that are kept out: ' ' instance ' ' for how many ms it has the lock, which its token tells unless it was counted; ' +' and
+-- how many hold or retain it together; or nothing, when nobody who is known holds it.
+local function holding(lock, value)
+  if not value or not isOurs(value) then return '' end
+  if isJoint(value) then
+    local holders = lock .. '}r'
+    local count = call('ZCARD', holders)
+    if count == 1 and byte(call('ZRANGE', holders, 0, 0)[1]) == 107 then return '' end -- k
+    return ' +' .. count
+  end
+  local at = HOLDER_AT[sub(value, 1, 1)]
+  if not at then return '' end
+  local held = micros - tonumber(sub(value, 2, 17))
+  return ' ' .. sub(value, at, at + 11) .. (held < -AHEAD and '' or format(' %.0f', max(held, 0) / 1000))
 end
 
 local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
@@ -103,7 +119,7 @@ local function acquire(lock, code, holder, lease, exist)
       return grant(lock, value, holder, mode, terms, lease, minHold, tonumber(callers), queued)
     end
   end
-  if once then return 'b' end
+  if once then return 'b' .. holding(lock, value) end
 
   -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
@@ -124,7 +140,7 @@ local function acquire(lock, code, holder, lease, exist)
   if not queued then call('PEXPIRE', queue, KEEP) end
   if value and byte(value) == 112 and isOurs(value) then call('SETRANGE', lock, 0, 'w') end -- p
   value = serve(lock, value)
-  return format('q%s%.0f', stamp, freeIn(lock, value))
+  return format('q%s%.0f', stamp, freeIn(lock, value)) .. holding(lock, value)
 end
 
 local function renew(lock, code, holder, lease)

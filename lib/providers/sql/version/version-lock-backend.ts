@@ -1,6 +1,7 @@
-import type { AcquireRequest, BackendContext, LockCapabilities } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, Holding, LockCapabilities } from '../../../api/lock-provider.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
+import { SeenHolders } from '../../../core/toolkit/seen-holders.js';
 import { connectToServer } from '../database.js';
 import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../table/lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
@@ -28,11 +29,20 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
     forceRelease: true,
     list: true,
   };
+  readonly #holders = new SeenHolders(this.context.instance, async (id) => {
+    const { leases } = await this.database();
+    const names = await namesOfInstances(leases, this.context.namespace, new Set([id]));
+    return names.get(id) ?? id;
+  });
   #hasWarned = false;
 
   /** The first looks at all keys are one statement. SQLite answers in this process, so nothing would be gained there. */
   chains(): boolean {
     return this.settings.source.database !== 'sqlite';
+  }
+
+  heldBy(request: AcquireRequest): Holding | null {
+    return this.#holders.heldBy(request);
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -124,7 +134,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   }
 
   protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {
-    return new VersionRequest(context, database, request);
+    return new VersionRequest(context, database, request, this.#holders);
   }
 
   /** The locks, with the names of instances instead of their ids. */

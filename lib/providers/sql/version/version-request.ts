@@ -7,6 +7,7 @@ import type {
   RenewOutcome,
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
+import type { SeenHolders } from '../../../core/toolkit/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
@@ -15,6 +16,7 @@ import type { Connected, SqlRequest } from '../sql-backend.js';
 import { ExclusiveClaim } from './exclusive-claim.js';
 import type { Lease } from './lease.js';
 import { type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
+import { holderIn } from './lease-info.js';
 import type { LeaseTable } from './lease-table.js';
 import { LimitedClaim } from './limited-claim.js';
 import type { LimitedLeases } from './limited-leases.js';
@@ -62,6 +64,7 @@ export class VersionRequest implements SqlRequest {
     private readonly context: BackendContext,
     private readonly database: LeaseDatabase,
     private readonly request: AcquireRequest,
+    private readonly holders: SeenHolders,
   ) {
     const { leases, limited } = database;
     this.#name = leaseNameOf(context.namespace, request.key);
@@ -190,6 +193,7 @@ export class VersionRequest implements SqlRequest {
       if (!claim.fits(seen)) {
         // Since that look the row may have become free.
         if (look) continue;
+        this.holders.saw(request, holderIn(seen), lookedAt);
         return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
       }
       const claimedAt = clock.now();

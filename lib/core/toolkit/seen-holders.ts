@@ -1,0 +1,74 @@
+import type { AcquireRequest, Holding, Instance } from '../../api/lock-provider.js';
+
+/** So many names of instances are kept. A fleet has fewer. */
+const NAMES = 1_000;
+
+/** A holder, as a server answers it. */
+export interface SeenHolder {
+  /** How many hold the lock. */
+  readonly holders: number;
+  /** The id of the instance; `null` if there are several holders. */
+  readonly instance: string | null;
+  /** For how many ms it had the lock when the server answered; `null` where that is not known. */
+  readonly heldFor: number | null;
+}
+
+interface Seen extends Omit<Holding, 'instance'> {
+  /** The id of the instance. */
+  readonly id: string | null;
+}
+
+/**
+ * The holders that keep requests of this process out, as the server last answered. The names of their instances are read in the background, while callers
+ * wait: nothing waits for a name.
+ */
+export class SeenHolders {
+  /** By request: a request that nobody keeps out has none. */
+  readonly #seen = new WeakMap<AcquireRequest, Seen>();
+  /** By id: the names, or the ids while they are read and where no name is recorded. */
+  readonly #names = new Map<string, string>();
+
+  /** @param readName resolves to the id where no name is recorded */
+  constructor(
+    private readonly own: Instance,
+    private readonly readName: (id: string) => Promise<string>,
+  ) {}
+
+  /** The server has answered that the request is kept out by this holder. `seenAt`: when it was asked, on the monotonic clock. */
+  saw(request: AcquireRequest, holder: SeenHolder | undefined, seenAt: number): void {
+    if (holder === undefined) {
+      this.#seen.delete(request);
+      return;
+    }
+    const { holders, instance: id, heldFor } = holder;
+    this.#seen.set(request, { holders, id, since: heldFor === null ? null : seenAt - heldFor, seenAt });
+    if (id !== null) this.#learn(id);
+  }
+
+  heldBy(request: AcquireRequest): Holding | null {
+    const seen = this.#seen.get(request);
+    if (seen === undefined) return null;
+    const { id, ...rest } = seen;
+    return { ...rest, instance: id === null ? null : this.#nameOf(id) };
+  }
+
+  #nameOf(id: string): string {
+    return id === this.own.id ? this.own.name : (this.#names.get(id) ?? id);
+  }
+
+  #learn(id: string): void {
+    if (id === this.own.id || this.#names.has(id)) return;
+    if (this.#names.size >= NAMES) {
+      const [oldest = id] = this.#names.keys();
+      this.#names.delete(oldest);
+    }
+    this.#names.set(id, id);
+    this.readName(id).then(
+      (name) => {
+        if (this.#names.has(id)) this.#names.set(id, name);
+      },
+      // The next answer that names it reads it again.
+      () => this.#names.delete(id),
+    );
+  }
+}

@@ -1,0 +1,103 @@
+import { LockBusyError } from '../../lib/api/errors.js';
+import { startManager } from './manager-rig.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { ScriptedProvider } from './scripted-provider.js';
+
+/** Three applications that share their locks, on one clock. */
+async function applications() {
+  const clock = new FakeClock();
+  const store = new MemoryStore();
+  const start = (instance: string) => startManager({ clock, instance, provider: new MemoryLockProvider({ store }) });
+  return { clock, shop: await start('shop'), billing: await start('billing'), third: await start('third') };
+}
+
+async function busy(refused: Promise<unknown>): Promise<LockBusyError> {
+  const error: unknown = await refused.catch((reason: unknown) => reason);
+  if (!(error instanceof LockBusyError)) throw new Error(`Expected a busy lock, and got ${String(error)}`);
+  return error;
+}
+
+describe('the holder of a busy lock', () => {
+  it('of another application is in the error and in the event: instance and since', async () => {
+    const { clock, shop, billing } = await applications();
+    const since = new Date(clock.wallTime());
+    await shop.locks.acquire('order:42');
+    await clock.advance(39_000);
+    const refused = busy(billing.locks.acquire('order:42', { wait: 2_000 }));
+    await clock.advance(2_000);
+    const error = await refused;
+    const heldBy = { instance: 'shop', method: null, since, holders: 1 };
+    expect(error.heldBy).toEqual(heldBy);
+    expect(error.message).toMatch(
+      /^Lock "order:42" \(provider "main"\) was busy for the whole wait of 2000 ms: instance "shop" has held it for 41 s; raise "wait"/,
+    );
+    expect(billing.events.at(-1)).toMatchObject({ name: 'busy', event: { key: 'order:42', waited: 2_000, heldBy } });
+  });
+
+  it('of the same process has its method as well', async () => {
+    const { locks, clock } = await startManager({ instance: 'shop' });
+    const since = new Date(clock.wallTime());
+    await locks.acquirePlanned(locks.plan({}, { method: 'OrderService.pay', template: null }), 'a');
+    await clock.advance(3);
+    const error = await busy(locks.acquire('a', { wait: 0 }));
+    expect(error.heldBy).toEqual({ instance: 'shop', method: 'OrderService.pay', since, holders: 1 });
+    expect(error.message).toContain(
+      'was busy when asked: instance "shop" (OrderService.pay) has held it for 3 ms; this process holds it: raise',
+    );
+  });
+
+  it('that came after the caller is not blamed for the whole wait', async () => {
+    const { clock, shop, billing } = await applications();
+    const first = await shop.locks.acquire('a');
+    const second = shop.locks.acquire('a', { mode: 'exclusive' });
+    await clock.advance(10);
+    const refused = busy(billing.locks.acquire('a', { wait: 100 }));
+    await clock.advance(97);
+    await first.release();
+    await second;
+    await clock.advance(3);
+    const error = await refused;
+    expect(error.message).toContain(
+      'for the whole wait of 100 ms: it went from holder to holder; now instance "shop" has held it for 3 ms; raise',
+    );
+    expect(error.heldBy).toMatchObject({ instance: 'shop', since: new Date(clock.wallTime() - 3) });
+  });
+
+  it.each([
+    ['shared', { mode: 'shared' } as const, { wait: 0 }],
+    ['limited', { limit: 2 } as const, { limit: 2, wait: 0 }],
+  ])('is a number of holders where it is %s', async (_, terms, refused) => {
+    const { shop, billing, third } = await applications();
+    await shop.locks.acquire('a', terms);
+    await billing.locks.acquire('a', terms);
+    const error = await busy(third.locks.acquire('a', refused));
+    expect(error.heldBy).toEqual({ instance: null, method: null, since: null, holders: 2 });
+    expect(error.message).toContain('was busy when asked: 2 holders have it;');
+  });
+
+  it('is null for a key that is only retained, and for a backend that does not know', async () => {
+    const { shop, billing } = await applications();
+    const retained = await shop.locks.acquire('a', { minHold: 1_000 });
+    await retained.release();
+    const provider = ScriptedProvider.obliging();
+    provider.onAcquire = () => 'busy';
+    const unknowing = await startManager({ provider });
+    for (const { locks } of [billing, unknowing]) {
+      const error = await busy(locks.acquire('a', { wait: 0 }));
+      expect(error.heldBy).toBeNull();
+      expect(error.message).toContain('was busy when asked; raise');
+    }
+  });
+
+  it('is in no form of the error that is serialized', async () => {
+    const { shop, billing } = await applications();
+    await shop.locks.acquire('a');
+    const error = await busy(billing.locks.acquire('a', { wait: 0 }));
+    expect(error.heldBy).not.toBeNull();
+    expect(Object.keys(error)).not.toContain('heldBy');
+    expect(JSON.stringify(Object.assign({}, error))).not.toContain('holders');
+    expect(error.toJSON()).not.toHaveProperty('heldBy');
+  });
+});

@@ -1,11 +1,18 @@
 // The measurements that the page compares with other libraries, and what follows from them.
 import { BASELINE } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
+import { lacking } from './promises.mjs';
 
 /** By group: the title and the unit of a table, and how the page names it. A group that is not kept has no rows. */
 const COMPARED = {
   redis: [
+    [
+      'One caller, beside the same two scripts sent by bare ioredis',
+      'cycles a second',
+      'Redis: one caller beside its own scripts alone, cycles/s',
+    ],
     ['One caller, acquire + release', 'cycles a second', 'Redis: one caller, cycles/s'],
+    ["One caller, release: 'sent'", 'cycles a second', "Redis: one caller, release: 'sent', cycles/s"],
     ['64 callers on 64 keys', 'cycles a second', 'Redis: 64 callers on 64 keys, cycles/s'],
     [
       '16 callers at once on one key, until each has held it',
@@ -39,6 +46,11 @@ const COMPARED = {
       '10,000 locks held with leases of 10 s and renewed',
       '% of one core',
       'Redis: 10,000 locks held and renewed, % of a core',
+    ],
+    [
+      '10,000 locks held with leases of 10 s and renewed',
+      'renewals a second for 1 % of a core',
+      'Redis: 10,000 locks held, renewals/s for 1 % of a core',
     ],
   ],
   limits: [
@@ -95,25 +107,36 @@ const COMPARED = {
   ],
 };
 
-/** One row for each comparison of which the results are kept, in the order of the page. */
-export function comparisons(groups) {
+/**
+ * One row for each comparison of which the results are kept, in the order of the page.
+ *
+ * @param newer the same groups on a newer version of Node
+ */
+export function comparisons(groups, newer = []) {
   return Object.entries(COMPARED).flatMap(([name, wanted]) => {
     const kept = groups.find(({ group }) => group === name);
     if (!kept) return [];
     return wanted.flatMap(([what, unit, label]) => {
-      const table = kept.tables.find((each) => each.what === what && each.unit === unit);
-      if (table) return comparison(table, label);
-      console.warn(`The page has no row "${label}": group ${name} has no table "${what}" in ${unit}.`);
+      const table = tableOf(groups, name, what, unit);
+      const row = table && comparison(table, name);
+      if (row) return [{ label, ...row, newer: comparison(tableOf(newer, name, what, unit), name) }];
+      console.warn(
+        `The page has no row "${label}": group ${name} has no table "${what}" in ${unit} with another library.`,
+      );
       return [];
     });
   });
 }
 
-/** This library beside the best other: round by round, so that other load of the machine affects both. */
-function comparison(table, label) {
+function tableOf(groups, name, what, unit) {
+  return groups.find(({ group }) => group === name)?.tables.find((each) => each.what === what && each.unit === unit);
+}
+
+/** This library beside the best other: round by round, so that other load of the machine affects both. `undefined` without another one. */
+function comparison(table, group) {
+  const other = table && bestOther(table);
+  if (other === undefined) return undefined;
   const { ours, rounds, better } = table;
-  const other = bestOther(table);
-  if (other === undefined) return [];
   const ratios = rounds[ours]
     .slice(0, rounds[other].length)
     .map((value, round) => (better === 'more' ? value / rounds[other][round] : rounds[other][round] / value));
@@ -123,7 +146,7 @@ function comparison(table, label) {
   // Nothing is a multiple of zero.
   const hasRatio = ratio > 0 && Number.isFinite(ratio);
   const [best, own] = [other, ours].map((name) => median(rounds[name]));
-  return [{ label, ours: own, best, other, result, ...(hasRatio && { ratio, low, high }) }];
+  return { ours: own, best, other, lacks: lacking(group, other), result, ...(hasRatio && { ratio, low, high }) };
 }
 
 /** Without those whose callers gave up: they did not do the work. The raw client counts only where there is no library. */
@@ -141,7 +164,7 @@ export function isGivenUp(note) {
   return /gave up|not acquired/.test(note);
 }
 
-/** Three sentences. They follow from the rows alone. */
+/** Four sentences. They follow from the rows alone. */
 export function conclusion(rows) {
   const [ahead, level, behind] = ['ahead', 'level', 'behind'].map((wanted) =>
     rows.filter(({ result }) => result === wanted),
@@ -149,6 +172,7 @@ export function conclusion(rows) {
   const farthest = (list) => list.filter(({ ratio }) => ratio).toSorted((a, b) => b.ratio - a.ratio);
   return [
     `Of ${rows.length} comparisons with the best other library in the same run, this package is ahead in ${ahead.length}, level in ${level.length} and behind in ${behind.length}.`,
+    `In ${behind.filter(({ lacks }) => lacks.length > 0).length} of the ${behind.length}, the other one is without something that its lock has.`,
     farAway('ahead', farthest(ahead)),
     farAway('behind', farthest(behind).reverse()),
   ].join(' ');

@@ -1,6 +1,6 @@
 // Draws bench/results/*.json into docs/benchmarks.md, docs/scale.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
 // between the markers of these pages.
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { BASELINE } from './builds.mjs';
@@ -10,6 +10,8 @@ import { median, quantile } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
 
 const RESULTS = join(root, 'bench/results');
+/** Of `npm run bench -- --node 24`. */
+const RESULTS_ON_NODE_24 = join(RESULTS, 'node-24');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
 const SCALE_PAGE = join(root, 'docs/scale.md');
@@ -38,8 +40,8 @@ const BURST = '16 callers at once on one key, until each has held it';
 const LOOP = '16 waiters looping on one key in two processes';
 
 export async function drawPages() {
-  const groups = groupsInOrder();
-  const rows = comparisons(groups);
+  const groups = groupsInOrder(RESULTS);
+  const rows = comparisons(groups, groupsInOrder(RESULTS_ON_NODE_24));
   drawPage(PAGE, {
     conclusion: conclusion(rows),
     comparison: compact(comparisonTable(rows)),
@@ -49,12 +51,12 @@ export async function drawPages() {
   drawPage(LAB_NOTES, { targets: compact(targetTable(groups)), results: groups.map(section).join('\n\n') });
 }
 
-function groupsInOrder() {
-  const files = readdirSync(RESULTS).filter((file) => file.endsWith('.json'));
+function groupsInOrder(folder) {
+  const files = (existsSync(folder) ? readdirSync(folder) : []).filter((file) => file.endsWith('.json'));
   const names = files.map((file) => basename(file, '.json'));
   const known = Object.keys(TITLES).filter((name) => names.includes(name));
   return [...new Set([...known, ...names])].map((name) =>
-    JSON.parse(readFileSync(join(RESULTS, `${name}.json`), 'utf8')),
+    JSON.parse(readFileSync(join(folder, `${name}.json`), 'utf8')),
   );
 }
 
@@ -64,17 +66,25 @@ function titleOf(group) {
 
 function comparisonTable(rows) {
   return markdownTable(
-    ['what', 'this package', 'best other', '', 'ratio (quartiles)', ''],
-    rows.map(({ label, ours, best, other, ratio, low, high, result }) => [
+    ['what', 'this package', 'best other', '', 'ratio (quartiles)', '', 'on Node 24', 'the other is without'],
+    rows.map(({ label, ours, best, other, lacks, newer, ...judged }) => [
       label,
       number(ours),
       number(best),
       other,
-      ratio ? `${times(ratio)} (${times(low)} – ${times(high)})` : '–',
-      result === 'behind' ? '**behind**' : result,
+      ...judgedWords(judged),
+      newer ? `${judgedWords(newer).join(' ')}${newer.other === other ? '' : `, ${newer.other}`}` : '–',
+      lacks.join(', '),
     ]),
     'text',
   );
+}
+
+function judgedWords({ ratio, low, high, result }) {
+  return [
+    ratio ? `${times(ratio)} (${times(low)} – ${times(high)})` : '–',
+    result === 'behind' ? '**behind**' : result,
+  ];
 }
 
 /** Writes the charts, and answers their images. */

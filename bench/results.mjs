@@ -1,5 +1,5 @@
 // The measurements of a group: printed when they arrive, and kept as bench/results/<group>.json if the group ends without an error.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,7 +24,9 @@ const machine = {
 
 process.on('exit', (code) => {
   if (code !== 0 || isQuick || tables.length === 0) return;
-  const file = new URL(`results/${group}.json`, import.meta.url);
+  const folder = new URL(`results/${process.env.BENCH_NODE ? `node-${process.env.BENCH_NODE}/` : ''}`, import.meta.url);
+  mkdirSync(folder, { recursive: true });
+  const file = new URL(`${group}.json`, folder);
   const kept = {
     group,
     date: startedAt.toISOString(),

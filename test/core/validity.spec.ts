@@ -352,6 +352,16 @@ describe('a suspended machine', () => {
     expect(() => lock.assertHeld()).not.toThrow();
   });
 
+  it('is asked about by extend() alone where nothing renews', async () => {
+    const { lock, clock, provider } = await held({ renew: false });
+    clock.suspend(60_000);
+    expect(() => lock.assertHeld()).toThrow(/unverified: .*; call extend\(\), which asks it\.$/);
+    await clock.advance(1_000);
+    expect(provider.renewals).toHaveLength(0);
+    await lock.extend();
+    expect(lock.isHeld()).toBe(true);
+  });
+
   it('may have lost it: then the renewal says so', async () => {
     const { lock, clock, provider } = await held();
     provider.onRenew = () => Promise.resolve('lost');

@@ -10,7 +10,6 @@ export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' 
 /** Where callers wait. An interface only because queues import their callers. */
 export interface CallerQueue {
   readonly key: string;
-  readonly otherKeysHeld: number;
   /** How many wait. */
   readonly size: number;
   /** No more callers of this application may wait. */
@@ -36,13 +35,14 @@ export interface CallerQueue {
  * Abstract, and with the class of requests as a parameter, only because requests import their callers.
  */
 export abstract class Caller<Request = unknown> {
-  // Its place in the queue. Only the `CallerList` writes these.
+  // Its place in the queue. Only the `CallerList` writes these, but for whether it is late from the beginning.
   next: this | undefined;
   previous: this | undefined;
   /** Its number among all that came to the queue. */
   arrival = 0;
   isQueued = false;
   isLate: boolean;
+
   #timer: Timer | undefined;
 
   constructor(

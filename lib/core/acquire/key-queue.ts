@@ -206,7 +206,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#advance();
   }
 
-  onUseless(request: KeyRequest): void {
+  onGrantTooLate(request: KeyRequest): void {
     void this.#giveUp(request);
     const head = this.#callers.head;
     if (head !== undefined) this.#newRequest(head).pause(request.rounds);
@@ -379,7 +379,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#advance();
   }
 
-  /** Its wait is over. What is not known to be busy is unavailable: the backend was asked, and has not answered. */
+  /** Its wait is over. It is unavailable while the backend owes an answer or has failed; otherwise the backend has answered, and the lock was not its. */
   #refuse(caller: RequestCaller): void {
     const request = this.#request;
     if (this.#isHeldBeside(caller)) caller.refuseBusy(this.#holdingBeside(caller));

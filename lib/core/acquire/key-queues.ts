@@ -6,8 +6,8 @@ import type { RequestCaller } from './key-request.js';
 /** The queues of one provider in this process: one for each key that is held or waited for. */
 export class KeyQueues {
   /**
-   * By how many other keys the callers hold. Behind a caller that holds fewer, a caller could wait for a connection that only its own end would
-   * free.
+   * By how many other keys the callers hold. Where each lock takes a connection of a pool, the first of a queue may wait for one. Behind one that holds
+   * fewer keys, a caller would wait for its own connection to become free.
    *
    * A `Map` hashes with a seed of its process, so callers who choose keys cannot make many of them collide.
    */

@@ -46,8 +46,8 @@ export interface RequestQueue {
   onNotAsked(askedFor: RequestCaller | undefined): void;
   /** The request was not answered, and will be sent again. */
   onUnanswered(): void;
-  /** The request is to be given up: its grant was over before it arrived. */
-  onUseless(request: KeyRequest): void;
+  /** The request is to be given up: its grant was over when it arrived. */
+  onGrantTooLate(request: KeyRequest): void;
   /** The request is to be given up: it failed in a way that no repetition changes. */
   onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void;
   /** Its last holder has released it. */
@@ -108,10 +108,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   #failure: unknown;
   /** The request without whose grant its first ask has no effect, until that ask is answered. */
   #after: KeyRequest | undefined;
-  /**
-   * Goes on with what was reported of the request behind it. A backend that answers both in one tick reports a wait of that one immediately, and
-   * the grant of this one by a promise.
-   */
+  /** The request behind it has been reported, and that counts only behind its own answer. A backend that answers both in one tick may report that one first. */
   #onReported: (() => void) | undefined;
   /** The server took the lock away before the grant has arrived. */
   #isRevoked = false;
@@ -282,10 +279,12 @@ export class KeyRequest implements AcquireRequest, Placed {
    * Sends it after a pause.
    *
    * @param rounds how often it was asked for in vain
+   * @param failure why
    */
-  pause(rounds: number): void {
+  pause(rounds: number, failure?: unknown): void {
     this.#become('pausing');
     this.#rounds = rounds;
+    this.#failure = failure;
     const { clock, random } = this.home;
     const ask = () => {
       this.ask();
@@ -347,26 +346,25 @@ export class KeyRequest implements AcquireRequest, Placed {
       reachability.answered();
       this.#begin(answer, now);
       this.queue.onGranted(this, now);
-    } else this.queue.onUseless(this);
+    } else this.queue.onGrantTooLate(this);
   }
 
   #onFailure(error: unknown): void {
     if (this.#phase === 'over') return;
     this.#sent ||= wasSent(error);
-    if (this.#after) {
+    const isEarly = this.#after !== undefined;
+    const askedFor = this.#askedFor;
+    // Nothing of it is in flight any more, so what is left to release depends on what was sent.
+    this.#become('pausing');
+    if (isEarly) {
       // Usually the request before it was in the same call and has failed as well. That one is repeated, and this one must not hold meanwhile.
-      this.#become('pausing');
       this.#endUnasked(true);
     } else if (isRetryable(error)) {
       this.home.reachability.failed(error);
-      this.#failure = error;
-      this.pause(this.#rounds);
+      this.pause(this.#rounds, error);
       this.queue.onUnanswered();
     } else {
       // The answer was for the caller that it asked for. The others may get another one.
-      const askedFor = this.#askedFor;
-      // Nothing of it is in flight any more, so what is left to release depends on what was sent.
-      this.#become('pausing');
       this.queue.onFailed(this, error, askedFor);
     }
   }
@@ -431,8 +429,8 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#grantedAt = now;
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
-    // Several limited grants are handed on side by side. If all callers come again at once, the same ones would always be the last under a grant
-    // and wait for its release: they had half as many turns as the others. At random, a grant ends one caller earlier.
+    // Limited grants are handed on side by side. Where the same callers come again and again, some would each time be the last of a grant, and
+    // have half as many turns as the others. So a grant ends one caller earlier, or not, at random.
     const skipped = this.limited && random.fraction() < 0.5 ? 1 : 0;
     this.#cohort = new Cohort(grant, now, this.queue.arrivals - skipped);
   }
@@ -446,11 +444,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** The token of its latest holder. */
   get fencingToken(): bigint | null {
     return this.#cohort === undefined ? this.#fencingToken : this.#cohort.fencingToken;
-  }
-
-  /** How many callers may have it after its present holder. */
-  get followers(): number {
-    return this.#cohort?.followers ?? 0;
   }
 
   /** Its present holder is the first one, which the backend knows by its id. */
@@ -588,7 +581,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     return Promise.resolve(answer('released'));
   }
 
-  /** One of its holders has lost what the others keep: nobody else goes on under a grant that the task of that may still use. */
+  /** One of its holders has lost what the others keep. Its task may still run, so nobody enters by this grant any more. */
   abandon(holder: RequestCaller, now: number): void {
     if (this.#phase !== 'granted') return;
     this.endCohort();

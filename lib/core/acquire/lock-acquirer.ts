@@ -23,13 +23,13 @@ type Holds = readonly [LocalCaller, ...LocalCaller[]];
 
 const NONE: readonly LocalCaller[] = [];
 
-// A wait without end shows nothing else of a call that waits for itself.
+// So many methods, or keys of calls, are warned of that wait for their own holder. A wait without end shows nothing else of that.
 const MOST_WARNINGS = 100;
 
 /** The options of one call alone, beside those that many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
-/** Acquires the keys of one lock for one owner: re-enters what the owner holds already, acquires the rest, all or nothing. */
+/** Acquires the keys of one lock for one owner: re-enters those of locks that the call has in hand, acquires the rest, all or nothing. */
 export class LockAcquirer {
   readonly #warnedOfItself = new Set<string>();
 

@@ -8,6 +8,7 @@ const COHORT_TIME = 10;
  * Shavit, PPoPP 2012). They are those that had come when it was granted.
  */
 export class Cohort {
+  /** How many callers may have the lock after its present holder. */
   #followers: number;
   #fencingToken: bigint | null;
   #isHandedOff = false;
@@ -20,11 +21,6 @@ export class Cohort {
   ) {
     this.#followers = followers;
     this.#fencingToken = fencingToken;
-  }
-
-  /** How many callers may have the lock after its present holder. */
-  get followers(): number {
-    return this.#followers;
   }
 
   /** The token of its present holder. */

@@ -33,7 +33,7 @@ export const asItIs = <T>(outcome: T): T => outcome;
 interface PendingRelease {
   readonly request: AcquireRequest;
   readonly intent: ReleaseIntent;
-  /** For how many ms after the server has executed what precedes it something may be left to release. */
+  /** For how many ms there may be something to release, counted from when the server has executed all that was sent before it. */
   readonly lasting: number;
   /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
   until: number;

@@ -110,7 +110,7 @@ export abstract class Caller<Request = unknown> {
   abstract lose(reason: LossReason, cause?: unknown): void;
 
   /** Listeners are told that the hold was lost. */
-  abstract onLost(cause?: unknown): void;
+  abstract onLost(): void;
 
   /** Looks again at `time`, on the monotonic clock. */
   wakeAt(time: number): void {

@@ -571,7 +571,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     // Each has lost it and the backend has it back before anybody is told: a listener may release another reader, or ask for the key again.
     for (const holder of holders) holder.lose(reason, cause);
     this.queue.onLost(this);
-    for (const holder of holders) holder.onLost(cause);
+    for (const holder of holders) holder.onLost();
   }
 
   /** One of its holders has released it. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */

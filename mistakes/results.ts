@@ -48,5 +48,6 @@ function stable(message: string): string {
     .replace(/live applications: \d+/, 'live applications: 1')
     .replace(/("lock:\{0\})[0-9a-f]{12}"/, '$1…"')
     .replace(/whole wait of \d+ ms/, 'whole wait of 50 ms')
+    .replace(/instance "[^"]+"( \([^)]+\))? has held it for \d+ m?s/, 'instance "host:1"$1 has held it for 50 ms')
     .replace(/127\.0\.0\.1:\d{5}\b/g, '127.0.0.1:<port>');
 }

@@ -27,11 +27,11 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   if (holders > 1) return `${holders} holders have it`;
   if (instance === null) return 'one holder has it';
   const name = `instance "${instance}"${method === null ? '' : ` (${method})`}`;
-  if (since === null) return `${name} has it`;
-  const seenFor = Math.max(0, seenAt - since);
-  if (since > startedAt) return `it went from holder to holder; now ${name} has held it for ${inWords(seenFor)}`;
+  const seenFor = since === null ? 0 : Math.max(0, seenAt - since);
+  if (since !== null && since > startedAt)
+    return `it went from holder to holder; now ${name} has held it for ${inWords(seenFor)}`;
   if (now - seenAt > Math.max(seenFor, JUST_NOW)) return `${name} held it ${inWords(now - seenAt)} ago`;
-  return `${name} has held it for ${inWords(now - since)}`;
+  return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }
 
 // A look that is so old, in ms, has just been answered.

@@ -11,6 +11,8 @@ export interface SeenHolder {
   readonly instance: string | null;
   /** For how many ms it had the lock when the server answered; `null` where that is not known. */
   readonly heldFor: number | null;
+  /** Where its name is recorded, if that is not by its id. */
+  readonly nameAt?: string;
 }
 
 interface Seen extends Omit<Holding, 'instance'> {
@@ -28,10 +30,10 @@ export class SeenHolders {
   /** By id: the names, or the ids while they are read and where no name is recorded. */
   readonly #names = new Map<string, string>();
 
-  /** @param readName resolves to the id where no name is recorded */
+  /** @param readName resolves to the id where no name is recorded; `nameAt` is that of the holder */
   constructor(
     private readonly own: Instance,
-    private readonly readName: (id: string) => Promise<string>,
+    private readonly readName: (id: string, nameAt: string | undefined) => Promise<string>,
   ) {}
 
   /** The server has answered that the request is kept out by this holder. `seenAt`: when it was asked, on the monotonic clock. */
@@ -40,9 +42,9 @@ export class SeenHolders {
       this.#seen.delete(request);
       return;
     }
-    const { holders, instance: id, heldFor } = holder;
+    const { holders, instance: id, heldFor, nameAt } = holder;
     this.#seen.set(request, { holders, id, since: heldFor === null ? null : seenAt - heldFor, seenAt });
-    if (id !== null) this.#learn(id);
+    if (id !== null) this.#learn(id, nameAt);
   }
 
   heldBy(request: AcquireRequest): Holding | null {
@@ -56,14 +58,14 @@ export class SeenHolders {
     return id === this.own.id ? this.own.name : (this.#names.get(id) ?? id);
   }
 
-  #learn(id: string): void {
+  #learn(id: string, nameAt: string | undefined): void {
     if (id === this.own.id || this.#names.has(id)) return;
     if (this.#names.size >= NAMES) {
       const [oldest = id] = this.#names.keys();
       this.#names.delete(oldest);
     }
     this.#names.set(id, id);
-    this.readName(id).then(
+    this.readName(id, nameAt).then(
       (name) => {
         if (this.#names.has(id)) this.#names.set(id, name);
       },

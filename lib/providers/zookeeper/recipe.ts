@@ -19,6 +19,8 @@ export interface Place {
   readonly first: string;
   /** Of a limited holder: whether the node behind it may wait until it has entered. */
   readonly isAwaited: boolean;
+  /** Of a waiter: the nodes that hold the lock, in their order. */
+  readonly holders?: readonly string[];
 }
 
 /**
@@ -64,13 +66,13 @@ class Recipe {
     // Curator's readers watch the first writer. The last writer before us goes after it, so one wake-up is enough.
     const behind = mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1);
     return behind
-      ? { isHeld: false, behind: behind.name, first: own, isAwaited: false }
+      ? { isHeld: false, behind: behind.name, first: own, isAwaited: false, holders: namesOf(holdersIn(queue)) }
       : { isHeld: true, first: queue[0]?.name ?? own, isAwaited: false };
   }
 
   /** The nodes that hold the lock, in their order. */
   holdersOf(names: readonly string[]): readonly string[] {
-    return holdersIn(this.#queueOf(names)).map(({ name }) => name);
+    return namesOf(holdersIn(this.#queueOf(names)));
   }
 
   modeOf(name: string): LockMode {
@@ -96,9 +98,10 @@ class Recipe {
     const previous = queue[index - 1];
     // Behind limited holders any of them may go. All other waiters have one node to watch, so that a departure wakes one.
     if (index === holders.length && previous?.mode === 'limited') {
-      return { isHeld: false, first, isAwaited: false };
+      return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }
-    return { isHeld: false, ...(previous && { behind: previous.name }), first, isAwaited: false };
+    const behind = previous && { behind: previous.name };
+    return { isHeld: false, ...behind, first, isAwaited: false, holders: namesOf(holders) };
   }
 
   #queueOf(names: readonly string[]): readonly QueuedNode[] {
@@ -132,6 +135,10 @@ export const readWrite = new Recipe(WRITE, READ);
 export function sequenceOf(name: string): number {
   // A marker may itself end with a hyphen.
   return Number(/(?:-|__)(-?\d{9,})$/.exec(name)?.[1]);
+}
+
+function namesOf(nodes: readonly QueuedNode[]): readonly string[] {
+  return nodes.map(({ name }) => name);
 }
 
 function holdersIn(queue: readonly QueuedNode[]): readonly QueuedNode[] {

@@ -1,8 +1,10 @@
 import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { REFUSAL_RETRIED_FOR } from '../../core/toolkit/retryable.js';
+import { SeenHolders } from '../../core/toolkit/seen-holders.js';
 import { Folders } from './folders.js';
 import { Guards } from './guards.js';
+import { instanceNameIn } from './node-content.js';
 import { PendingRemovals } from './pending-removals.js';
 import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
@@ -13,6 +15,7 @@ export class RequestContext {
   readonly folders = new Folders();
   readonly guards = new Guards();
   readonly pendingRemovals: PendingRemovals;
+  readonly holders: SeenHolders;
   /** The current session. The backend opens it in `connect`, and replaces it when it is over. */
   session!: Session;
   /** Why there is no session that is up, as far as is known. The backend notes it. */
@@ -25,6 +28,12 @@ export class RequestContext {
     readonly recipe: Recipe,
   ) {
     this.pendingRemovals = new PendingRemovals(backend.logger);
+    this.holders = new SeenHolders(backend.instance, async (id, path = '') => {
+      const node = await this.session.client.read(path);
+      // Another node of the instance may name it later.
+      if (!node) throw new Error('The holder has left.');
+      return instanceNameIn(node.data, id) ?? id;
+    });
   }
 
   /**

@@ -4,6 +4,7 @@ import type {
   CasStore,
   Diagnostic,
   Grant,
+  Holding,
   LockBackend,
   LockCapabilities,
   RecordStore,
@@ -135,6 +136,11 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
 
   unansweredFor(): number {
     return this.#shared.session.unansweredFor;
+  }
+
+  heldBy(request: AcquireRequest<ZooKeeperRequest>): Holding | null {
+    const seen = this.#shared.holders.heldBy(request);
+    return seen && request.state?.watchesHolder ? { ...seen, seenAt: this.context.clock.now() } : seen;
   }
 
   async renew({ state }: AcquireRequest<ZooKeeperRequest>): Promise<RenewOutcome> {

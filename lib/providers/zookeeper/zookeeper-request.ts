@@ -1,5 +1,6 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
+import { instanceIdOf } from './node-content.js';
 import type { RequestContext } from './request-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
@@ -28,6 +29,7 @@ export class ZooKeeperRequest {
   #grant: Grant | undefined;
   #wasHeld = false;
   #isQueued = false;
+  #watchesHolder = false;
   #hasLeft = false;
   #acquiring: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
@@ -49,6 +51,11 @@ export class ZooKeeperRequest {
   /** Whether its hold, or its node in the queue, was lost with that session. */
   isOf(session: Session): boolean {
     return this.#node?.session === session;
+  }
+
+  /** It waits for the only holder, whose departure it would have noticed. */
+  get watchesHolder(): boolean {
+    return this.#watchesHolder && this.context.session.isUp;
   }
 
   /** Asks for the lock. Called again after a failure, it goes on with the node that it has. */
@@ -119,6 +126,7 @@ export class ZooKeeperRequest {
   async #queueUntilHeld(mayWait: boolean, onQueued: () => void): Promise<Grant | 'busy'> {
     for (;;) {
       this.#unwatch();
+      this.#watchesHolder = false;
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -153,6 +161,7 @@ export class ZooKeeperRequest {
     const { session, recipe } = this.context;
     if (!session.isUp) throw noConnection();
     if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
+    const lookedAt = this.context.backend.clock.now();
     const names = await this.#enter(session);
     const node = this.#node;
     if (!node || !names.includes(node.name)) {
@@ -162,6 +171,7 @@ export class ZooKeeperRequest {
     }
     if (isWornOut(node.name)) return this.#replaceFolder(session, node);
     const place = recipe.placeOf(node.name, names);
+    this.#saw(place, lookedAt);
     return place.isHeld ? this.#hold(session, node, place) : this.#watch(session, node, place);
   }
 
@@ -180,14 +190,18 @@ export class ZooKeeperRequest {
   }
 
   /** Waits for what admits us, unless it has happened meanwhile. */
-  async #watch(session: Session, node: LockNode, { behind }: Place): Promise<Step> {
+  async #watch(session: Session, node: LockNode, { behind, holders = [] }: Place): Promise<Step> {
     const { folder, context } = this;
     const path = behind === undefined ? folder : `${folder}/${behind}`;
     const wake = this.#wake;
     this.#unwatch = () => {
       session.client.unwatch(path, wake);
     };
-    if (!this.request.limited) return (await session.client.read(path, wake)) ? 'behind' : 'again';
+    if (!this.request.limited) {
+      if (!(await session.client.read(path, wake))) return 'again';
+      this.#watchesHolder = behind === holders[0] && holders.length === 1;
+      return 'behind';
+    }
     // The node before ours may enter as well as go, and has notified nobody if we did not watch it yet. So the names are read again, after
     // the watch is set: the server answers the requests of a session in their order.
     const watching = behind === undefined ? undefined : session.client.read(path, wake);
@@ -195,6 +209,15 @@ export class ZooKeeperRequest {
     if (!names?.includes(node.name)) return 'again';
     const now = context.recipe.placeOf(node.name, names);
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
+  }
+
+  /** Notes who keeps it out. When a holder entered is not recorded: the time of its node is that of its question. */
+  #saw({ holders = [] }: Place, lookedAt: number): void {
+    const { context, request, folder } = this;
+    const [first] = holders;
+    const instance = first !== undefined && holders.length === 1 ? instanceIdOf(first) : null;
+    const seen = { holders: holders.length, instance, heldFor: null, nameAt: `${folder}/${first ?? ''}` };
+    context.holders.saw(request, first === undefined ? undefined : seen, lookedAt);
   }
 
   async #hold(session: Session, node: LockNode, { first, isAwaited }: Place): Promise<Step> {

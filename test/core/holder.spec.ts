@@ -77,6 +77,34 @@ describe('the holder of a busy lock', () => {
     expect(error.message).toContain('was busy when asked: 2 holders have it;');
   });
 
+  it.each([
+    ['that was seen long before', 800, 1_000, 'instance "shop" held it 1 s ago'],
+    ['that was seen just now', 800, 1_950, 'instance "shop" has held it for 1 s'],
+    [
+      'that was seen when it had held for longer than since then',
+      -9_000,
+      1_000,
+      'instance "shop" has held it for 11 s',
+    ],
+    ['of unknown age that was seen before', null, 1_000, 'instance "shop" held it 1 s ago'],
+    ['of unknown age that was seen just now', null, 1_950, 'instance "shop" has it'],
+    ['that came meanwhile', 1_200, 1_300, 'it went from holder to holder; now instance "shop" has held it for 100 ms'],
+  ])('%s is named as the backend saw it', async (_, since, seenAt, words) => {
+    const provider = ScriptedProvider.obliging();
+    provider.onAcquire = (request) => {
+      request.waits();
+      return new Promise<never>(() => undefined);
+    };
+    const backend = Object.assign(provider, {
+      heldBy: () => ({ holders: 1, instance: 'shop', since, seenAt }),
+    });
+    const { locks, clock } = await startManager({ provider: backend });
+    await clock.advance(1_000);
+    const refused = busy(locks.acquire('a', { wait: 1_000 }));
+    await clock.advance(1_000);
+    expect((await refused).message).toContain(`for the whole wait of 1000 ms: ${words}; raise`);
+  });
+
   it('is null for a key that is only retained, and for a backend that does not know', async () => {
     const { shop, billing } = await applications();
     const retained = await shop.locks.acquire('a', { minHold: 1_000 });

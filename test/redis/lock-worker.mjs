@@ -10,9 +10,11 @@ const { systemRandom } = await load('core/toolkit/random.js');
 const { silentLogger } = await load('api/logger.js');
 
 const random = systemRandom();
+const id = random.id().slice(0, 12);
 const backend = new RedisLockProvider({ url }).createBackend({
   name: 'redis',
   namespace: 'lock',
+  instance: { id, name: `worker-${process.pid}` },
   clock: systemClock,
   random,
   logger: silentLogger,

@@ -11,7 +11,7 @@ const LOGARITHMIC_FROM = 30;
 
 /** How much better this library is than the best other one, by comparison: `rows` of comparison.mjs. */
 export function ratioChart(rows, { title, subtitle }) {
-  const shown = rows.filter(({ ratio }) => ratio);
+  const shown = rows.filter(({ ratio, result }) => ratio && RESULTS[result]);
   const x = logarithmic(
     'times the best other',
     shown.flatMap(({ low, high }) => [low, high]),

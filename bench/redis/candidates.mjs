@@ -4,6 +4,7 @@ import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { KeyLayout } from '../../dist/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../dist/providers/redis/lua/lock-script.js';
+import { encodeQueueingAsk, encodeRelease } from '../../dist/providers/redis/wire.js';
 import { builds, load, OURS } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 
@@ -33,19 +34,23 @@ function raw(client) {
   };
 }
 
-/** What this library sends for a free lock, and nothing else that it does: the cost of its scripts without its code. */
-async function scripts(client) {
+/**
+ * What this library sends for a free lock, and nothing else that it does: the cost of its scripts without its code.
+ *
+ * @param terms of the lock: its mode, and its share of a limit
+ */
+export async function scripts(client, terms = { mode: 'exclusive' }) {
   const layout = new KeyLayout('scripts');
   const process = '0123456789ab';
-  const run = (key, code, holder, ms) =>
-    client.evalsha(LOCK_SCRIPT.sha, 2, layout.counter, layout.lockOf(key), process, code, holder, ms);
+  const run = (key, operation) =>
+    client.evalsha(LOCK_SCRIPT.sha, 2, layout.counter, layout.lockOf(key), process, ...operation);
   await client.script('LOAD', LOCK_SCRIPT.text);
   let count = 0;
   return async (key) => {
-    const holder = (count += 1).toString(16).padStart(32, '0');
-    while (/^q/i.test(await run(key, 'A3000', holder, String(LEASE))))
+    const request = { ...terms, lease: LEASE, minHold: 0, id: (count += 1).toString(16).padStart(32, '0') };
+    while (/^q/i.test(await run(key, encodeQueueingAsk(request, 1, 0, false))))
       await new Promise((done) => setTimeout(done, 10));
-    return () => run(key, 'R', holder, '0');
+    return () => run(key, encodeRelease(request, 0, false));
   };
 }
 
@@ -72,7 +77,7 @@ export async function candidate(name, port) {
   const own = Object.fromEntries(builds.map((build) => [build, () => ours(client, build)]));
   const nodeRedis = () => ours(createClient({ url: `redis://127.0.0.1:${port}` }), OURS);
   const sent = async () => (await ours(client, OURS)).sent;
-  const makers = { [RAW]: raw, [SCRIPTS]: scripts, [SENT]: sent, [NODE_REDIS]: nodeRedis, ...own };
+  const makers = { [RAW]: raw, [SCRIPTS]: (own) => scripts(own), [SENT]: sent, [NODE_REDIS]: nodeRedis, ...own };
   const make = makers[name] ?? (await peers())[name];
   const acquire = await make(client, port);
   return {

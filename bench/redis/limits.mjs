@@ -9,6 +9,9 @@ export async function candidate(name, port, limit) {
     const { acquire } = await locks.candidate(name, port);
     return { acquire: (key) => acquire(key, { limit }) };
   }
+  if (name === locks.SCRIPTS) {
+    return { acquire: await locks.scripts(new Redis(port), { mode: 'limited', limited: { weight: 1, limit } }) };
+  }
   const { semaphoreOf } = await import('../peers/adapters.mjs');
   return { acquire: semaphoreOf(new Redis(port), limit) };
 }

@@ -7,6 +7,16 @@ import type { KnownHolding } from './holder-report.js';
 /** The wishes of a caller for a key: a request with equal terms serves it. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
 
+/** Whether a caller with these terms is busy if a request with the others was, a moment ago. */
+export function wantsNoLess(
+  { mode, limited }: Pick<Terms, 'mode' | 'limited'>,
+  others: Pick<Terms, 'mode' | 'limited'>,
+): boolean {
+  if (limited && others.limited)
+    return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;
+  return mode === 'exclusive' || mode === others.mode;
+}
+
 /** Where callers wait. An interface only because queues import their callers. */
 export interface CallerQueue {
   readonly key: string;

@@ -3,17 +3,15 @@ import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import { asItIs, type OnReleased, type ReleaseIntent } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
-import type { CallerQueue } from './caller.js';
+import { type CallerQueue, wantsNoLess } from './caller.js';
 import { CallerList } from './caller-list.js';
 import type { KnownHolding } from './holder-report.js';
+import { holdingBeside } from './holding-beside.js';
 import { KeyRequest, type RequestCaller, type RequestQueue } from './key-request.js';
+import { answerDueAt, refuseUnanswered } from './patience.js';
 import { excludes } from './re-entry.js';
 import { NOT_ASKED } from './refusals.js';
 
-// How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
-// down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
-// that as well.
-const ANSWER_TIMEOUT = 1_000;
 // Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
 // come to it. So after this time, in ms, it pauses as after a request that was not answered.
 const TURN = 50;
@@ -32,7 +30,6 @@ const TURN = 50;
 export class KeyQueue implements CallerQueue, RequestQueue {
   readonly #callers = new CallerList();
   #request: KeyRequest | undefined;
-  /** The grants that this process holds. */
   readonly #held = new Few<KeyRequest>();
   /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
   #turnSince: number | undefined;
@@ -70,6 +67,11 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return this.#callers.arrivals;
   }
 
+  /** The grants that this process holds. */
+  get held(): readonly KeyRequest[] {
+    return this.#held.values();
+  }
+
   /** The callers, the oldest first. */
   get callers(): readonly RequestCaller[] {
     return this.#callers.all();
@@ -90,7 +92,8 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#advance();
     if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
     // A listener of that may have sent it away.
-    if (caller.isQueued) caller.wakeAt(caller.isLate ? this.#answerDueAt(caller) : caller.deadline);
+    if (caller.isQueued)
+      caller.wakeAt(caller.isLate ? answerDueAt(caller, this.#request, this.provider) : caller.deadline);
   }
 
   /**
@@ -124,9 +127,9 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     const now = this.provider.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if (now < this.#answerDueAt(caller)) {
+    else if (now < answerDueAt(caller, request, this.provider)) {
       this.#callers.setLate(caller, true);
-      caller.wakeAt(this.#answerDueAt(caller));
+      caller.wakeAt(answerDueAt(caller, request, this.provider));
     } else {
       if (request?.isAsking) this.provider.reachability.failed(request.failure);
       this.#callers.remove(caller);
@@ -145,24 +148,6 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** The backend answers again: a request that pauses is sent now. */
   hurry(): void {
     if (this.isPausing) this.#request?.ask();
-  }
-
-  /** For how many ms the backend has not answered a question about the request: `Infinity` while a grant of it is being confirmed. */
-  get unansweredFor(): number {
-    const request = this.#request;
-    // Its last ask has failed, and nothing is known since.
-    if (request?.isRepeating) return ANSWER_TIMEOUT;
-    return request?.unansweredFor(this.provider.clock.now()) ?? 0;
-  }
-
-  /** Grants of this process are not handed on any more. */
-  endCohorts(): void {
-    for (const request of this.#held.values()) request.endCohort();
-  }
-
-  /** Asks the backend whether this process still holds what it held. */
-  renewHeld(): void {
-    for (const request of this.#held.values()) void this.provider.watchdog.renew(request);
   }
 
   onQueued(instead: LockError | undefined): void {
@@ -190,7 +175,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     // Late callers that want as much are busy, too.
     for (const caller of this.#callers.all()) {
       if (!caller.isQueued) continue;
-      if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller, request))) continue;
+      if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller.terms, request))) continue;
       this.#callers.remove(caller);
       caller.refuseBusy(this.#holdingBeside(caller, request));
     }
@@ -199,11 +184,8 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   onNotAsked(askedFor: RequestCaller | undefined): void {
     this.#request = undefined;
-    if (askedFor?.isQueued) {
-      this.#callers.remove(askedFor);
-      askedFor.refuse(NOT_ASKED);
-    }
-    this.#advance();
+    if (askedFor?.isQueued) this.leave(askedFor, NOT_ASKED);
+    else this.#advance();
   }
 
   onGrantTooLate(request: KeyRequest): void {
@@ -220,11 +202,8 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void {
     void this.#giveUp(request);
-    if (askedFor?.isQueued) {
-      this.#callers.remove(askedFor);
-      askedFor.refuse(error);
-    }
-    this.#advance();
+    if (askedFor?.isQueued) this.leave(askedFor, error);
+    else this.#advance();
   }
 
   onReleased<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
@@ -329,30 +308,9 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     return false;
   }
 
-  /**
-   * The holder that keeps the caller out, if it is known: the one of this process, or as the backend has seen it for the request. The backend counts
-   * those that hold together, because it sees all of them.
-   */
+  /** The holder that keeps the caller out, if it is known. */
   #holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
-    const { clock, instance } = this.provider;
-    const now = clock.now();
-    let holder: RequestCaller | undefined;
-    let holders = 0;
-    for (const held of this.#held.values()) {
-      if (!excludes(held.mode, terms.mode) || !held.isValid(now)) continue;
-      holders += held.holderCount;
-      if (held.mode === 'exclusive') [holder] = held.holders;
-    }
-    const isHere = holders > 0;
-    if (holder !== undefined) {
-      const { grantedAt, subject } = holder;
-      return { holders, instance, since: grantedAt, seenAt: now, method: subject.method, isHere };
-    }
-    const seen = request?.heldBy ?? null;
-    if (seen !== null) return { ...seen, method: null, isHere };
-    return isHere
-      ? { holders, instance: holders > 1 ? null : instance, since: null, seenAt: now, method: null, isHere }
-      : null;
+    return holdingBeside(terms.mode, this.held, request, this.provider);
   }
 
   // Callers whose wait is over.
@@ -361,7 +319,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   #refuseIfLate(caller: RequestCaller): boolean {
     const isAnswered =
       this.#isHeldBeside(caller) ||
-      (this.#request !== undefined && this.provider.clock.now() >= this.#answerDueAt(caller));
+      (this.#request !== undefined && this.provider.clock.now() >= answerDueAt(caller, this.#request, this.provider));
     if (isAnswered) this.#refuse(caller);
     return isAnswered;
   }
@@ -372,46 +330,17 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     const now = this.provider.clock.now();
     for (const caller of this.#callers.all()) {
       if (!caller.isLate || !caller.isQueued) continue;
-      if (this.#request?.isRepeating && now < this.#answerDueAt(caller)) continue;
+      if (this.#request?.isRepeating && now < answerDueAt(caller, this.#request, this.provider)) continue;
       this.#callers.remove(caller);
       this.#refuse(caller);
     }
     this.#advance();
   }
 
-  /** Its wait is over. It is unavailable while the backend owes an answer or has failed; otherwise the backend has answered, and the lock was not its. */
+  /** Its wait is over. */
   #refuse(caller: RequestCaller): void {
     const request = this.#request;
-    if (this.#isHeldBeside(caller)) caller.refuseBusy(this.#holdingBeside(caller));
-    else if (request?.isAsking || request?.isRepeating) caller.refuseUnavailable(request.failure);
-    else if (request?.failure !== undefined) caller.refuse(request.failure);
-    else if (this.unansweredFor >= ANSWER_TIMEOUT) caller.refuseUnavailable(undefined);
-    else caller.refuseBusy(this.#holdingBeside(caller));
+    if (!this.#isHeldBeside(caller) && refuseUnanswered(caller, request, this.provider)) return;
+    caller.refuseBusy(this.#holdingBeside(caller));
   }
-
-  /**
-   * Until when a caller whose wait is over waits for an answer. With `wait: 0` it does not wait for a holder, but it does for a connection: the
-   * one in use may be dead without a sign, as behind a NAT that has forgotten it, and is replaced after `commandTimeout`. So where the
-   * backend connects again by itself, a request that has failed is sent again within `commandTimeout` and a round trip.
-   *
-   * While the backend is known to be down for longer, a call fails with its first ask, so that an outage costs one ask for each call. An ask
-   * that crosses the deadline is waited for as long as one that is sent at it.
-   */
-  #answerDueAt({ deadline, startedAt }: RequestCaller): number {
-    const { backend, reachability } = this.provider;
-    const { commandTimeout = -Infinity } = backend;
-    const request = this.#request;
-    const repeatedUntil = Math.min(startedAt + commandTimeout, reachability.downSince) + ANSWER_TIMEOUT;
-    if (request?.isRepeating) return repeatedUntil;
-    if (!request?.isAsking && this.unansweredFor < Infinity) return -Infinity;
-    return Math.max(Math.max(request?.askedAt ?? -Infinity, deadline) + ANSWER_TIMEOUT, repeatedUntil);
-  }
-}
-
-/** Whether a caller is busy if the request was a moment ago. */
-function wantsNoLess({ terms: { mode, limited } }: RequestCaller, request: KeyRequest): boolean {
-  if (limited && request.limited) {
-    return limited.weight >= request.limited.weight && limited.limit <= request.limited.limit;
-  }
-  return mode === 'exclusive' || mode === request.mode;
 }

@@ -52,10 +52,10 @@ export class KeyQueues {
 
   /** Frees a key on the backend, if that can. What this process holds of it is not handed on, and found to be lost. */
   async forceRelease(key: string): Promise<boolean> {
-    const queues = this.#tables.flatMap((table) => table.get(key) ?? []);
-    for (const queue of queues) queue.endCohorts();
+    const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
+    for (const request of held) request.endCohort();
     const wasLocked = await this.provider.backend.forceRelease?.(key);
-    for (const queue of queues) queue.renewHeld();
+    for (const request of held) void this.provider.watchdog.renew(request);
     return wasLocked ?? false;
   }
 

@@ -1,0 +1,34 @@
+import type { LockMode } from '../../api/lock-mode.js';
+import type { ProviderCore } from '../provider-core.js';
+import type { KnownHolding } from './holder-report.js';
+import type { KeyRequest, RequestCaller } from './key-request.js';
+import { excludes } from './re-entry.js';
+
+/**
+ * The holder that keeps a caller with this mode out, if it is known: the one of this process, or as the backend has seen it for the request. The
+ * backend counts those that hold together, because it sees all of them.
+ *
+ * @param held what this process holds of the key
+ * @param request the one that asks for the caller
+ */
+export function holdingBeside(
+  mode: LockMode,
+  held: readonly KeyRequest[],
+  request: KeyRequest | undefined,
+  { clock, instance }: Pick<ProviderCore, 'clock' | 'instance'>,
+): KnownHolding | null {
+  const now = clock.now();
+  let holder: RequestCaller | undefined;
+  let holders = 0;
+  for (const each of held) {
+    if (!excludes(each.mode, mode) || !each.isValid(now)) continue;
+    holders += each.holderCount;
+    if (each.mode === 'exclusive') [holder] = each.holders;
+  }
+  const isHere = holders > 0;
+  const here = { holders, seenAt: now, isHere };
+  if (holder !== undefined) return { ...here, instance, since: holder.grantedAt, method: holder.subject.method };
+  const seen = request?.heldBy ?? null;
+  if (seen !== null) return { ...seen, method: null, isHere };
+  return isHere ? { ...here, instance: holders > 1 ? null : instance, since: null, method: null } : null;
+}

@@ -20,7 +20,7 @@ export type {
   SkipReason,
   TickEvent,
 } from './api/lock-events.js';
-export type { AcquireTrace, HoldTrace, JobTrace } from './api/lock-traces.js';
+export type { AcquireTrace, HolderLabel, HoldTrace, JobTrace } from './api/lock-traces.js';
 export type {
   HeldLock,
   JobState,

@@ -130,6 +130,18 @@ export interface LockBackend<State = unknown> {
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
   /**
+   * Writes a label beside a lock that was granted in mode `exclusive`, for `duration` ms from now: for {@link labelOf} of every process. The core calls it for
+   * holds that are traced and last 250 ms, and again with each renewal. Nothing waits for it, and a failure is ignored. Default: locks have no labels.
+   */
+  label?(request: AcquireRequest<State>, text: string, duration: number): void;
+
+  /**
+   * The label of the present holder of the key; `null` if there is none. Never that of an earlier holder, so a label is kept with the id of its request: then a
+   * release need not delete it. A rejection is ignored.
+   */
+  labelOf?(key: string): Promise<string | null>;
+
+  /**
    * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
    *
    * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of

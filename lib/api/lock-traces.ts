@@ -10,6 +10,19 @@ export interface AcquireTrace extends LockEvent {
   error?: unknown;
   /** Its caller has given it up: `error` is the reason of the `AbortSignal`, whatever that is. */
   cancelled?: true;
+  /**
+   * A subscriber sets it at `start` to learn the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
+   * {@link HoldTrace.traceparent}. Not enumerable, so no copy and no log of the trace has it.
+   */
+  onHolder?: ((label: HolderLabel) => void) | undefined;
+}
+
+/** The label of a lock: what the process that holds it has written beside it, for those that wait. Memory and Redis have labels. */
+export interface HolderLabel {
+  /** The decorated method that holds the lock, such as `OrderService.pay`; `null` for a lock of `LockService`. */
+  readonly method: string | null;
+  /** The W3C `traceparent` of the span of the hold; `null` if that span is not sampled. */
+  readonly traceparent: string | null;
 }
 
 /**
@@ -30,6 +43,12 @@ export interface JobTrace extends LockEvent {
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
+  /**
+   * A subscriber that makes a span of the hold sets it at `start`: to the W3C `traceparent` of that span, or to `null` if the span is not sampled. A hold in
+   * mode `exclusive` that lasts 250 ms then has a {@link HolderLabel} beside its lock; without this property nothing is written. Not enumerable, so no
+   * copy and no log of the trace has it.
+   */
+  traceparent?: string | null | undefined;
   result?: 'released' | 'pending';
   /** The task under it has failed. */
   failed?: true;

@@ -15,6 +15,7 @@ import { MemberRequests } from './hold/member-requests.js';
 import { Registration } from './registration.js';
 import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';
+import { Labels } from './acquire/labels.js';
 import { Watchdog } from './acquire/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
@@ -39,6 +40,7 @@ export class ProviderCore {
   readonly jobs = new Map<string, LocalJob>();
   /** The locks that this process holds. */
   readonly watchdog: Watchdog;
+  readonly labels: Labels;
   readonly releases: Releases;
   /** The requests of providers that are built on this one. */
   readonly memberRequests: MemberRequests;
@@ -72,6 +74,7 @@ export class ProviderCore {
     this.reachability = new Reachability(name, events, logger, clock);
     this.releases = new Releases(this.backend, clock, random, this.reachability);
     this.memberRequests = new MemberRequests(this);
+    this.labels = new Labels(this.backend, clock);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
   }
 
@@ -82,6 +85,7 @@ export class ProviderCore {
 
   async close(): Promise<void> {
     this.registration.stop();
+    this.labels.stop();
     await this.releases.close(LAST_RELEASES);
     await this.backend.close();
   }

@@ -41,6 +41,7 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'waiters are not told to be queued', backend: queues.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
   { fault: 'fair is claimed and the last comes first', backend: queues.LastComeFirstServed, caughtBy: ['#20'] },
   { fault: 'the request itself is named as its holder', backend: queues.NamesTheWrongHolder, caughtBy: ['#S17'] },
+  { fault: 'a label outlives its hold', backend: queues.ShowsStaleLabels, caughtBy: ['#S18'] },
   {
     fault: 'a request is granted although the one before it was not',
     backend: queues.AsksForAllOfAChain,

@@ -53,6 +53,8 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       const waiter = two.backend.acquire(request('k'));
       await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
       expect(await one.backend.renew(holder, 30_000)).toMatchObject({});
+      one.backend.label(holder.request, 'a label', 30_000);
+      await until(async () => (await two.backend.labelOf('k')) === 'a label', 'the label is written');
       await one.backend.release(holder, RELEASE);
       const next = granted(await waiter);
       expect(await two.backend.renew(next, 30_000)).toMatchObject({});

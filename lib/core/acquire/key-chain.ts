@@ -1,3 +1,4 @@
+import type { AcquireTrace } from '../../api/lock-traces.js';
 import { acquireChannel } from '../events/channels.js';
 import { traceAcquisition } from '../events/tracing.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
@@ -46,8 +47,8 @@ export class KeyChain {
     const early = this.#early.shift();
     // Usually the backend has granted all in one answer.
     if (early?.caller.isHolding && !acquireChannel.hasSubscribers) return early.outcome;
-    const ask = () => this.#ask(key, otherKeysHeld, outer, around);
-    const acquire = early === undefined ? ask : () => this.#takeTurn(early, ask);
+    const ask = (trace?: AcquireTrace) => this.#ask(key, otherKeysHeld, outer, around, trace);
+    const acquire = early === undefined ? ask : (trace?: AcquireTrace) => this.#takeTurn(early, ask, trace);
     if (!acquireChannel.hasSubscribers) return acquire();
     return traceAcquisition(subjectOf(key, this.plan), this.signal, acquire);
   }
@@ -60,7 +61,12 @@ export class KeyChain {
     return callers.filter((caller) => caller.isHolding);
   }
 
-  async #takeTurn({ caller, outcome }: EarlyCaller, ask: () => Promise<LocalCaller>): Promise<LocalCaller> {
+  async #takeTurn(
+    { caller, outcome }: EarlyCaller,
+    ask: (trace?: AcquireTrace) => Promise<LocalCaller>,
+    trace: AcquireTrace | undefined,
+  ): Promise<LocalCaller> {
+    if (trace) caller.tracedBy(trace);
     caller.beginTurn();
     try {
       return await outcome;
@@ -68,7 +74,7 @@ export class KeyChain {
       if (error !== NOT_ASKED) throw error;
     }
     this.dismiss();
-    return ask();
+    return ask(trace);
   }
 
   #ask(
@@ -76,10 +82,12 @@ export class KeyChain {
     otherKeysHeld: number,
     outer: readonly GrantedLock[],
     around: LocalCaller | undefined,
+    trace: AcquireTrace | undefined,
   ): Promise<LocalCaller> {
     const queue = this.plan.queues.of(key, otherKeysHeld);
     const caller = this.#callerOf(key, queue);
     if (outer.length > 0) caller.runsUnder(outer, around);
+    if (trace) caller.tracedBy(trace);
     const outcome = caller.acquire();
     this.#askAhead(caller, queue, outer);
     return outcome;

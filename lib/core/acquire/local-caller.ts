@@ -1,5 +1,6 @@
 import { type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
+import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
 import { type LockOrigin, nameOf } from '../events/subject.js';
@@ -77,6 +78,11 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#outerLocks = outerLocks;
     // The holder of the key in its own async context, which it has not in hand: it may wait for itself.
     this.#around = around;
+  }
+
+  /** Its wait is traced: if that is long, the subscriber learns the label of the holder. */
+  tracedBy({ onHolder }: AcquireTrace): void {
+    if (onHolder !== undefined && this.#phase === 'waiting') this.core.labels.awaited(this, this.key, onHolder);
   }
 
   /**
@@ -170,6 +176,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   #settle(phase: 'holding' | 'refused'): void {
     this.#phase = phase;
+    this.core.labels.forget(this);
     if (this.signal) forgetAbort(this.signal, this);
     this.signal = undefined;
     this.#resolve = undefined;
@@ -246,7 +253,10 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   /** Reports it to the tracing channel, in the async context of its caller. */
   trace(): void {
-    if (this.#phase === 'holding') this.#endTrace = traceHold(this.subject, this.#fencingToken);
+    if (this.#phase !== 'holding') return;
+    const { end, traceparent } = traceHold(this.subject, this.#fencingToken);
+    this.#endTrace = end;
+    if (traceparent !== undefined) this.core.labels.held(this, this.request, traceparent);
   }
 
   /** A lock is made of it. */
@@ -294,6 +304,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   renewed(isAnswered: boolean): void {
     const { events, clock } = this.core;
+    if (isAnswered) this.core.labels.renewed(this, this.request);
     const name = isAnswered ? 'renewed' : 'renewal-failed';
     if (events.has(name)) events.publish(name, { ...this.subject, remaining: Math.round(this.remaining(clock.now())) });
   }
@@ -390,7 +401,9 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   /** Reports to the tracing channel how it ended. */
   #traceEnd(...end: Parameters<EndTrace>): void {
-    this.#endTrace?.(...end);
+    if (this.#endTrace === undefined) return;
+    this.core.labels.forget(this);
+    this.#endTrace(...end);
     // Its promise keeps the async context of the caller, and with it the locks before.
     this.#endTrace = undefined;
   }

@@ -135,7 +135,10 @@ export class LockAcquirer {
     const caller = new LocalCaller(queue, core, settings, origin, startedAt, startedAt, signal);
     if (outer.length > 0) caller.runsUnder(outer, around);
     if (!acquireChannel.hasSubscribers) return caller.acquire();
-    return traceAcquisition(caller.subject, signal, () => caller.acquire());
+    return traceAcquisition(caller.subject, signal, (trace) => {
+      caller.tracedBy(trace);
+      return caller.acquire();
+    });
   }
 
   /**

@@ -15,13 +15,13 @@ import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 export async function traceAcquisition<T>(
   subject: LockEvent,
   signal: AbortSignal | undefined,
-  acquire: () => Promise<T>,
+  acquire: (trace: AcquireTrace) => Promise<T>,
 ): Promise<T> {
-  const trace = withJson<AcquireTrace>({ ...subject });
+  const trace = withHidden<AcquireTrace>({ ...subject }, 'onHolder');
   const granted: T[] = [];
   await acquireChannel.tracePromise(async () => {
     try {
-      granted.push(await acquire());
+      granted.push(await acquire(trace));
     } catch (error) {
       // Only here is this known: the reason of a signal may be anything, an error of a lock too.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
@@ -34,9 +34,16 @@ export async function traceAcquisition<T>(
 /** Ends the trace of a hold, once. `failed`: the task under it failed. */
 export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, failed: boolean) => void;
 
+/** A hold whose trace has begun. */
+interface TracedHold {
+  readonly end: EndTrace | undefined;
+  /** As its subscribers have set it. */
+  readonly traceparent: HoldTrace['traceparent'];
+}
+
 /** Begins the trace of a hold. */
-export function traceHold(subject: LockEvent, fencingToken: bigint | null): EndTrace | undefined {
-  const trace = withJson<HoldTrace>({ ...subject, fencingToken });
+export function traceHold(subject: LockEvent, fencingToken: bigint | null): TracedHold {
+  const trace = withHidden<HoldTrace>({ ...subject, fencingToken }, 'traceparent');
   let finish: EndTrace | undefined;
   const over = new Promise<unknown>((resolve, reject) => {
     finish = (end, failed) => {
@@ -47,5 +54,10 @@ export function traceHold(subject: LockEvent, fencingToken: bigint | null): EndT
   });
   // The holder gets the loss as an error of its own; here it is only recorded.
   holdChannel.tracePromise(() => over, trace).catch(() => undefined);
-  return finish;
+  return { end: finish, traceparent: trace.traceparent };
+}
+
+/** A trace with a property that its subscribers may set, and that neither a copy nor a log of it has. */
+function withHidden<T extends object>(trace: T, property: keyof T): T {
+  return withJson(Object.defineProperty(trace, property, { value: undefined, writable: true, configurable: true }));
 }

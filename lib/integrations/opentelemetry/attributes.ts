@@ -5,10 +5,12 @@ import type { LockEvent } from '../../api/lock-events.js';
 
 /**
  * The names under which spans and metrics speak of locks. OpenTelemetry has no conventions for locks, so all but
- * `code.function.name` and `error.type`, which it has, are in a namespace of our own.
+ * `code.function.name` and `error.type`, which it has, are in a namespace of our own. They are a proposal: they may change with a convention.
  */
 export const ATTRIBUTE = {
+  holderMethod: 'distributed_lock.holder.method',
   key: 'distributed_lock.key',
+  link: 'distributed_lock.link',
   lossReason: 'distributed_lock.loss.reason',
   mode: 'distributed_lock.mode',
   outcome: 'distributed_lock.outcome',

@@ -1,13 +1,21 @@
-import { type Attributes, type Span, SpanStatusCode, type Tracer } from '@opentelemetry/api';
+import {
+  type Attributes,
+  isSpanContextValid,
+  type Span,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+} from '@opentelemetry/api';
 import { acquireChannel, holdChannel } from '../../core/events/channels.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import type { AcquireTrace, HolderLabel, HoldTrace } from '../../api/lock-traces.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
 import { OpenOperations } from './open-operations.js';
 
 /**
  * Two spans for each lock, children of the span in which it was asked for: the way to it, and the time that it is held.
- * The spans of the task are siblings of the second and not its children, since a lock does not cause them.
+ * The spans of the task are siblings of the second and not its children, since a lock does not cause them. A long wait is linked to the hold for which it
+ * waits, which may be in another process.
  */
 export class LockSpans {
   readonly #acquisitions: OpenOperations<AcquireTrace, Span>;
@@ -19,13 +27,25 @@ export class LockSpans {
     private readonly withKeys: boolean,
   ) {
     this.#acquisitions = new OpenOperations(acquireChannel, {
-      begin: (trace) => this.#start('lock.acquire', trace),
+      begin: (trace) => {
+        const span = this.#start('lock.acquire', trace);
+        if (span.isRecording()) {
+          trace.onHolder = (holder) => {
+            link(span, holder);
+          };
+        }
+        return span;
+      },
       end: (span, trace) => {
         end(span, trace && acquireOutcome(trace));
       },
     });
     this.#holds = new OpenOperations(holdChannel, {
-      begin: (trace) => this.#start('lock.hold', trace),
+      begin: (trace) => {
+        const span = this.#start('lock.hold', trace);
+        trace.traceparent = traceparentOf(span);
+        return span;
+      },
       end: (span, trace) => {
         end(span, trace && holdOutcome(trace));
       },
@@ -42,6 +62,25 @@ export class LockSpans {
     if (this.withKeys) attributes[ATTRIBUTE.key] = event.key;
     return this.tracer.startSpan(name, { attributes });
   }
+}
+
+/** The W3C `traceparent` of a span; `null` if it is not sampled, `undefined` where no SDK makes spans. */
+function traceparentOf(span: Span): string | null | undefined {
+  const context = span.spanContext();
+  if (!isSpanContextValid(context)) return undefined;
+  const isSampled = span.isRecording() && (context.traceFlags & TraceFlags.SAMPLED) !== 0;
+  return isSampled ? `00-${context.traceId}-${context.spanId}-01` : null;
+}
+
+/** Links a wait to the hold for which it waits. */
+function link(span: Span, { method, traceparent }: HolderLabel): void {
+  // The instrumentation may have been disabled meanwhile, which has ended it.
+  if (!span.isRecording()) return;
+  if (method !== null) span.setAttribute(ATTRIBUTE.holderMethod, method);
+  const [, traceId, spanId] = traceparent?.split('-') ?? [];
+  if (traceId === undefined || spanId === undefined) return;
+  const context = { traceId, spanId, traceFlags: TraceFlags.SAMPLED, isRemote: true };
+  span.addLink({ context, attributes: { [ATTRIBUTE.link]: 'holder' } });
 }
 
 // Errors of locks name the key, so no message of theirs becomes part of a span.

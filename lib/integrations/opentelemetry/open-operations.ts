@@ -1,3 +1,4 @@
+import { diag } from '@opentelemetry/api';
 import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_channel';
 
 /** The work of a subscriber for each operation of a tracing channel. */
@@ -12,13 +13,21 @@ interface Observer<T extends object, N> {
 export class OpenOperations<T extends object, N> {
   readonly #notes = new Map<object, N>();
   readonly #onStart = (trace: unknown): void => {
-    this.#notes.set(trace as T, this.observer.begin(trace as T));
+    try {
+      this.#notes.set(trace as T, this.observer.begin(trace as T));
+    } catch (error) {
+      onFailure(error);
+    }
   };
   readonly #onAsyncEnd = (trace: unknown): void => {
     const note = this.#notes.get(trace as T);
     if (note === undefined) return;
     this.#notes.delete(trace as T);
-    this.observer.end(note, trace as T);
+    try {
+      this.observer.end(note, trace as T);
+    } catch (error) {
+      onFailure(error);
+    }
   };
 
   constructor(
@@ -36,4 +45,9 @@ export class OpenOperations<T extends object, N> {
     for (const note of this.#notes.values()) this.observer.end(note);
     this.#notes.clear();
   }
+}
+
+/** An SDK that throws must not end the process, which Node does for a subscriber that throws. */
+function onFailure(error: unknown): void {
+  diag.error('nestjs-distributed-lock: a span or a measurement was not recorded.', error);
 }

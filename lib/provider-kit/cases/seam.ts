@@ -300,6 +300,35 @@ export const seamCases: readonly CaseDefinition[] = [
       await ann.release(grant);
     },
   },
+  {
+    id: '#S18',
+    title: 'a label is that of the present holder, or there is none, where the backend has labels',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      if (!ann.backend.label || !bob.backend.labelOf) return;
+      const isShown = (text: string) => async () => (await bob.backend.labelOf?.('order')) === text;
+      const { lease } = stage;
+      assert.equal(await bob.backend.labelOf('order'), null, 'of a free key');
+      const first = await ann.take('order', { lease });
+      assert.equal(await bob.backend.labelOf('order'), null, 'before it is written');
+      ann.backend.label(first.request, 'of the first', lease);
+      await stage.eventually(stage.bounds.handoff, isShown('of the first'), 'the label is shown');
+      await ann.release(first);
+      assert.equal(await bob.backend.labelOf('order'), null, 'after the release');
+      const second = await bob.take('order', { lease });
+      assert.equal(await bob.backend.labelOf('order'), null, 'under the next holder');
+      bob.backend.label?.(second.request, 'of the second', lease);
+      await stage.eventually(stage.bounds.handoff, isShown('of the second'), 'the next label is shown');
+      // On its way for so long that its lock has another holder.
+      ann.backend.label(first.request, 'of the first', lease);
+      await stage.sleep(stage.time.pause);
+      assert.notEqual(await bob.backend.labelOf('order'), 'of the first', 'a label that comes late');
+      await bob.assertRenewable(second);
+      if (stage.capabilities.lease === 'per-lock') await stage.leaseEnds();
+      else await bob.release(second);
+      assert.equal(await bob.backend.labelOf('order'), null, 'of a lock that has ended');
+    },
+  },
 ];
 
 function kindOf(answer: Grant | 'busy' | 'not-asked'): string {

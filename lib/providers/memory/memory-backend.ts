@@ -92,6 +92,14 @@ export class MemoryBackend implements LockBackend {
     };
   }
 
+  label({ key, id }: AcquireRequest, text: string): void {
+    this.store.label(this.#name(key), id, text);
+  }
+
+  labelOf(key: string): Promise<string | null> {
+    return Promise.resolve(this.store.labelOf(this.#name(key)) ?? null);
+  }
+
   renew({ key, id }: AcquireRequest, lease: number): Promise<RenewOutcome> {
     const now = this.context.clock.now();
     const isHeld = this.store.renew(this.#name(key), id, lease);

@@ -150,6 +150,21 @@ export class MemoryStore {
     return slot && hold && { hold, holders: slot.live };
   }
 
+  /** The holder writes its label: what it wrote ends with its hold. */
+  label(key: string, holder: string, text: string): void {
+    const hold = this.#slots.get(key)?.heldBy(holder);
+    if (hold) hold.label = text;
+  }
+
+  /** The label of the one holder of a key. */
+  labelOf(key: string): string | undefined {
+    const slot = this.#slots.get(key);
+    if (!slot) return undefined;
+    this.#refresh(key, slot, this.#now());
+    const hold = slot.anyLive;
+    return hold?.mode === 'exclusive' ? hold.label : undefined;
+  }
+
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
   #refresh(key: string, slot: Slot, now: number): void {
     slot.expire(now);

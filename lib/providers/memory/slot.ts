@@ -17,6 +17,8 @@ export interface StoredHold {
   readonly keepUntil: number;
   /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
   isRetained: boolean;
+  /** Written by its holder, for those that wait. */
+  label?: string;
   /** The request to tell when the lock is taken away. */
   readonly request: StoreRequest;
 }

@@ -40,6 +40,11 @@ export class KeyLayout {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
+  /** The key of the label that the holder of a lock writes: in the hash slot of the lock, as its queue and its readers, whose suffixes are in the script. */
+  labelOf(lock: string): string {
+    return `${lock}}t`;
+  }
+
   /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for any other name. */
   keyOf(name: string): string | undefined {
     return this.#decode(name, LOCK);

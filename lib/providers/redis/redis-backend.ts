@@ -19,6 +19,7 @@ import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './clie
 import { whyTooOldRedis } from './client/oldest-redis.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
+import { HolderLabels } from './holder-labels.js';
 import { KeyLayout } from './key-layout.js';
 import { OperatorView } from './operator-view.js';
 import { RedisRecords } from './redis-records.js';
@@ -58,6 +59,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #requests: RedisRequests;
   readonly #operatorView: OperatorView;
   readonly #holders: SeenHolders;
+  readonly #labels: HolderLabels;
   #wasConnected = false;
   /** How often a server was connected or took over. */
   #ups = 0;
@@ -73,6 +75,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#servers = this.#serversOf(settings);
     this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
     this.#holders = new SeenHolders(context.instance, (id) => this.#operatorView.nameOf(id));
+    this.#labels = new HolderLabels(this.#servers, this.#layout);
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
@@ -108,6 +111,14 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
 
   heldBy(request: AcquireRequest<RedisRequest>): Holding | null {
     return this.#holders.heldBy(request);
+  }
+
+  label(request: AcquireRequest, text: string, duration: number): void {
+    this.#labels.write(request, text, duration);
+  }
+
+  labelOf(key: string): Promise<string | null> {
+    return this.#labels.read(key);
   }
 
   renew({ state }: AcquireRequest<RedisRequest>, lease: number): Promise<RenewOutcome> {

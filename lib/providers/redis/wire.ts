@@ -151,6 +151,13 @@ export function readHolder(reply: unknown): SeenHolder | undefined {
   return { holders: Number(holders ?? 1), instance, heldFor: heldFor === undefined ? null : Number(heldFor) };
 }
 
+const EXCLUSIVE = /^[pwmc][0-9a-f]*([0-9a-f]{32})$/;
+
+/** The id of the one request that holds a lock with this value, which operations.lua writes; `undefined` where nobody or several hold it. */
+export function holderIn(value: unknown): string | undefined {
+  return EXCLUSIVE.exec(String(value))?.[1];
+}
+
 /** A grant to a request of this process, in a reply or in a message. */
 export interface Notice {
   readonly lock: string;

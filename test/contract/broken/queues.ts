@@ -90,3 +90,22 @@ export class NamesTheWrongHolder extends DistantBackend {
     return { holders: 1, instance: instance.name, since: null, seenAt: clock.now() };
   }
 }
+
+/** Keeps labels by their keys alone. */
+export class ShowsStaleLabels extends DistantBackend {
+  static readonly #labels = new WeakMap<MemoryStore, Map<string, string>>();
+
+  get #all(): Map<string, string> {
+    const all = ShowsStaleLabels.#labels.get(this.memory) ?? new Map<string, string>();
+    ShowsStaleLabels.#labels.set(this.memory, all);
+    return all;
+  }
+
+  override label({ key }: AcquireRequest, text: string): void {
+    this.#all.set(key, text);
+  }
+
+  override labelOf(key: string): Promise<string | null> {
+    return Promise.resolve(this.#all.get(key) ?? null);
+  }
+}

@@ -1,6 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { type Context, context, type ContextManager, ROOT_CONTEXT, SpanStatusCode, trace } from '@opentelemetry/api';
+import {
+  type Context,
+  context,
+  type ContextManager,
+  ROOT_CONTEXT,
+  SpanStatusCode,
+  trace,
+  type TracerProvider,
+} from '@opentelemetry/api';
 import {
   AggregationTemporality,
   type DataPoint,
@@ -9,7 +17,12 @@ import {
   MeterProvider,
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
-import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
+import {
+  AlwaysOffSampler,
+  BasicTracerProvider,
+  InMemorySpanExporter,
+  SimpleSpanProcessor,
+} from '@opentelemetry/sdk-trace-base';
 import { Cron, ScheduleModule, SchedulerRegistry } from '@nestjs/schedule';
 import {
   DistributedLock,
@@ -182,6 +195,98 @@ describe('spans', () => {
     await meterProvider.forceFlush();
     expect(JSON.stringify(exporter.getMetrics())).not.toContain('no-4711');
   });
+});
+
+describe('the link of a wait to the hold that it waits for', () => {
+  /** A lock that has been held for a second under its span. */
+  async function held() {
+    const rig = await startManager();
+    const lock = await rig.locks.acquirePlanned(rig.locks.plan({}, { method: 'Orders.pay', template: null }), 'a');
+    await rig.clock.advance(1_000);
+    return { ...rig, lock };
+  }
+  const spansOf = (name: string) => spans.getFinishedSpans().filter((span) => span.name === name);
+
+  it('is there from 250 ms on', async () => {
+    const { locks, clock, lock } = await held();
+    const waits = [249, 251].map((wait) => watch(locks.acquire('a', { wait })));
+    await clock.advance(300);
+    expect(waits.map(({ state }) => state)).toEqual(['rejected', 'rejected']);
+    await lock.release();
+    await clock.advance(0);
+    const [, short, long] = spansOf('lock.acquire');
+    const [hold] = spansOf('lock.hold');
+    expect(short?.links).toEqual([]);
+    expect(short?.attributes).not.toHaveProperty('distributed_lock.holder.method');
+    expect(long?.links.map(({ context: { traceId, spanId } }) => ({ traceId, spanId }))).toEqual([
+      { traceId: hold?.spanContext().traceId, spanId: hold?.spanContext().spanId },
+    ]);
+    expect(long?.attributes).toMatchObject({
+      'distributed_lock.outcome': 'busy',
+      'distributed_lock.holder.method': 'Orders.pay',
+    });
+  });
+
+  it('is not there where the wait is not recorded, and nothing is read for it', async () => {
+    const { locks, clock } = await held();
+    instrumentation.setTracerProvider(new BasicTracerProvider({ sampler: new AlwaysOffSampler() }));
+    const before = clock.pendingTimers;
+    const waiting = watch(locks.acquire('a', { wait: 5_000 }));
+    // Only that of its deadline.
+    expect(clock.pendingTimers).toBe(before + 1);
+    await clock.advance(5_000);
+    expect(waiting.state).toBe('rejected');
+  });
+
+  it('is not there without an SDK, where nothing is written either', async () => {
+    instrumentation.setTracerProvider(trace.getTracerProvider());
+    const { locks, clock } = await startManager();
+    const before = clock.pendingTimers;
+    await locks.acquirePlanned(locks.plan({}, { method: 'Orders.pay', template: null }), 'a');
+    // Only that of the watchdog.
+    expect(clock.pendingTimers).toBe(before + 1);
+  });
+
+  it('is not made once the instrumentation is disabled', async () => {
+    const { locks, clock } = await held();
+    const waiting = watch(locks.acquire('a', { wait: 1_000 }));
+    instrumentation.disable();
+    await clock.advance(1_000);
+    expect(waiting.state).toBe('rejected');
+    expect(spansOf('lock.acquire').map(({ links }) => links)).toEqual([[], []]);
+  });
+
+  it.each(['startSpan', 'spanContext', 'isRecording', 'addLink', 'setAttribute', 'setAttributes', 'end'])(
+    'disturbs no lock where the SDK throws in %s',
+    async (method) => {
+      const fail = () => {
+        throw new Error('The tracer is broken.');
+      };
+      const tracer = tracerProvider.getTracer('broken');
+      const broken = {
+        startSpan: (...args: Parameters<typeof tracer.startSpan>) =>
+          method === 'startSpan' ? fail() : Object.assign(tracer.startSpan(...args), { [method]: fail }),
+      };
+      instrumentation.setTracerProvider({ getTracer: () => broken } as unknown as TracerProvider);
+      const uncaught: unknown[] = [];
+      const onUncaught = (error: unknown) => void uncaught.push(error);
+      process.on('uncaughtException', onUncaught);
+      try {
+        const { locks, clock, lock, log } = await held();
+        const waiting = watch(locks.acquire('a', { wait: 5_000 }));
+        await clock.advance(600);
+        expect(await lock.release()).toBe('released');
+        await clock.advance(0);
+        expect(waiting.state).toBe('fulfilled');
+        expect(await waiting.value?.release()).toBe('released');
+        await new Promise(setImmediate);
+        expect(log).toEqual([]);
+      } finally {
+        process.off('uncaughtException', onUncaught);
+      }
+      expect(uncaught).toEqual([]);
+    },
+  );
 });
 
 describe('metrics', () => {

@@ -13,6 +13,8 @@ Keys of one bucket, all in one hash slot:
                                             record = 'h' holder terms | 'c' process holder terms (provisional) |
                                             'k' (retained by readers that have left) | 'k' holder terms (by a limited holder)
 
+A further key, <lock>}t, is the label of a traced hold. No script reads or writes it.
+
 The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
   p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
                                 that are reserved for the callers of its process, which hold the lock one after the other

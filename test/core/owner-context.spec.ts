@@ -42,7 +42,7 @@ describe('the context of a lock', () => {
   // Memory on the clock of the machine: its timers run in the context in which they were armed.
   it('is not that of a listener of another lock, whose loss is found by a timer that was armed in it', async () => {
     const locks = await start();
-    const other = await locks.acquire('z', { maxHold: 60 });
+    const other = await locks.acquire('z', { maxHold: 600 });
     const asked = new Promise<unknown>((resolve) => {
       other.signal.addEventListener('abort', () => {
         resolve(locks.tryAcquire('x'));
@@ -50,7 +50,7 @@ describe('the context of a lock', () => {
     });
     await locks.withLock('x', async (lock) => {
       // The next renewal, which comes before the loss, is scheduled from here.
-      await lock.extend(100);
+      await lock.extend(1_000);
       expect(await asked).toBeNull();
     });
     await locks.stop();

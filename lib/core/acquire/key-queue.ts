@@ -293,6 +293,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   #isHeldAlone(): boolean {
+    if (this.#held.size === 0) return false;
     const now = this.provider.clock.now();
     for (const request of this.#held.values()) if (request.mode === 'exclusive' && request.isValid(now)) return true;
     return false;

@@ -20,7 +20,7 @@ export type {
   SkipReason,
   TickEvent,
 } from './api/lock-events.js';
-export type { AcquireTrace, HolderLabel, HoldTrace, JobTrace } from './api/lock-traces.js';
+export type { AcquireTrace, ContentionTrace, HolderLabel, HoldTrace, JobTrace } from './api/lock-traces.js';
 export type {
   HeldLock,
   JobState,
@@ -28,8 +28,10 @@ export type {
   ListedJob,
   ListedLock,
   ListOptions,
+  LockContention,
   LockInfo,
   WaitingLock,
+  WaitSum,
 } from './api/lock-info.js';
 
 export type { LockKey } from './key/lock-key.js';

@@ -80,6 +80,35 @@ export interface WaitingLock {
   readonly waited: number;
 }
 
+/** How many callers have waited, and for how long together. */
+export interface WaitSum {
+  readonly waits: number;
+  /** In ms. */
+  readonly waited: number;
+}
+
+/**
+ * How the callers of this process have waited for busy locks of one template, since the application started: those that were granted their lock, and
+ * those that left. A caller with `wait: 0` does not wait.
+ */
+export interface LockContention {
+  /** The key template; of calls without one, the text of their keys before the first `:`. `null` in the row of all that came after the first 499. */
+  readonly template: string | null;
+  /** `null` in the row of all that came after the first 499. */
+  readonly provider: string | null;
+  /** Waits in which the lock went from holder to holder. */
+  readonly queue: WaitSum;
+  /** Waits for one holder that had the lock since before the caller came. */
+  readonly holder: WaitSum;
+  /** Waits for several holders together (`shared`, `limited`), and where the backend does not know the holder. */
+  readonly unknown: WaitSum;
+  /**
+   * The waits of `holder` by the instance that held, the longest first: by its module option `instance`, or 12 digits while its name is not known. `null`
+   * stands for those that came after the first eight.
+   */
+  readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
+}
+
 /**
  * The record of a job.
  *

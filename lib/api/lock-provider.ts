@@ -123,9 +123,9 @@ export interface LockBackend<State = unknown> {
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
-   * The holder of the key that keeps this request out, as the backend last saw it for this request; `null` if it saw none. Asked when a caller is refused as
-   * busy, also after `acquire` has answered `'busy'`. The answer comes from memory and changes nothing: an error never waits for it. Default:
-   * never known.
+   * The holder of the key that keeps this request out, as the backend last saw it for this request; `null` if it saw none. Asked when a caller begins
+   * to wait, is granted after that, or is refused as busy, also after `acquire` has answered. The answer comes from memory and changes nothing: an error
+   * never waits for it. Default: never known.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 

@@ -54,3 +54,20 @@ export interface HoldTrace extends LockEvent {
   failed?: true;
   error?: LockLostError;
 }
+
+/**
+ * The messages of the channel `nestjs-distributed-lock:contention`: a caller found its lock busy, has waited for it, and was granted it or left. A caller
+ * that does not wait is none.
+ */
+export interface ContentionTrace extends LockEvent {
+  /** For how many ms it waited for this key. */
+  readonly waited: number;
+  /**
+   * - `holder`: one holder had the lock since before the caller came.
+   * - `queue`: the lock went from holder to holder.
+   * - `unknown`: several held it together (`shared`, `limited`), or the backend does not know.
+   */
+  readonly blockedBy: 'holder' | 'queue' | 'unknown';
+  /** The instance of the one holder, as {@link LockContention.instances} names it; otherwise `null`. */
+  readonly instance: string | null;
+}

@@ -2,6 +2,7 @@ import type { Clock } from '../api/clock.js';
 import type { Instance } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
+import type { Contention } from './acquire/contention.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
@@ -14,4 +15,5 @@ export interface CoreParts {
   readonly logger: LockLogger;
   readonly events: LockEventPublisher;
   readonly suspension: SuspensionDetector;
+  readonly contention: Contention;
 }

@@ -1,11 +1,20 @@
 import { LockConfigError } from '../api/errors.js';
-import type { HeldLock, ListedJob, ListedLock, ListOptions, LockInfo, WaitingLock } from '../api/lock-info.js';
+import type {
+  HeldLock,
+  ListedJob,
+  ListedLock,
+  ListOptions,
+  LockContention,
+  LockInfo,
+  WaitingLock,
+} from '../api/lock-info.js';
 import type { LockBackend } from '../api/lock-provider.js';
 import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { madeByNest } from './toolkit/given-options.js';
 import { withJson } from './toolkit/with-json.js';
+import type { Contention } from './acquire/contention.js';
 import type { RequestCaller } from './acquire/key-request.js';
 import { type JobRecord, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
@@ -21,6 +30,7 @@ export class LockAdmin {
     private readonly providers: Providers = madeByNest('LockAdmin'),
     private readonly defaultProvider: string,
     private readonly clock: Clock,
+    private readonly waits: Contention,
   ) {}
 
   /**
@@ -172,6 +182,16 @@ export class LockAdmin {
         waited: Math.round(now - startedAt),
       })),
     );
+  }
+
+  /**
+   * How callers of this process have waited for busy locks since the application started, a row for each template and provider, the longest wait first.
+   * At most 500 rows: templates that came after the first 499 are in one row, whose `template` is `null`.
+   *
+   * @example `console.table(admin.contention().map(({ template, queue, holder }) => ({ template, queue: queue.waited, holder: holder.waited })));`
+   */
+  contention(): LockContention[] {
+    return this.waits.rows;
   }
 
   #core(name = this.defaultProvider): ProviderCore {

@@ -8,6 +8,7 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
+import { Contention } from './acquire/contention.js';
 import { LockOrder } from './acquire/lock-order.js';
 import type { LockPlan } from './acquire/lock-plan.js';
 import { resolveSettings } from './acquire/lock-settings.js';
@@ -77,15 +78,16 @@ export class LockManager {
     this.events = events;
     this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
+    const contention = new Contention();
     const source = options.random ?? systemRandom();
     const id = instanceIdOf(source.id());
     const parts = {
       namespace,
       instance: { id, name: instance },
-      ...{ clock, random: withPrefix(source, id), logger, events, suspension },
+      ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
     };
     this.#providers = new Providers(options.providers, parts, maxWaiters);
-    this.admin = new LockAdmin(this.#providers, defaultProvider, clock);
+    this.admin = new LockAdmin(this.#providers, defaultProvider, clock, contention);
     this.order = new LockOrder(logger);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);
     // Wrong defaults are found now rather than at the first call.

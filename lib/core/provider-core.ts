@@ -8,6 +8,7 @@ import type {
 } from '../api/lock-provider.js';
 import type { Random } from '../api/random.js';
 import type { LockLogger } from '../api/logger.js';
+import type { Contention } from './acquire/contention.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
@@ -30,6 +31,7 @@ export class ProviderCore {
   readonly events: LockEventPublisher;
   readonly logger: LockLogger;
   readonly suspension: SuspensionDetector;
+  readonly contention: Contention;
   readonly backend: LockBackend;
   readonly capabilities: LockCapabilities;
   /** The class of the provider, for people. */
@@ -57,12 +59,13 @@ export class ProviderCore {
     parts: CoreParts,
     member: BackendContext['member'],
   ) {
-    const { namespace, instance, clock, random, events, logger, suspension } = parts;
+    const { namespace, instance, clock, random, events, logger, suspension, contention } = parts;
     this.clock = clock;
     this.random = random;
     this.events = events;
     this.logger = logger;
     this.suspension = suspension;
+    this.contention = contention;
     this.kind = provider.constructor.name;
     this.instance = instance.name;
     const emit = (event: BackendEvent) => {

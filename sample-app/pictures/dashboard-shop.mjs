@@ -10,7 +10,7 @@ import { DistributedLock, DistributedLockModule, LockError, RunAsLeader, RunOnce
 import { DistributedLockInstrumentation } from 'nestjs-distributed-lock/opentelemetry';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 
-const { METRICS_PORT, REDIS_URL: url } = process.env;
+const { INSTANCE: instance, METRICS_PORT, REDIS_URL: url } = process.env;
 const instrumentation = new DistributedLockInstrumentation();
 const exporter = new PrometheusExporter({ port: Number(METRICS_PORT), host: '127.0.0.1' });
 instrumentation.setMeterProvider(new MeterProvider({ readers: [exporter] }));
@@ -53,6 +53,7 @@ decorate('bill', RunAsLeader('billing'));
 
 const locks = DistributedLockModule.forRoot({
   namespace: 'shop',
+  instance,
   provider: new RedisLockProvider({ url }),
   defaults: { lease: '5s', wait: '2s' },
 });

@@ -16,6 +16,7 @@ const RATE_INTERVAL = '5s';
 
 const COLUMNS = 3;
 const [WIDTH, HEIGHT] = [300, 130];
+const ROWS = 6;
 const COLORS = ['#1c7ed6', '#f08c00', '#2f9e44', '#e03131', '#7048e8', '#0c8599', '#868e96'];
 const UNITS = { s: 's', ops: '/s', short: '' };
 
@@ -43,7 +44,7 @@ async function measure() {
   try {
     for (const name of ['shop-1', 'shop-2']) {
       const port = await freePort();
-      const env = { ...process.env, METRICS_PORT: String(port), REDIS_URL: redis.url };
+      const env = { ...process.env, INSTANCE: name, METRICS_PORT: String(port), REDIS_URL: redis.url };
       const shop = fork(join(import.meta.dirname, 'dashboard-shop.mjs'), { env });
       shops.push(shop);
       await once(shop, 'message');
@@ -83,25 +84,28 @@ function dashboard() {
 }
 
 /** The rows as they are at the end of the run. */
-function tableOf({ title }, series) {
-  const head = ['Job', 'Application', 'Provider', 'Overdue'];
+function tableOf({ title, transformations: [{ options }] }, series) {
+  const columns = Object.entries(options.renameByName).sort(
+    ([one], [other]) => options.indexByName[one] - options.indexByName[other],
+  );
+  const head = columns.map(([, name]) => name);
   const rows = series
     .map(({ metric, values }) => ({ metric, seconds: Number(values.at(-1)[1]) }))
     .sort((one, other) => other.seconds - one.seconds)
-    .map(({ metric, seconds }) => [
-      ...[metric.distributed_lock_template, metric.job, metric.distributed_lock_provider],
-      `${seconds.toFixed(1)} s`,
-    ]);
+    .slice(0, ROWS)
+    .map(({ metric, seconds }) =>
+      columns.map(([label]) => (label === 'Value' ? `${seconds.toFixed(1)} s` : (metric[label] ?? ''))),
+    );
   const cells = [head, ...rows].flatMap((row, line) => row.map((text, column) => ({ text, line, column })));
   return {
     title: { text: title, fontSize: 13 },
-    width: WIDTH,
+    width: (head.length * WIDTH) / 3.5,
     height: HEIGHT,
     data: { values: cells },
     mark: { type: 'text', align: 'left', baseline: 'top', fontSize: 11 },
     encoding: {
       x: { field: 'column', type: 'quantitative', scale: { domain: [0, head.length] }, axis: null },
-      y: { field: 'line', type: 'quantitative', scale: { domain: [0, 6], reverse: true }, axis: null },
+      y: { field: 'line', type: 'quantitative', scale: { domain: [0, ROWS + 1], reverse: true }, axis: null },
       text: { field: 'text' },
       color: { condition: { test: 'datum.line === 0', value: '#656d76' }, value: '#1f2328' },
     },

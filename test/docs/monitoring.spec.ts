@@ -157,6 +157,10 @@ class Orders {
   async pay(id: number): Promise<void> {
     await Promise.resolve(id);
   }
+  @DistributedLock('parcel:#{id}', { wait: '10s' })
+  async ship(id: number): Promise<void> {
+    await Promise.resolve(id);
+  }
 }
 
 class Reports {
@@ -194,6 +198,12 @@ async function everyOutcome(app: INestApplication, server: RedisServer): Promise
   await app.get(Reports).send();
   await locks.acquire('order:2');
   await orders.pay(2); // busy, so skipped
+  const inTheWay = await locks.acquire('parcel:1');
+  const waits = next('waiting');
+  const shipped = orders.ship(1);
+  await waits;
+  await inTheWay.release();
+  await shipped;
   const tooLong = await locks.acquire('long', { maxHold: 50 });
   const revoked = await locks.acquire('revoked', { lease: 500 });
   const lost = Promise.all([tooLong, revoked].map(({ signal }) => once(signal, 'abort')));

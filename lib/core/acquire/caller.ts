@@ -24,6 +24,8 @@ export interface CallerQueue {
   readonly size: number;
   /** No more callers of this application may wait. */
   readonly isFull: boolean;
+  /** The holder that keeps the caller out, if it is known. */
+  holdingBeside(caller: Caller): KnownHolding | null;
   /** The caller comes. */
   add(caller: Caller): void;
   /** The caller comes before its turn, and is asked for only if the request `after` is granted. */

@@ -177,7 +177,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
       if (!caller.isQueued) continue;
       if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller.terms, request))) continue;
       this.#callers.remove(caller);
-      caller.refuseBusy(this.#holdingBeside(caller, request));
+      caller.refuseBusy(this.holdingBeside(caller, request));
     }
     this.#advance();
   }
@@ -244,7 +244,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     } else if (this.#isHeldAlone()) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
       this.#callers.remove(head);
-      head.refuseBusy(this.#holdingBeside(head));
+      head.refuseBusy(this.holdingBeside(head));
       this.#advance();
     } else this.#newRequest(head).ask();
   }
@@ -310,7 +310,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   /** The holder that keeps the caller out, if it is known. */
-  #holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
+  holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
     return holdingBeside(terms.mode, this.held, request, this.provider);
   }
 
@@ -342,6 +342,6 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   #refuse(caller: RequestCaller): void {
     const request = this.#request;
     if (!this.#isHeldBeside(caller) && refuseUnanswered(caller, request, this.provider)) return;
-    caller.refuseBusy(this.#holdingBeside(caller));
+    caller.refuseBusy(this.holdingBeside(caller));
   }
 }

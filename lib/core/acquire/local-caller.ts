@@ -1,4 +1,4 @@
-import { type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
+import { type LockError, type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { ReleaseOutcome } from '../../api/lock-provider.js';
@@ -115,18 +115,27 @@ export class LocalCaller extends Caller<KeyRequest> {
   }
 
   dismiss(error: unknown): void {
+    if (this.#isReported) this.#giveUp();
     this.queue.leave(this, error);
   }
 
   /** Its signal has aborted. */
   leave(): void {
+    if (this.#isReported) this.#giveUp();
     this.queue.leave(this, this.signal?.reason);
   }
 
-  waits(): void {
-    if (this.#isReported || this.isLate) return;
+  #giveUp(): void {
+    const { contention, clock } = this.core;
+    contention.ended(this, this.queue, this.queue.holdingBeside(this), clock.now());
+  }
+
+  waits(instead?: LockError): void {
+    if (this.isLate) return;
+    const { events, contention } = this.core;
+    if (instead === undefined) contention.began(this, this.queue);
+    if (this.#isReported) return;
     this.#isReported = true;
-    const { events } = this.core;
     if (events.has('waiting')) events.publish('waiting', this.subject);
   }
 
@@ -134,6 +143,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     const { events, clock } = this.core;
     const { subject } = this;
     const now = clock.now();
+    if (this.#isReported) this.core.contention.ended(this, this.queue, holding, now);
     const waited = now - this.startedAt;
     const heldBy = holding && lockHolder(holding, now, clock.wallTime());
     events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
@@ -156,6 +166,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   enter(request: KeyRequest, now: number): void {
     const { events, holders } = this.core;
+    if (this.#isReported) this.core.contention.granted(this, this.queue, request.heldBy, now);
     this.#holder = request.isFirst ? request.id : this.core.random.id();
     this.#request = request;
     this.#fencingToken = request.fencingToken;

@@ -1,7 +1,7 @@
 import { LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LockLogger } from '../../api/logger.js';
-import { nameOf, placeOf } from '../events/subject.js';
+import { familyOf, nameOf, placeOf } from '../events/subject.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import { type LockPlan, subjectOf } from './lock-plan.js';
 
@@ -168,10 +168,7 @@ class LockNames {
   readonly #ofTemplates = new Map<string, readonly { readonly head: string; readonly name: string }[]>();
 
   of({ key, template, method }: Pick<LockEvent, 'key' | 'template' | 'method'>): string {
-    if (template === null) {
-      const end = key.indexOf(':');
-      return end === -1 ? key : key.slice(0, end);
-    }
+    if (template === null) return familyOf(key);
     const names = this.#namesOf(template, method ?? '');
     let found = names[0];
     // Of several templates, the one that has made the key.

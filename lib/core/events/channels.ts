@@ -1,6 +1,6 @@
 import { channel, tracingChannel, type Channel, type TracingChannel } from 'node:diagnostics_channel';
 import type { LockEventName } from '../../api/lock-events.js';
-import type { AcquireTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
+import type { AcquireTrace, ContentionTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
 
 // Channels belong to the process: all applications in it, and all copies of this package, share them by name.
 const PREFIX = 'nestjs-distributed-lock';
@@ -9,6 +9,11 @@ export const acquireChannel: TracingChannel<unknown, AcquireTrace> = tracingChan
 export const holdChannel: TracingChannel<unknown, HoldTrace> = tracingChannel(`${PREFIX}:hold`);
 /** The jobs that this process schedules: `publish` takes a {@link JobTrace}. */
 export const jobChannel: Channel<unknown, JobTrace> = channel(`${PREFIX}:job`) as Channel<unknown, JobTrace>;
+/** The waits for locks that were busy. */
+export const contentionChannel: Channel<unknown, ContentionTrace> = channel(`${PREFIX}:contention`) as Channel<
+  unknown,
+  ContentionTrace
+>;
 
 /** One channel for each event, such as `nestjs-distributed-lock:lost`. Its messages are the events. */
 export const eventChannels: Readonly<Record<LockEventName, Channel>> = {

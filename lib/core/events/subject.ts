@@ -13,7 +13,13 @@ export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): str
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
-// A key may have 4 096 bytes; a message shows enough of it to find it again.
+/** The text before the first `:` of a key, which stands for the template of keys without one: `order` of `order:42`. */
+export function familyOf(key: string): string {
+  const end = key.indexOf(':');
+  return end === -1 ? key : key.slice(0, end);
+}
+
+// A key may have 4 096 bytes; a message shows enough of it to find it again. The error has all of it.
 function abbreviate(key: string): string {
-  return key.length <= 200 ? key : `${key.slice(0, 200)}…`;
+  return key.length <= 100 ? key : `${key.slice(0, 100)}…`;
 }

@@ -1,6 +1,6 @@
 import type { Attributes } from '@opentelemetry/api';
 import { LockError } from '../../api/errors.js';
-import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
+import type { AcquireTrace, ContentionTrace, HoldTrace } from '../../api/lock-traces.js';
 import type { LockEvent } from '../../api/lock-events.js';
 
 /**
@@ -8,6 +8,8 @@ import type { LockEvent } from '../../api/lock-events.js';
  * `code.function.name` and `error.type`, which it has, are in a namespace of our own. They are a proposal: they may change with a convention.
  */
 export const ATTRIBUTE = {
+  blockedBy: 'distributed_lock.blocked_by',
+  holderInstance: 'distributed_lock.holder.instance',
   holderMethod: 'distributed_lock.holder.method',
   key: 'distributed_lock.key',
   link: 'distributed_lock.link',
@@ -43,6 +45,17 @@ export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
 export function holdOutcome({ result, error }: HoldTrace): Attributes {
   if (error === undefined) return { [ATTRIBUTE.outcome]: result ?? 'pending' };
   return { [ATTRIBUTE.outcome]: 'lost', [ATTRIBUTE.lossReason]: error.reason, [ATTRIBUTE.errorType]: error.code };
+}
+
+/**
+ * Who kept a caller out. Its instance is on a template alone, of which the code has as many as it has: there may be any number of names before the first
+ * `:` of a key, each with instances of its own.
+ */
+export function blockerOf({ blockedBy, instance, template }: ContentionTrace): Attributes {
+  return {
+    [ATTRIBUTE.blockedBy]: blockedBy,
+    ...(template !== null && instance !== null && { [ATTRIBUTE.holderInstance]: instance }),
+  };
 }
 
 const OUTCOMES: Partial<Record<string, string>> = {

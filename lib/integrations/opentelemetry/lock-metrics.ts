@@ -1,10 +1,16 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Attributes, Histogram, Meter, MetricOptions, ObservableResult, UpDownCounter } from '@opentelemetry/api';
-import { acquireChannel, eventChannels, holdChannel, jobChannel } from '../../core/events/channels.js';
+import {
+  acquireChannel,
+  contentionChannel,
+  eventChannels,
+  holdChannel,
+  jobChannel,
+} from '../../core/events/channels.js';
 import type { LockEvent, LockEventListener, LockEventName } from '../../api/lock-events.js';
-import type { AcquireTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
+import type { AcquireTrace, ContentionTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
 import { monotonicNow } from '../../core/toolkit/real-timers.js';
-import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attributes.js';
+import { acquireOutcome, ATTRIBUTE, attributesOf, blockerOf, holdOutcome } from './attributes.js';
 import { OpenOperations } from './open-operations.js';
 
 /** A measurement in flight. */
@@ -30,6 +36,12 @@ export class LockMetrics {
     const waits = meter.createHistogram('distributed_lock.acquire.duration', {
       ...SECONDS,
       description: 'How long callers waited for a lock, however that ended.',
+    });
+    const contention = meter.createHistogram('distributed_lock.contention.duration', {
+      description: 'How long callers waited that found their lock busy, by what kept them out: its count and its sum.',
+      unit: 's',
+      // With an instance on each series, a bucket for each length of time would be too many of them.
+      advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {
       description: 'Locks that this process holds.',
@@ -102,6 +114,10 @@ export class LockMetrics {
       if (index === -1) return;
       this.#terms.splice(index, 1);
       this.#leading.add(-1, attributesOf(event));
+    });
+    this.#subscribe(contentionChannel.name, (message) => {
+      const trace = message as ContentionTrace;
+      contention.record(trace.waited / 1000, { ...attributesOf(trace), ...blockerOf(trace) });
     });
     this.#subscribe(jobChannel.name, (job) => this.#jobs.add(job as JobTrace));
     const observe = (result: ObservableResult): void => {

@@ -37,6 +37,8 @@ import { DistributedLockInstrumentation } from '../../../lib/integrations/opente
 import { deferred, startManager, watch } from '../../core/manager-rig.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
 import { start, until } from '../../nest/apps.js';
+import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
+import { FakeClock } from '../../../lib/testing/fake-clock.js';
 
 /** As that of the SDK for Node, which is no dependency of this repository. */
 class AsyncContexts implements ContextManager {
@@ -313,6 +315,51 @@ describe('metrics', () => {
     for (const { value } of await points('distributed_lock.hold.duration')) {
       expect((value as Histogram & { max: number }).max).toBeLessThan(10);
     }
+  });
+
+  it('show for whom callers waited, by the template: with at most eight instances, and none where there is no template', async () => {
+    const clock = new FakeClock();
+    const store = new MemoryStore();
+    const join = (instance: string) => startManager({ clock, instance, provider: new MemoryLockProvider({ store }) });
+    const { locks } = await join('shop');
+    const plans = [locks.plan({}, { method: 'Orders.pay', template: 'order:#{id}' }), locks.plan({})];
+    for (let number = 1; number <= 12; number += 1) {
+      const other = await join(`web-${number}`);
+      for (const plan of plans) {
+        const key = `order:${number}`;
+        const held = await other.locks.acquire(key);
+        const [first, second] = [locks.acquirePlanned(plan, key), locks.acquirePlanned(plan, key)];
+        await clock.advance(1_000);
+        await held.release();
+        await clock.advance(500);
+        await (await first).release();
+        await (await second).release();
+      }
+    }
+    const found = (await points('distributed_lock.contention.duration')).map(({ attributes, value }) => {
+      const { count, sum, buckets } = value as Histogram;
+      expect(buckets.boundaries).toEqual([]);
+      return { ...attributes, count, sum };
+    });
+    const ofMethod = { 'distributed_lock.template': 'order:#{id}', 'code.function.name': 'Orders.pay' };
+    const where = { 'distributed_lock.provider': 'main', 'distributed_lock.mode': 'exclusive' };
+    const by = (blocker: string, instance?: string) => ({
+      ...{ ...where, 'distributed_lock.blocked_by': blocker },
+      ...(instance !== undefined && { 'distributed_lock.holder.instance': instance }),
+    });
+    const named = Array.from({ length: 8 }, (_, index) => ({
+      ...{ ...ofMethod, ...by('holder', `web-${index + 1}`), count: 1, sum: 1 },
+    }));
+    expect(found).toHaveLength(12);
+    expect(found).toEqual(
+      expect.arrayContaining([
+        ...named,
+        { ...ofMethod, ...by('holder'), count: 4, sum: 4 },
+        { ...ofMethod, ...by('queue'), count: 12, sum: 18 },
+        { ...by('holder'), count: 12, sum: 12 },
+        { ...by('queue'), count: 12, sum: 18 },
+      ]),
+    );
   });
 
   it('count renewals, those that were not answered, and outages', async () => {

@@ -1,0 +1,140 @@
+import type { LockEvent } from '../../api/lock-events.js';
+import type { LockContention, WaitSum } from '../../api/lock-info.js';
+import type { Holding } from '../../api/lock-provider.js';
+import type { ContentionTrace } from '../../api/lock-traces.js';
+import { contentionChannel } from '../events/channels.js';
+import { familyOf } from '../events/subject.js';
+import type { Caller, CallerQueue } from './caller.js';
+
+/** The last row sums up the templates that came after the others. */
+const MOST_ROWS = 500;
+const MOST_INSTANCES = 8;
+
+type Cause = ContentionTrace['blockedBy'];
+
+class Sum {
+  waits = 0;
+  #waited = 0;
+
+  add(waited: number): void {
+    this.waits += 1;
+    this.#waited += waited;
+  }
+
+  get waited(): number {
+    return Math.round(this.#waited);
+  }
+}
+
+/** The callers of one template. */
+class Row {
+  readonly #sums: Readonly<Record<Cause, Sum>> = { queue: new Sum(), holder: new Sum(), unknown: new Sum() };
+  /** Of `holder`, by instance. */
+  readonly #instances = new Map<string | null, Sum>();
+
+  constructor(
+    private readonly template: string | null,
+    private readonly provider: string | null,
+  ) {}
+
+  /** Answers under which instance it was added. */
+  add(waited: number, cause: Cause, instance: string | null): string | null {
+    this.#sums[cause].add(waited);
+    if (cause !== 'holder') return null;
+    const named = this.#instances.has(null) ? this.#instances.size - 1 : this.#instances.size;
+    const name = instance !== null && (this.#instances.has(instance) || named < MOST_INSTANCES) ? instance : null;
+    let sum = this.#instances.get(name);
+    if (!sum) this.#instances.set(name, (sum = new Sum()));
+    sum.add(waited);
+    return name;
+  }
+
+  get waited(): number {
+    const { queue, holder, unknown } = this.#sums;
+    return queue.waited + holder.waited + unknown.waited;
+  }
+
+  get contention(): LockContention {
+    const { queue, holder, unknown } = this.#sums;
+    const instances = Array.from(this.#instances, ([instance, sum]) => ({ instance, ...sumOf(sum) }));
+    return {
+      ...{ template: this.template, provider: this.provider },
+      ...{ queue: sumOf(queue), holder: sumOf(holder), unknown: sumOf(unknown) },
+      instances: instances.sort((one, other) => other.waited - one.waited),
+    };
+  }
+}
+
+/**
+ * How long the callers of one application have waited for a lock that was busy, and for whom, since it started. Only a caller that waits is known here:
+ * one that finds its lock free costs nothing.
+ */
+export class Contention {
+  /** By provider and template. The row of the rest has no name. */
+  readonly #rows = new Map<string, Row>();
+  /** The holder that a caller found when it began to wait. */
+  readonly #found = new WeakMap<Caller, Holding | null>();
+  /** When a caller that had waited was granted its lock, on the monotonic clock. */
+  readonly #grantedAt = new WeakMap<CallerQueue, number>();
+
+  /** A caller waits in this queue for a lock. */
+  began(caller: Caller, queue: CallerQueue): void {
+    if (!this.#found.has(caller)) this.#found.set(caller, queue.holdingBeside(caller));
+  }
+
+  /** It was granted at `now`. `seen`: the holder that the backend last saw. */
+  granted(caller: Caller, queue: CallerQueue, seen: Holding | null, now: number): void {
+    // A backend that looks only now sees the caller itself.
+    this.ended(caller, queue, seen !== null && seen.seenAt < now ? seen : null, now);
+    this.#grantedAt.set(queue, now);
+  }
+
+  /** It waits no more. `seen`: the holder that kept it out, as it was last seen. */
+  ended(caller: Caller, queue: CallerQueue, seen: Holding | null, now: number): void {
+    const found = this.#found.get(caller);
+    if (found === undefined) return;
+    this.#found.delete(caller);
+    const { subject, since } = caller;
+    const waited = now - since;
+    const last = seen !== null && seen.seenAt >= (found?.seenAt ?? 0) ? seen : found;
+    const grantedAt = this.#grantedAt.get(queue) ?? -Infinity;
+    // Readers that enter together with it were not before it.
+    const blockedBy = grantedAt > since && grantedAt < now ? 'queue' : causeOf(found, last, since);
+    const instance = this.#rowOf(subject).add(waited, blockedBy, last?.instance ?? null);
+    if (!contentionChannel.hasSubscribers) return;
+    contentionChannel.publish({ ...subject, waited: Math.round(waited), blockedBy, instance });
+  }
+
+  /** The rows, the longest wait first. */
+  get rows(): LockContention[] {
+    return [...this.#rows.values()].sort((one, other) => other.waited - one.waited).map(({ contention }) => contention);
+  }
+
+  #rowOf({ key, provider, template }: LockEvent): Row {
+    const name = template ?? familyOf(key);
+    const path = `${provider}:${name}`;
+    const isRoom = this.#rows.size < MOST_ROWS - 1;
+    const found = this.#rows.get(path) ?? (isRoom ? undefined : this.#rows.get(''));
+    if (found) return found;
+    const row = isRoom ? new Row(name, provider) : new Row(null, null);
+    this.#rows.set(isRoom ? path : '', row);
+    return row;
+  }
+}
+
+/**
+ * @param found the holder when the caller began to wait
+ * @param last the holder as it was last seen
+ * @param since when the caller came
+ */
+function causeOf(found: Holding | null, last: Holding | null, since: number): Cause {
+  if (last === null || last.holders > 1 || last.instance === null) return 'unknown';
+  if (last.since !== null) return last.since > since ? 'queue' : 'holder';
+  // Its age is not known. One look does not show whether others had the lock afterwards.
+  if (found === null || found === last || found.holders > 1) return 'unknown';
+  return found.instance === last.instance ? 'holder' : 'queue';
+}
+
+function sumOf({ waits, waited }: Sum): WaitSum {
+  return { waits, waited };
+}

@@ -1,9 +1,10 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { inspect } from 'node:util';
-import type { AcquireRequest } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext } from '../../lib/api/lock-provider.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { AcquireTrace, HolderLabel, HoldTrace } from '../../lib/api/lock-traces.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
+import { MemoryBackend } from '../../lib/providers/memory/memory-backend.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -236,6 +237,21 @@ describe('a hold', () => {
     expect(provider.written).toEqual([]);
   });
 
+  it.each([{ mode: 'shared' }, { limit: 2 }] as const)(
+    'beside which there may be others is not labelled: %j',
+    async (terms) => {
+      const provider = new LabellingProvider({ limits: true });
+      provider.onAcquire = (_, grant) => grant();
+      provider.onRelease = () => 'released';
+      const { locks, clock } = await startManager({ provider });
+      tracing();
+      const lock = await call(locks, 'Orders.pay', terms);
+      await clock.advance(5_000);
+      expect(lock.isHeld()).toBe(true);
+      expect(provider.written).toEqual([]);
+    },
+  );
+
   it('of LockService that is not sampled has nothing to say', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
@@ -340,6 +356,7 @@ describe('a traced wait', () => {
   it.each([
     '',
     ' ',
+    '-',
     '-x',
     '- ',
     PARENT.slice(1),
@@ -416,6 +433,59 @@ describe('a traced wait', () => {
     await clock.advance(0);
     expect(waiting.state).toBe('fulfilled');
     expect(log).toEqual([]);
+  });
+
+  it('keeps nothing once it is over: neither its trace, nor the request of its hold', async () => {
+    const { gc } = globalThis as { gc?: () => void };
+    if (!gc) throw new Error('Run node with --expose-gc.');
+    const kept: WeakRef<object>[] = [];
+    class Backend extends MemoryBackend {
+      override acquire(request: AcquireRequest) {
+        kept.push(new WeakRef(request));
+        return super.acquire(request);
+      }
+    }
+    const provider = { createBackend: (context: BackendContext) => new Backend(context, new MemoryStore()) };
+    const { locks, clock } = await startManager({ provider });
+    for (const operation of ['acquire', 'hold']) {
+      listen(`tracing:nestjs-distributed-lock:${operation}:start`, (message) => {
+        const trace = message as AcquireTrace & HoldTrace;
+        trace.traceparent = PARENT;
+        trace.onHolder = () => trace.key;
+        kept.push(new WeakRef(trace));
+      });
+    }
+    const work = async () => {
+      const lock = await locks.acquire('a');
+      await lock.release();
+    };
+    await work();
+    await clock.advance(0);
+    // What is due in 250 ms.
+    expect(clock.pendingTimers).toBe(1);
+    const isKept = () => kept.some((each) => each.deref() !== undefined);
+    for (let turn = 0; turn < 50 && isKept(); turn += 1) {
+      await new Promise(setImmediate);
+      gc();
+    }
+    expect(kept).toHaveLength(3);
+    expect(isKept()).toBe(false);
+  });
+
+  it('for a key that was asked for with the one before it learns its holder', async () => {
+    const provider = LabellingProvider.obliging();
+    provider.chains = () => true;
+    provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
+    provider.onLabelOf = () => Promise.resolve(`${PARENT} Orders.pay`);
+    const { locks, clock } = await startManager({ provider });
+    const { seen } = tracing();
+    const waiting = watch(locks.acquirePlanned(locks.plan({}, { method: 'Orders.all', template: null }), ['a', 'b']));
+    await clock.advance(0);
+    provider.queue(provider.asks[0]?.input.id ?? '');
+    await clock.advance(500);
+    expect(provider.order).toEqual(['acquire a', 'acquire b', 'label a']);
+    expect(waiting.state).toBe('pending');
+    expect(seen).toEqual([{ method: 'Orders.pay', traceparent: PARENT, by: 'Orders.all' }]);
   });
 
   it('of the second of several keys learns the holder of that key', async () => {

@@ -66,8 +66,8 @@ export class KeyChain {
     ask: (trace?: AcquireTrace) => Promise<LocalCaller>,
     trace: AcquireTrace | undefined,
   ): Promise<LocalCaller> {
-    if (trace) caller.tracedBy(trace);
     caller.beginTurn();
+    if (trace) caller.tracedBy(trace, outcome);
     try {
       return await outcome;
     } catch (error) {
@@ -87,8 +87,8 @@ export class KeyChain {
     const queue = this.plan.queues.of(key, otherKeysHeld);
     const caller = this.#callerOf(key, queue);
     if (outer.length > 0) caller.runsUnder(outer, around);
-    if (trace) caller.tracedBy(trace);
     const outcome = caller.acquire();
+    if (trace) caller.tracedBy(trace, outcome);
     this.#askAhead(caller, queue, outer);
     return outcome;
   }

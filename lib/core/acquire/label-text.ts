@@ -20,6 +20,6 @@ export function labelText({ method, traceparent }: HolderLabel): string | undefi
 /** The label of this text; `undefined` for a text that is none. */
 export function readLabel(text: string): HolderLabel | undefined {
   const [, context, method = null] = LABEL.exec(text) ?? [];
-  if (context === undefined) return undefined;
-  return { method, traceparent: context === UNSAMPLED ? null : context };
+  const traceparent = context === undefined || context === UNSAMPLED ? null : context;
+  return traceparent === null && method === null ? undefined : { method, traceparent };
 }

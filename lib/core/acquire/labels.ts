@@ -41,19 +41,20 @@ export class Labels {
     const text = labelText({ method: caller.subject.method, traceparent });
     if (text === undefined) return;
     this.#add(caller, (now) => {
-      if (!caller.isValid(now)) return;
       this.#texts.set(caller, text);
       this.#write(caller, request, now);
     });
   }
 
-  /** The caller waits for this key, and `onHolder` wants to know the holder. */
-  awaited(caller: RequestCaller, key: string, onHolder: (label: HolderLabel) => void): void {
+  /** The caller waits for this key until `outcome` settles, and `onHolder` wants to know the holder. */
+  awaited(caller: RequestCaller, key: string, outcome: Promise<unknown>, onHolder: (label: HolderLabel) => void): void {
     if (this.backend.labelOf === undefined) return;
+    const forget = (): void => {
+      this.forget(caller);
+    };
+    outcome.then(forget, forget);
     const lookLater = (looks: number): void => {
       this.#add(caller, () => {
-        // A caller that was refused before it came to its queue is not forgotten.
-        if (!caller.isQueued) return;
         void this.#look(caller, key, onHolder).then((isOver) => {
           // A second look, because a holder that came in the same moment labels its lock in this one.
           if (!isOver && looks === 1 && caller.isQueued) lookLater(2);
@@ -68,9 +69,9 @@ export class Labels {
     if (this.#texts.has(caller)) this.#write(caller, request, this.clock.now());
   }
 
-  /** The wait or the hold of the caller is over. */
+  /** The wait of the caller is over, or its hold. */
   forget(caller: RequestCaller): void {
-    if (this.#pending.size > 0) this.#pending.delete(caller);
+    this.#pending.delete(caller);
   }
 
   /** Nothing is written or read any more. */

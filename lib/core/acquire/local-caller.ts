@@ -80,11 +80,6 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#around = around;
   }
 
-  /** Its wait is traced: if that is long, the subscriber learns the label of the holder. */
-  tracedBy({ onHolder }: AcquireTrace): void {
-    if (onHolder !== undefined && this.#phase === 'waiting') this.core.labels.awaited(this, this.key, onHolder);
-  }
-
   /**
    * Comes to its queue. Resolves when it holds.
    *
@@ -103,6 +98,11 @@ export class LocalCaller extends Caller<KeyRequest> {
     // Behind that, so that a signal which has aborted meanwhile takes it out.
     if (signal && this.isQueued) leaveOnAbort(signal, this);
     return outcome;
+  }
+
+  /** Its wait, which ends with `outcome`, is traced: if it is long, the subscriber learns the label of the holder. */
+  tracedBy({ onHolder }: AcquireTrace, outcome: Promise<this>): void {
+    if (onHolder !== undefined && this.isQueued) this.core.labels.awaited(this, this.key, outcome, onHolder);
   }
 
   /** The caller has its turn, after it has come before that. */
@@ -187,7 +187,6 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   #settle(phase: 'holding' | 'refused'): void {
     this.#phase = phase;
-    this.core.labels.forget(this);
     if (this.signal) forgetAbort(this.signal, this);
     this.signal = undefined;
     this.#resolve = undefined;

@@ -136,8 +136,9 @@ export class LockAcquirer {
     if (outer.length > 0) caller.runsUnder(outer, around);
     if (!acquireChannel.hasSubscribers) return caller.acquire();
     return traceAcquisition(caller.subject, signal, (trace) => {
-      caller.tracedBy(trace);
-      return caller.acquire();
+      const outcome = caller.acquire();
+      caller.tracedBy(trace, outcome);
+      return outcome;
     });
   }
 

@@ -161,8 +161,7 @@ export class MemoryStore {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
     this.#refresh(key, slot, this.#now());
-    const hold = slot.anyLive;
-    return hold?.mode === 'exclusive' ? hold.label : undefined;
+    return slot.anyLive?.label;
   }
 
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */

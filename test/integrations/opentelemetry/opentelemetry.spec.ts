@@ -4,6 +4,7 @@ import {
   type Context,
   context,
   type ContextManager,
+  diag,
   ROOT_CONTEXT,
   SpanStatusCode,
   trace,
@@ -251,11 +252,17 @@ describe('the link of a wait to the hold that it waits for', () => {
 
   it('is not made once the instrumentation is disabled', async () => {
     const { locks, clock } = await held();
+    const warnings: unknown[] = [];
+    const warn = (...words: unknown[]) => void warnings.push(words);
+    const silent = () => undefined;
+    diag.setLogger({ error: warn, warn, info: silent, debug: silent, verbose: silent });
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
     instrumentation.disable();
     await clock.advance(1_000);
+    diag.disable();
     expect(waiting.state).toBe('rejected');
     expect(spansOf('lock.acquire').map(({ links }) => links)).toEqual([[], []]);
+    expect(warnings).toEqual([]);
   });
 
   it.each(['startSpan', 'spanContext', 'isRecording', 'addLink', 'setAttribute', 'setAttributes', 'end'])(

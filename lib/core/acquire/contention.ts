@@ -5,12 +5,19 @@ import type { ContentionTrace } from '../../api/lock-traces.js';
 import { contentionChannel } from '../events/channels.js';
 import { familyOf } from '../events/subject.js';
 import type { Caller, CallerQueue } from './caller.js';
+import type { KeyRequest } from './key-request.js';
 
 /** The last row sums up the templates that came after the others. */
 const MOST_ROWS = 500;
 const MOST_INSTANCES = 8;
 
 type Cause = ContentionTrace['blockedBy'];
+
+/** A caller, as far as its wait is counted. */
+interface Contender extends Pick<Caller, 'subject' | 'since'> {
+  /** The holder that kept it out when it began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
+  readonly found: Holding | null | undefined;
+}
 
 class Sum {
   waits = 0;
@@ -72,35 +79,44 @@ class Row {
 export class Contention {
   /** By provider and template. The row of the rest has no name. */
   readonly #rows = new Map<string, Row>();
-  /** The holder that a caller found when it began to wait. */
-  readonly #found = new WeakMap<Caller, Holding | null>();
   /** When a caller that had waited was granted its lock, on the monotonic clock. */
   readonly #grantedAt = new WeakMap<CallerQueue, number>();
 
-  /** A caller waits in this queue for a lock. */
-  began(caller: Caller, queue: CallerQueue): void {
-    if (!this.#found.has(caller)) this.#found.set(caller, queue.holdingBeside(caller));
-  }
-
-  /** It was granted at `now`. `seen`: the holder that the backend last saw. */
-  granted(caller: Caller, queue: CallerQueue, seen: Holding | null, now: number): void {
-    // A backend that looks only now sees the caller itself.
-    this.ended(caller, queue, seen !== null && seen.seenAt < now ? seen : null, now);
+  /** It was granted at `now`, by this request. */
+  granted(caller: Contender, queue: CallerQueue, request: Pick<KeyRequest, 'heldBy'>, now: number): void {
+    if (caller.found !== undefined) {
+      if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
+      else {
+        const seen = request.heldBy;
+        // A backend that looks only now sees the caller itself.
+        this.#addFor(caller, seen !== null && seen.seenAt < now ? seen : null, now);
+      }
+    }
     this.#grantedAt.set(queue, now);
   }
 
   /** It waits no more. `seen`: the holder that kept it out, as it was last seen. */
-  ended(caller: Caller, queue: CallerQueue, seen: Holding | null, now: number): void {
-    const found = this.#found.get(caller);
-    if (found === undefined) return;
-    this.#found.delete(caller);
-    const { subject, since } = caller;
-    const waited = now - since;
+  ended(caller: Contender, queue: CallerQueue, seen: Holding | null, now: number): void {
+    if (caller.found === undefined) return;
+    if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
+    else this.#addFor(caller, seen, now);
+  }
+
+  /** Others of this process had the lock while it waited. Readers that enter together with it were not before it. */
+  #isHandedOn({ since }: Contender, queue: CallerQueue, now: number): boolean {
+    const grantedAt = this.#grantedAt.get(queue);
+    return grantedAt !== undefined && grantedAt > since && grantedAt < now;
+  }
+
+  #addFor(caller: Contender, seen: Holding | null, now: number): void {
+    const { found = null, since } = caller;
     const last = seen !== null && seen.seenAt >= (found?.seenAt ?? 0) ? seen : found;
-    const grantedAt = this.#grantedAt.get(queue) ?? -Infinity;
-    // Readers that enter together with it were not before it.
-    const blockedBy = grantedAt > since && grantedAt < now ? 'queue' : causeOf(found, last, since);
-    const instance = this.#rowOf(subject).add(waited, blockedBy, last?.instance ?? null);
+    this.#add(caller, now, causeOf(found, last, since), last?.instance ?? null);
+  }
+
+  #add({ subject, since }: Contender, now: number, blockedBy: Cause, blocking: string | null): void {
+    const waited = now - since;
+    const instance = this.#rowOf(subject).add(waited, blockedBy, blocking);
     if (!contentionChannel.hasSubscribers) return;
     contentionChannel.publish({ ...subject, waited: Math.round(waited), blockedBy, instance });
   }

@@ -26,9 +26,12 @@ export function holdingBeside(
     if (each.mode === 'exclusive') [holder] = each.holders;
   }
   const isHere = holders > 0;
-  const here = { holders, seenAt: now, isHere };
-  if (holder !== undefined) return { ...here, instance, since: holder.grantedAt, method: holder.subject.method };
+  if (holder !== undefined) {
+    const { grantedAt, subject } = holder;
+    return { holders, instance, since: grantedAt, seenAt: now, method: subject.method, isHere };
+  }
   const seen = request?.heldBy ?? null;
   if (seen !== null) return { ...seen, method: null, isHere };
-  return isHere ? { ...here, instance: holders > 1 ? null : instance, since: null, method: null } : null;
+  if (!isHere) return null;
+  return { holders, instance: holders > 1 ? null : instance, since: null, seenAt: now, method: null, isHere };
 }

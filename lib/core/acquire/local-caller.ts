@@ -1,7 +1,7 @@
 import { type LockError, type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace } from '../../api/lock-traces.js';
-import type { ReleaseOutcome } from '../../api/lock-provider.js';
+import type { Holding, ReleaseOutcome } from '../../api/lock-provider.js';
 import type { Lock, ReleaseResult } from '../../api/lock.js';
 import { type LockOrigin, nameOf } from '../events/subject.js';
 import { type EndTrace, traceHold } from '../events/tracing.js';
@@ -35,6 +35,7 @@ export class LocalCaller extends Caller<KeyRequest> {
   #outerLocks = NONE;
   #around: LocalCaller | undefined;
   #isReported = false;
+  #found: Holding | null | undefined;
   // From its grant on.
   #request: KeyRequest | undefined;
   #holder = '';
@@ -130,10 +131,15 @@ export class LocalCaller extends Caller<KeyRequest> {
     contention.ended(this, this.queue, this.queue.holdingBeside(this), clock.now());
   }
 
+  /** The holder that kept it out when it began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
+  get found(): Holding | null | undefined {
+    return this.#found;
+  }
+
   waits(instead?: LockError): void {
     if (this.isLate) return;
-    const { events, contention } = this.core;
-    if (instead === undefined) contention.began(this, this.queue);
+    const { events } = this.core;
+    if (instead === undefined && this.#found === undefined) this.#found = this.queue.holdingBeside(this);
     if (this.#isReported) return;
     this.#isReported = true;
     if (events.has('waiting')) events.publish('waiting', this.subject);
@@ -166,7 +172,7 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   enter(request: KeyRequest, now: number): void {
     const { events, holders } = this.core;
-    if (this.#isReported) this.core.contention.granted(this, this.queue, request.heldBy, now);
+    if (this.#isReported) this.core.contention.granted(this, this.queue, request, now);
     this.#holder = request.isFirst ? request.id : this.core.random.id();
     this.#request = request;
     this.#fencingToken = request.fencingToken;
@@ -193,6 +199,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.#reject = undefined;
     this.#outerLocks = NONE;
     this.#around = undefined;
+    this.#found = undefined;
   }
 
   // From its grant on.

@@ -12,7 +12,7 @@ import type { Contention } from './acquire/contention.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
-import { MemberRequests } from './hold/member-requests.js';
+import { MemberRequests } from './member/member-requests.js';
 import { Registration } from './registration.js';
 import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';

@@ -4,7 +4,7 @@ import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import { isRefusal, isRetryable } from './toolkit/retryable.js';
 import { KeyQueues } from './acquire/key-queues.js';
-import { memberOf } from './acquire/member.js';
+import { memberOf } from './member/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
 

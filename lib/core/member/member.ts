@@ -1,8 +1,8 @@
 import type { AcquireRequest, Member } from '../../api/lock-provider.js';
-import { MemberRequest } from '../hold/member-requests.js';
+import { MemberRequest } from './member-requests.js';
 import { asItIs } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
-import type { KeyQueues } from './key-queues.js';
+import type { KeyQueues } from '../acquire/key-queues.js';
 
 /** A provider as one that is built on it sees it. */
 export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {

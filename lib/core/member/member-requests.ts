@@ -13,8 +13,8 @@ import type { Reachability } from '../events/reachability.js';
 import { DenseSet, type Placed } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
-import { HeldLease } from './held-lease.js';
-import { asItIs, type ReleaseIntent, type Releases } from './releases.js';
+import { HeldLease } from '../hold/held-lease.js';
+import { asItIs, type ReleaseIntent, type Releases } from '../hold/releases.js';
 
 /** The parts of their provider that these requests need. */
 interface MemberHome {

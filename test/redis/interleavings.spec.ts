@@ -399,7 +399,8 @@ describeUnless(clock ? undefined : NO_COMPILER)('every order of what happens bet
   describe('a message that comes after the reply to a repeated ask, while the lock is held', () => {
     const steps: Step[] = [
       ...[ask(0), ...at(0, 'execute', 'answer')],
-      ...[ask(1), ...at(1, 'execute', 'answer')],
+      // The second command reads the name of the holder.
+      ...[ask(1), ...at(1, 'execute', 'answer', 'execute', 'answer')],
       ...[{ do: 'release', which: 0 } as const, ...at(0, 'execute', 'answer')],
       // It finds the grant before it hears of it.
       ...[{ do: 'wait', ms: 1_000 } as const, ...at(1, 'execute', 'answer', 'hear', 'execute')],

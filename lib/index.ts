@@ -1,4 +1,5 @@
 export * from './api/errors.js';
+export type { DeadlockMember } from './api/deadlock.js';
 export { type ConfiguredDuration, type Duration, duration } from './api/duration.js';
 export type { Lock, LockJson, ReleaseResult, ReleaseSettings } from './api/lock.js';
 export type { LockHolder } from './api/lock-holder.js';

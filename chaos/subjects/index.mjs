@@ -14,7 +14,7 @@ import * as redisNodeRedis from './redis-node-redis.mjs';
 import * as redisSentinel from './redis-sentinel.mjs';
 import * as redisSentinelNodeRedis from './redis-sentinel-node-redis.mjs';
 import * as redlock from './redlock.mjs';
-import { severalKeysOf } from './several-keys.mjs';
+import { nestedKeysOf, severalKeysOf } from './several-keys.mjs';
 import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
@@ -71,6 +71,7 @@ export const subjects = {
   'several-keys-redis': severalKeysOf(redis),
   'several-keys-version': severalKeysOf(versionLocks('mariadb')),
   'several-keys-version-postgres': severalKeysOf(versionLocks('postgres')),
+  'nested-keys-redis': nestedKeysOf(redis),
   'leader-redis': leadershipOf(redis),
   'leader-failover': leadershipOf(failover),
   'jobs-redis': jobsOf(redis, ['server restarted empty', 'FLUSHALL']),

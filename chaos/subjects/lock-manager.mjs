@@ -44,6 +44,8 @@ export async function managed({
       return {
         tokenOf: (key) => lock.fencingTokens.get(key) ?? null,
         release: () => lock.release(),
+        /** Runs a task under it. */
+        run: (task) => lock.run(task),
         /** Whether its signal has reported a loss. */
         isSignaled: () => isSignaled,
         claim: (key) => claimOf(lock, endOf(key, grantedAt)),

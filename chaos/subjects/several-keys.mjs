@@ -22,3 +22,55 @@ export function severalKeysOf(subject) {
     }),
   };
 }
+
+/** So many sections are so long, in ms, that those who wait for them look for a deadlock. */
+const LONG = { share: 0.05, length: 1_500 };
+
+/**
+ * A subject whose clients nest the locks of several keys, all in one order, so that they never wait for each other in a circle: a `LockDeadlockError` is
+ * undocumented, and fails the run. Not for subjects that have locks without a core.
+ */
+export function nestedKeysOf(subject) {
+  const several = severalKeysOf(subject);
+  return {
+    ...several,
+    title: `nested locks on ${subject.title}`,
+    longSections: LONG,
+    connect: async (settings) => {
+      const connected = await several.connect(settings);
+      return {
+        ...connected,
+        async acquire(keys, terms) {
+          const locks = await nest(connected.acquire, [keys].flat().toSorted(), terms);
+          const lockOf = (key) => locks.find((lock) => lock.key === key);
+          const release = async () => {
+            const results = await Promise.all(locks.toReversed().map((lock) => lock.release()));
+            return results.find((result) => result !== 'released') ?? 'released';
+          };
+          // As the core does with several keys.
+          if (locks.some((lock) => !lock.claim(lock.key).held)) {
+            await release();
+            throw Object.assign(new Error('One was lost before all were acquired.'), { code: 'LOCK_LOST' });
+          }
+          return {
+            release,
+            tokenOf: (key) => lockOf(key).tokenOf(key),
+            claim: (key) => lockOf(key).claim(key),
+            isSignaled: () => locks.some((lock) => lock.isSignaled()),
+          };
+        },
+      };
+    },
+  };
+}
+
+async function nest(acquire, [key, ...others], terms) {
+  const lock = { ...(await acquire(key, terms)), key };
+  if (others.length === 0) return [lock];
+  try {
+    return [lock, ...(await lock.run(() => nest(acquire, others, terms)))];
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}

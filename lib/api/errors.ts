@@ -1,4 +1,5 @@
 import { BRAND, errorInJson, isError, safeCause } from './cause.js';
+import type { DeadlockMember } from './deadlock.js';
 import type { LockHolder } from './lock-holder.js';
 import { printable } from './printable.js';
 
@@ -165,11 +166,37 @@ export class LockConfigError extends LockError {
 }
 
 /**
- * Misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), a database has found a deadlock, or, in a
- * test with `detectDeadlocks`, the application nests locks in two orders.
+ * The caller would wait until its `wait` ends, whatever the holders do.
+ *
+ * - With a `circle`: callers wait for each other, and this one was refused so that the others go on. For clients it is as busy as a {@link LockBusyError}.
+ * - Without one, misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), a database has found a
+ *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in two orders.
  */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';
+  /** How long the caller waited, in ms; 0 for misuse. */
+  readonly waited: number;
+  /**
+   * The callers that wait for each other, beginning with the one that gets the error; `null` for misuse. Not enumerable and not part of the JSON form:
+   * clients that get the error serialized learn no name of an instance.
+   */
+  declare readonly circle: readonly DeadlockMember[] | null;
+
+  constructor(
+    message: string,
+    details: LockErrorDetails & {
+      waited?: number | undefined;
+      circle?: readonly DeadlockMember[] | null | undefined;
+    } = {},
+  ) {
+    super(message, details);
+    this.waited = details.waited ?? 0;
+    Object.defineProperty(this, 'circle', { value: details.circle ?? null });
+  }
+
+  override toJSON(): object {
+    return { ...super.toJSON(), waited: this.waited };
+  }
 }
 
 /** Too many: the limit of waiters per key (`maxWaiters`) or of a backend's pool is reached. */

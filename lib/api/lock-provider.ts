@@ -190,6 +190,9 @@ export interface LockBackend<State = unknown> {
   /** The records of jobs beside their locks; absent where nothing can be kept beside a lock. */
   readonly records?: RecordStore;
 
+  /** Texts beside the grants of this provider, by which the core finds deadlocks; absent where it looks for none. */
+  readonly waits?: WaitBoard;
+
   /** Closes what `connect` opened, and nothing that the application passed in. Also called when `connect` has failed. */
   close(): Promise<void>;
 }
@@ -282,6 +285,54 @@ export interface RecordStore {
 
   /** All records of the namespace, in no order. It needs bounded memory, and no command that keeps the server from others for long. */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
+}
+
+/** A holder of a key, exclusive or shared. */
+export interface SeenGrant {
+  /** The id of its request. */
+  readonly id: string;
+  readonly mode: Exclude<LockMode, 'limited'>;
+  /** The text beside it, or `null`. */
+  readonly text: string | null;
+}
+
+/** A text beside a grant. */
+export interface GrantText {
+  /** The key that was granted. */
+  readonly key: string;
+  /** The id of its request. */
+  readonly id: string;
+  /** `null` removes it. */
+  readonly text: string | null;
+}
+
+/**
+ * Short texts beside grants, in which processes publish for what the holder of a grant waits. A text ends by itself, so that a process that has ended
+ * leaves none, and neither texts nor looks change anything about a lock. The core reads a key and a text of other processes as what anybody may
+ * have written.
+ */
+export interface WaitBoard {
+  /**
+   * The time of the server, in ms since 1970. It orders the waits of all processes.
+   *
+   * @throws when the server does not answer
+   */
+  serverTime(): Promise<number>;
+
+  /**
+   * Puts each text beside its grant, instead of the one before it, for `keepFor` ms. At most one call is in flight.
+   *
+   * @throws when it is unknown whether all of them were written
+   */
+  write(texts: readonly GrantText[], keepFor: number): Promise<void>;
+
+  /**
+   * The holders of the key with their texts, as the server knows them; at most 64 of them. None for a key that is free, retained (`minHold`), or held by
+   * limited holders.
+   *
+   * @throws when the server does not answer
+   */
+  look(key: string): Promise<readonly SeenGrant[]>;
 }
 
 /**

@@ -1,5 +1,6 @@
 import { safeText } from '../api/cause.js';
-import { LockConfigError, LockBusyError } from '../api/errors.js';
+import { LockConfigError } from '../api/errors.js';
+import { isBusy } from '../api/is-busy.js';
 import type { LockEvents } from '../api/lock-events.js';
 import type { LockDefaults, LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
@@ -128,7 +129,7 @@ export class LockManager {
     try {
       return await this.acquire(key, options.wait === undefined ? { ...options, wait: 0 } : options);
     } catch (error) {
-      if (error instanceof LockBusyError) return null;
+      if (isBusy(error)) return null;
       throw error;
     }
   }

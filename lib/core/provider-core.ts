@@ -16,6 +16,7 @@ import { MemberRequests } from './member/member-requests.js';
 import { Registration } from './registration.js';
 import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';
+import { DeadlockWatch } from './acquire/deadlock-watch.js';
 import { Labels } from './acquire/labels.js';
 import { Watchdog } from './acquire/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
@@ -50,6 +51,8 @@ export class ProviderCore {
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;
+  /** Where the backend has a board for it. */
+  readonly deadlocks: DeadlockWatch | undefined;
   readonly #observers: ((event: BackendEvent) => void)[] = [];
 
   /** @throws LockConfigError for members that the provider cannot be built on */
@@ -79,6 +82,8 @@ export class ProviderCore {
     this.memberRequests = new MemberRequests(this);
     this.labels = new Labels(this.backend, clock);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
+    const { waits } = this.backend;
+    this.deadlocks = waits && new DeadlockWatch(waits, clock, random, logger, instance.name);
   }
 
   /** Calls `listener` with what the backend reports, after the core has handled it. */
@@ -88,6 +93,7 @@ export class ProviderCore {
 
   async close(): Promise<void> {
     this.registration.stop();
+    this.deadlocks?.stop();
     this.labels.stop();
     await this.releases.close(LAST_RELEASES);
     await this.backend.close();

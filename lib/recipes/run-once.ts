@@ -1,5 +1,6 @@
 import { type Duration, toMilliseconds } from '../api/duration.js';
-import { LockBusyError, LockConfigError, LockKeyError } from '../api/errors.js';
+import { LockConfigError, LockKeyError } from '../api/errors.js';
+import { isBusy } from '../api/is-busy.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
 import { shown } from '../api/printable.js';
@@ -107,7 +108,7 @@ export async function runOnce<T>(
   try {
     lock = await manager.acquirePlanned(plan, key);
   } catch (error) {
-    if (!(error instanceof LockBusyError)) throw error;
+    if (!isBusy(error)) throw error;
     publishSkipped(plan, error.key, 'busy');
     return { ran: false };
   }

@@ -42,6 +42,8 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'fair is claimed and the last comes first', backend: queues.LastComeFirstServed, caughtBy: ['#20'] },
   { fault: 'the request itself is named as its holder', backend: queues.NamesTheWrongHolder, caughtBy: ['#S17'] },
   { fault: 'a label outlives its hold', backend: queues.ShowsStaleLabels, caughtBy: ['#S18'] },
+  { fault: 'a text beside a grant never ends', backend: queues.KeepsTexts, caughtBy: ['#S19'] },
+  { fault: 'a holder that has left is still seen', backend: queues.SeesThoseThatHaveLeft, caughtBy: ['#S19'] },
   {
     fault: 'a request is granted although the one before it was not',
     backend: queues.AsksForAllOfAChain,

@@ -29,6 +29,16 @@ async function recordsOf({ backend: { records } }: StartedBackend): Promise<unkn
   return found;
 }
 
+/** Publishes for what the holder of a key waits, as callers do that hold other locks, and reads it. */
+async function textBeside({ backend: { waits } }: StartedBackend, key: string, id: string): Promise<unknown[]> {
+  const seen: unknown[] = [typeof (await waits.serverTime())];
+  for (const text of ['waits', null]) {
+    await waits.write([{ key, id, text }], 30_000);
+    seen.push(...(await waits.look(key)).map((grant) => grant.text));
+  }
+  return seen;
+}
+
 describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
   'under the permissions that the documentation names, by %s',
   (library) => {
@@ -57,6 +67,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await until(async () => (await two.backend.labelOf('k')) === 'a label', 'the label is written');
       await one.backend.release(holder, RELEASE);
       const next = granted(await waiter);
+      expect(await textBeside(one, 'k', next.holder)).toEqual(['number', 'waits', null]);
       expect(await two.backend.renew(next, 30_000)).toMatchObject({});
       const reader = two.backend.acquire(request('k', { mode: 'shared' }));
       await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
@@ -160,6 +171,7 @@ it.each([IOREDIS, NODE_REDIS])(
     await untilWaiting(two);
     await one.backend.release(holder, RELEASE);
     const next = granted(await waiter);
+    expect(await textBeside(one, 'k', next.holder)).toEqual(['number', 'waits', null]);
     expect(await two.backend.renew(next, 30_000)).toMatchObject({});
     expect(await two.backend.release(next, RELEASE)).toBe('released');
     await one.backend.register();

@@ -29,6 +29,8 @@ export class KeyChain {
     private readonly plan: LockPlan,
     private readonly signal: AbortSignal | undefined,
     private readonly startedAt: number,
+    /** What was acquired so far: grows as keys are acquired. */
+    private readonly acquired: readonly LocalCaller[],
   ) {}
 
   /**
@@ -86,7 +88,7 @@ export class KeyChain {
   ): Promise<LocalCaller> {
     const queue = this.plan.queues.of(key, otherKeysHeld);
     const caller = this.#callerOf(key, queue);
-    if (outer.length > 0) caller.runsUnder(outer, around);
+    caller.runsUnder(outer, around, this.acquired);
     const outcome = caller.acquire();
     if (trace) caller.tracedBy(trace, outcome);
     this.#askAhead(caller, queue, outer);
@@ -105,7 +107,7 @@ export class KeyChain {
       queue = queues.of(key, queue.otherKeysHeld + 1);
       if (!queue.isEmpty) return;
       const caller = this.#callerOf(key, queue);
-      if (outer.length > 0) caller.runsUnder(outer, undefined);
+      caller.runsUnder(outer, undefined, this.acquired);
       const outcome = caller.acquire(after);
       // The caller may be refused before its turn.
       outcome.catch(() => undefined);

@@ -1,4 +1,11 @@
-import { type LockError, type LockLostError, LockUnavailableError, type LossReason } from '../../api/errors.js';
+import type { DeadlockMember } from '../../api/deadlock.js';
+import {
+  type LockDeadlockError,
+  type LockError,
+  type LockLostError,
+  LockUnavailableError,
+  type LossReason,
+} from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { Holding, ReleaseOutcome } from '../../api/lock-provider.js';
@@ -10,15 +17,35 @@ import type { ProviderCore } from '../provider-core.js';
 import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import { detached } from '../toolkit/detached.js';
 import { Caller, type CallerQueue } from './caller.js';
+import type { WaitingCaller } from './deadlock-watch.js';
 import { holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
 import type { KeyRequest } from './key-request.js';
 import type { LockSettings } from './lock-settings.js';
-import { busyError, capacityError, unavailableError } from './refusals.js';
+import { busyError, capacityError, deadlockError, unavailableError } from './refusals.js';
+
+/** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
+const WATCHED_FROM = 3_000;
 
 /** Called once when a lock is lost. */
 export type LossListener = (error: LockLostError) => void;
 
-const NONE: readonly Pick<Lock, 'isHeld'>[] = [];
+/** A lock around a caller. */
+interface OuterLock extends Pick<Lock, 'isHeld' | 'provider'> {
+  readonly isOpen: boolean;
+  readonly holds: readonly LocalCaller[];
+}
+
+/** What a caller's owner holds while it waits. */
+interface HeldMeanwhile {
+  /** The locks around the caller. As long as one of them is held, a drain waits for it instead of sending it away. */
+  readonly outer: readonly OuterLock[];
+  /** The holder of the key in its own async context, which it has not in hand: it may wait for itself. */
+  readonly around: LocalCaller | undefined;
+  /** What was acquired so far for the same lock. */
+  readonly acquired: readonly LocalCaller[];
+}
+
+const NONE: readonly LocalCaller[] = [];
 
 /**
  * One key of one owner in this application: a caller in the queue of the key, and then the record that a lock and its nested entries share,
@@ -27,13 +54,12 @@ const NONE: readonly Pick<Lock, 'isHeld'>[] = [];
  * Validity is computed from the clock. The watchdog's timer only makes a loss known earlier: after a blocked event loop it is late, and then
  * {@link expire}, which precedes each question of a user, finds the loss. Once lost, it stays lost.
  */
-export class LocalCaller extends Caller<KeyRequest> {
+export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
   #phase: 'waiting' | 'holding' | 'released' | 'lost' | 'refused' = 'waiting';
   // While it waits. What is kept longer would keep the async context of the lock before.
   #resolve: ((holder: this) => void) | undefined;
   #reject: ((error: unknown) => void) | undefined;
-  #outerLocks = NONE;
-  #around: LocalCaller | undefined;
+  #meanwhile: HeldMeanwhile | undefined;
   #isReported = false;
   #found: Holding | null | undefined;
   // From its grant on.
@@ -74,11 +100,9 @@ export class LocalCaller extends Caller<KeyRequest> {
 
   // While it waits.
 
-  /** The caller runs under these locks. As long as one of them is held, a drain waits for it instead of sending it away. */
-  runsUnder(outerLocks: readonly Pick<Lock, 'isHeld'>[], around: LocalCaller | undefined): void {
-    this.#outerLocks = outerLocks;
-    // The holder of the key in its own async context, which it has not in hand: it may wait for itself.
-    this.#around = around;
+  /** The caller runs under these locks. See {@link HeldMeanwhile}. */
+  runsUnder(outer: readonly OuterLock[], around: LocalCaller | undefined, acquired = NONE): void {
+    this.#meanwhile = { outer, around, acquired };
   }
 
   /**
@@ -112,7 +136,19 @@ export class LocalCaller extends Caller<KeyRequest> {
   }
 
   get isUnderLock(): boolean {
-    return this.#outerLocks.some((lock) => lock.isHeld());
+    return this.#meanwhile?.outer.some((lock) => lock.isHeld()) === true;
+  }
+
+  grantsOfOwner(now: number): ReadonlyMap<string, string> {
+    const grants = new Map<string, string>();
+    if (this.#meanwhile === undefined) return grants;
+    const { outer, acquired } = this.#meanwhile;
+    const around = outer.flatMap(({ isOpen, provider, holds }) => (isOpen && provider === this.core.name ? holds : []));
+    for (const hold of [...acquired, ...around]) {
+      if (hold.key === this.key || hold.terms.limited !== undefined || !hold.isValid(now)) continue;
+      grants.set(hold.request.id, hold.key);
+    }
+    return grants;
   }
 
   dismiss(error: unknown): void {
@@ -143,6 +179,25 @@ export class LocalCaller extends Caller<KeyRequest> {
     if (this.#isReported) return;
     this.#isReported = true;
     if (events.has('waiting')) events.publish('waiting', this.subject);
+    if (this.#meanwhile !== undefined) this.#mayBeInDeadlock();
+  }
+
+  #mayBeInDeadlock(): void {
+    const isLong = this.deadline - this.startedAt >= WATCHED_FROM;
+    // A caller that a limit keeps out waits for any of several holders.
+    if (isLong && this.terms.limited === undefined) this.core.deadlocks?.watch(this);
+  }
+
+  refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError {
+    const { events, clock } = this.core;
+    const { subject } = this;
+    const waited = Math.round(clock.now() - this.startedAt);
+    const error = deadlockError(subject, waited, circle);
+    const [, holder] = circle;
+    const heldBy = holder ? { instance: holder.instance, method: holder.method, since: null, holders: 1 } : null;
+    events.publish('busy', { ...subject, waited, heldBy });
+    this.queue.leave(this, error);
+    return error;
   }
 
   refuseBusy(holding: KnownHolding | null): void {
@@ -153,7 +208,8 @@ export class LocalCaller extends Caller<KeyRequest> {
     const waited = now - this.startedAt;
     const heldBy = holding && lockHolder(holding, now, clock.wallTime());
     events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
-    const own = this.#around?.isValid(now) === true ? this.#around.subject : undefined;
+    const around = this.#meanwhile?.around;
+    const own = around?.isValid(now) === true ? around.subject : undefined;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
     const other = holding?.isHere === true && this.terms.limited === undefined ? 'this process' : undefined;
     const known = holding && holderInWords(holding, this.startedAt, now);
@@ -197,8 +253,7 @@ export class LocalCaller extends Caller<KeyRequest> {
     this.signal = undefined;
     this.#resolve = undefined;
     this.#reject = undefined;
-    this.#outerLocks = NONE;
-    this.#around = undefined;
+    this.#meanwhile = undefined;
     this.#found = undefined;
   }
 

@@ -74,7 +74,7 @@ export class LockAcquirer {
     startedAt: number,
   ): Promise<GrantedLock> {
     const holds: LocalCaller[] = [];
-    const chain = new KeyChain(keys, plan, signal, startedAt);
+    const chain = new KeyChain(keys, plan, signal, startedAt, holds);
     try {
       for (const key of keys) {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);

@@ -1,7 +1,14 @@
-import { LockBusyError, LockCapacityError, LockError, LockUnavailableError } from '../../api/errors.js';
+import type { DeadlockMember } from '../../api/deadlock.js';
+import {
+  LockBusyError,
+  LockCapacityError,
+  LockDeadlockError,
+  LockError,
+  LockUnavailableError,
+} from '../../api/errors.js';
 import type { LockHolder } from '../../api/lock-holder.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import { nameOf } from '../events/subject.js';
+import { nameOf, placeOf } from '../events/subject.js';
 
 /** The refusal of a caller that was asked for before its turn, where the key before it was not granted. No user gets it. */
 export const NOT_ASKED = Symbol('not asked');
@@ -49,6 +56,34 @@ export function busyError(
     waited: Math.round(waited),
     heldBy,
   });
+}
+
+// A message names so many of a circle, which may have dozens.
+const MOST_IN_WORDS = 8;
+
+/** For a caller that waits for another one, which waits for another one, and so on, until one waits for the first. */
+export function deadlockError(
+  subject: LockEvent,
+  waited: number,
+  circle: readonly DeadlockMember[],
+): LockDeadlockError {
+  const [own, ...others] = circle;
+  const inWords = others.slice(0, MOST_IN_WORDS).map(({ instance, method, holds, waitsFor }) => {
+    const who = `instance "${instance}"${method === null ? '' : ` (${method})`}`;
+    return `${who} holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}`;
+  });
+  const more = others.length - inWords.length;
+  const rest = more > 0 ? [`and so on, over ${more} more`] : [];
+  const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
+  return new LockDeadlockError(
+    `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a circle: ${all}. ` +
+      'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call by an array of keys.',
+    { key: subject.key, provider: subject.provider, waited, circle },
+  );
+}
+
+function shortKey(key: string): string {
+  return placeOf({ key, method: null });
 }
 
 /** For a caller whose backend did not answer. */

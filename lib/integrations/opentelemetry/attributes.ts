@@ -1,5 +1,6 @@
 import type { Attributes } from '@opentelemetry/api';
 import { LockError } from '../../api/errors.js';
+import { isBusy } from '../../api/is-busy.js';
 import type { AcquireTrace, ContentionTrace, HoldTrace } from '../../api/lock-traces.js';
 import type { LockEvent } from '../../api/lock-events.js';
 
@@ -38,7 +39,10 @@ export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
   if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
   if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };
   if (!LockError.is(error)) return { [ATTRIBUTE.outcome]: 'failed', [ATTRIBUTE.errorType]: '_OTHER' };
-  return { [ATTRIBUTE.outcome]: OUTCOMES[error.code] ?? 'failed', [ATTRIBUTE.errorType]: error.code };
+  return {
+    [ATTRIBUTE.outcome]: isBusy(error) ? 'busy' : (OUTCOMES[error.code] ?? 'failed'),
+    [ATTRIBUTE.errorType]: error.code,
+  };
 }
 
 /** How a hold ended. */
@@ -59,7 +63,6 @@ export function blockerOf({ blockedBy, instance, template }: ContentionTrace): A
 }
 
 const OUTCOMES: Partial<Record<string, string>> = {
-  LOCK_BUSY: 'busy',
   LOCK_UNAVAILABLE: 'unavailable',
   LOCK_CAPACITY: 'refused',
 };

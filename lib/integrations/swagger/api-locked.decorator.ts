@@ -15,7 +15,7 @@ export function ApiLocked(
 ): MethodDecorator & ClassDecorator {
   const { busy, unavailable } = { ...DEFAULT_STATUSES, ...statuses };
   return applyDecorators(
-    lockResponse(busy, 'The resource is in use by another request.', ['LOCK_BUSY']),
+    lockResponse(busy, 'The resource is in use by another request.', ['LOCK_BUSY', 'LOCK_DEADLOCK']),
     lockResponse(unavailable, 'The resource cannot be locked at the moment.', ['LOCK_UNAVAILABLE', 'LOCK_CAPACITY']),
   );
 }

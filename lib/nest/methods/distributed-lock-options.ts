@@ -1,5 +1,5 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
-import type { LockBusyError, LockLostError } from '../../api/errors.js';
+import type { LockBusyError, LockDeadlockError, LockLostError } from '../../api/errors.js';
 import type { Looks } from '../../recipes/jobs/scheduled-job.js';
 
 /** The argument of an `onBusy` handler. */
@@ -11,8 +11,8 @@ export interface BusyContext {
   readonly method: string;
   /** The arguments of the call. */
   readonly args: readonly unknown[];
-  /** The error that would be thrown by default. */
-  readonly error: LockBusyError;
+  /** The error that would be thrown by default. A {@link LockDeadlockError} if callers waited for each other, this one among them. */
+  readonly error: LockBusyError | LockDeadlockError;
 }
 
 /** The argument of an `onLost` handler. */
@@ -45,7 +45,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
   /**
    * The answer of a call when the lock stays busy.
    *
-   * - `throw` (default): `LockBusyError`.
+   * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
    *   methods whose result may be undefined.
    * - a function, or the name of a method of the class: its result, or what it throws, is that of the call.

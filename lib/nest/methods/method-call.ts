@@ -1,4 +1,5 @@
-import { LockBusyError, LockConfigError } from '../../api/errors.js';
+import { type LockBusyError, LockConfigError, type LockDeadlockError } from '../../api/errors.js';
+import { isBusy } from '../../api/is-busy.js';
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { OnLoss } from '../../core/hold/guarded-task.js';
@@ -50,7 +51,7 @@ export class MethodCall {
           : await manager.acquirePlanned(plan.lock, keys, { signal: signal ?? given });
       return { lock, onLost, run: undefined };
     } catch (error) {
-      if (error instanceof LockBusyError) return this.#onBusy(error, keys);
+      if (isBusy(error)) return this.#onBusy(error, keys);
       throw error;
     }
   }
@@ -67,7 +68,7 @@ export class MethodCall {
   }
 
   /** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */
-  async #onBusy(error: LockBusyError, keys: LockKey): Promise<CallLock> {
+  async #onBusy(error: LockBusyError | LockDeadlockError, keys: LockKey): Promise<CallLock> {
     const { plan } = this;
     if (plan.onBusy === 'throw') throw error;
     if (plan.onBusy === 'skip') {

@@ -2,10 +2,10 @@ import {
   LockCapacityError,
   type LockError,
   LockLostError,
-  LockBusyError,
   LockUnavailableError,
   VersionConflictError,
 } from '../../api/errors.js';
+import { isBusy } from '../../api/is-busy.js';
 
 /** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
 export interface ClientError {
@@ -23,7 +23,7 @@ const SOON = 1;
 /** A lock error as a client sees it; `undefined` for misuse, which is a bug of the server like any other. */
 export function toClientError(error: LockError): ClientError | undefined {
   const { code } = error;
-  if (error instanceof LockBusyError) {
+  if (isBusy(error)) {
     const message = 'The resource is in use by another request. Try again later.';
     return { kind: 'busy', message, code, retryAfter: SOON };
   }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
+import type { Grant, RenewOutcome, SeenGrant } from '../../api/lock-provider.js';
 import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 import type { DirectGrant } from '../direct-caller.js';
 import { assertBetween } from '../expectations.js';
@@ -329,7 +329,77 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.equal(await bob.backend.labelOf('order'), null, 'of a lock that has ended');
     },
   },
+  {
+    id: '#S19',
+    title: 'a text beside a grant is seen by all beside its holder, until it is replaced or removed, or ends by itself',
+    async run(stage) {
+      const [ann, bob] = await stage.directs(2);
+      const boards = [ann.backend.waits, bob.backend.waits];
+      const [own, other] = boards;
+      if (!own || !other) return;
+      const seen = async (key: string) => {
+        const looks = await Promise.all([own.look(key), other.look(key)]);
+        assert.deepEqual(sorted(looks[1]), sorted(looks[0]), 'all see the same');
+        return sorted(looks[0]);
+      };
+      const began = await own.serverTime();
+      assert.deepEqual(await seen('order'), [], 'a free key has no holder');
+      const grant = await ann.take('order');
+      const { id } = grant.request;
+      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text: null }]);
+      const hostile = '[1,"}\\u0000 \u00e9\u{1f512}"]';
+      for (const text of ['one', hostile, null, 'two']) {
+        await own.write([{ key: 'order', id, text }], PATIENT);
+        assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text }]);
+      }
+      const leaving = new AbortController();
+      const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
+      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text: 'two' }], 'waiters change nothing');
+      leaving.abort();
+      await waiting.answer;
+      await bob.release(waiting.request);
+      await ann.release(grant);
+      assert.deepEqual(await seen('order'), [], 'a key that was released has no holder');
+      if (stage.capabilities.shared) {
+        const readers = [await ann.take('readers', { mode: 'shared' }), await bob.take('readers', { mode: 'shared' })];
+        const texts = readers.map(({ request }, index) => ({
+          key: 'readers',
+          id: request.id,
+          text: `reader ${index}`,
+        }));
+        await own.write(texts.slice(0, 1), PATIENT);
+        await other.write(texts.slice(1), PATIENT);
+        const expected = texts.map(({ id: reader, text }) => ({ id: reader, mode: 'shared' as const, text }));
+        assert.deepEqual(await seen('readers'), sorted(expected));
+      }
+      if (stage.capabilities.limits) {
+        const terms = { limited: { limit: 3, weight: 1 } };
+        for (const caller of [ann, bob]) {
+          await caller.take('pool', terms);
+          assert.deepEqual(await seen('pool'), [], 'limited holders are not seen');
+        }
+      }
+      if (stage.capabilities.minHold) {
+        const kept = await ann.take('kept', { minHold: PATIENT });
+        assert.deepEqual(await seen('kept'), [{ id: kept.request.id, mode: 'exclusive', text: null }]);
+        await ann.backend.release(kept.request, { keepFor: PATIENT, failed: false });
+        assert.deepEqual(await seen('kept'), [], 'a retained key has no holder');
+      }
+      const last = await bob.take('last');
+      const text = { key: 'last', id: last.request.id, text: 'short' };
+      await other.write([text], stage.lease);
+      await stage.sleep(stage.lease);
+      // Of a session the lock may have ended as well.
+      const isOver = async () => (await seen('last')).every((each) => each.text === null);
+      await stage.eventually(stage.bounds.expiry + stage.time.pause, isOver, 'a text ends by itself');
+      assertBetween(await other.serverTime(), began, Infinity, 'the time of the server');
+    },
+  },
 ];
+
+function sorted(seen: readonly SeenGrant[] = []): readonly SeenGrant[] {
+  return seen.toSorted((one, other) => (one.id < other.id ? -1 : 1));
+}
 
 function kindOf(answer: Grant | 'busy' | 'not-asked'): string {
   return typeof answer === 'object' ? 'grant' : answer;

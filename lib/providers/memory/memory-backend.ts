@@ -11,12 +11,14 @@ import type {
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
+  WaitBoard,
 } from '../../api/lock-provider.js';
 import { instanceIdOf, instancesOf } from '../../core/toolkit/instance-ids.js';
 import { firstToken, timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { MemoryRecords } from './memory-records.js';
 import type { MemoryStore, SlotReport } from './memory-store.js';
+import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './slot.js';
 
 /**
@@ -37,6 +39,7 @@ export class MemoryBackend implements LockBackend {
   };
   readonly locksEndWithProcess = true;
   readonly records: RecordStore;
+  readonly waits: WaitBoard;
 
   constructor(
     private readonly context: BackendContext,
@@ -44,6 +47,7 @@ export class MemoryBackend implements LockBackend {
   ) {
     store.use(context.clock);
     this.records = new MemoryRecords(store, this.#name(''));
+    this.waits = new MemoryWaits(store, this.#name(''));
   }
 
   connect(): Promise<void> {

@@ -15,6 +15,12 @@ export interface SlotReport {
   readonly endsAt: number;
 }
 
+interface TextBesideGrant {
+  readonly text: string;
+  /** When it is over, in ms since 1970. */
+  readonly until: number;
+}
+
 // Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
 // the store cannot grow without end, and a grant pays for one step of a sweep.
 const SWEEP_AFTER = 1_000;
@@ -23,6 +29,8 @@ const SWEEP_AFTER = 1_000;
 export class MemoryStore {
   /** @internal The values of records, by their names with the namespace. */
   readonly records = new Map<string, string>();
+  /** @internal The texts beside grants, by the id of the grant. */
+  readonly texts = new Map<string, TextBesideGrant>();
   readonly #slots = new Map<string, Slot>();
   /** The names of the applications that use it, by id. */
   readonly #instances = new Map<string, string>();

@@ -12,6 +12,7 @@ import type {
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
+  WaitBoard,
 } from '../../api/lock-provider.js';
 import { SeenHolders } from '../../core/toolkit/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
@@ -25,6 +26,7 @@ import { OperatorView } from './operator-view.js';
 import { RedisRecords } from './redis-records.js';
 import type { RedisRequest } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
+import { RedisWaits } from './redis-waits.js';
 import type { ServersListener } from './server.js';
 import type { Servers } from './servers.js';
 import { SingleServer } from './single-server.js';
@@ -52,6 +54,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   };
   readonly commandTimeout: number;
   readonly records: RecordStore;
+  readonly waits: WaitBoard;
   readonly #layout: KeyLayout;
   /** Private, because `inspect` would show a password. */
   readonly #settings: RedisSettings;
@@ -79,6 +82,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
+    this.waits = new RedisWaits(this.#servers, this.#layout);
   }
 
   async connect(): Promise<void> {

@@ -151,13 +151,6 @@ export function readHolder(reply: unknown): SeenHolder | undefined {
   return { holders: Number(holders ?? 1), instance, heldFor: heldFor === undefined ? null : Number(heldFor) };
 }
 
-const EXCLUSIVE = /^[pwmc][0-9a-f]*([0-9a-f]{32})$/;
-
-/** The id of the one request that holds a lock with this value, which operations.lua writes; `undefined` where nobody or several hold it. */
-export function holderIn(value: unknown): string | undefined {
-  return EXCLUSIVE.exec(String(value))?.[1];
-}
-
 /** A grant to a request of this process, in a reply or in a message. */
 export interface Notice {
   readonly lock: string;
@@ -194,4 +187,27 @@ const FREE_IN = /^k(\d+):([0-9a-f]{32})$/;
 export function readFreeIn(text: string): { readonly holder: string; readonly freeIn: number } | undefined {
   const [, freeIn, holder] = FREE_IN.exec(text) ?? [];
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
+}
+
+/** The value of a lock with one holder: `p` and `w` token holder, `m` token time holder, `c` token time process holder. */
+const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
+/** The value of a lock that readers have, who are in records: `h` holder, or `c` process holder. */
+const SHARED = /^s\d{16}$/;
+const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
+
+/** Reads the id of the one request that holds a lock with this value; `undefined` where nobody or several hold it. */
+export function holderIn(value: unknown): string | undefined {
+  return EXCLUSIVE.exec(String(value))?.[1];
+}
+
+/** Reads the holders in the value of a lock and its records: none for a lock that is retained, limited, or written by others. */
+export function readHolders(value: unknown, records: unknown): readonly { id: string; mode: 'exclusive' | 'shared' }[] {
+  if (typeof value !== 'string') return [];
+  const holder = holderIn(value);
+  if (holder !== undefined) return [{ id: holder, mode: 'exclusive' }];
+  if (!SHARED.test(value) || !Array.isArray(records)) return [];
+  return records.flatMap((record) => {
+    const [, id] = READER.exec(String(record)) ?? [];
+    return id === undefined ? [] : [{ id, mode: 'shared' as const }];
+  });
 }

@@ -1,4 +1,4 @@
-import { LockBusyError } from '../../api/errors.js';
+import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
 import type { JobRecord } from '../../core/job-record.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
@@ -93,7 +93,7 @@ export class Job {
     try {
       return await this.manager.acquirePlanned(this.plan, this.key);
     } catch (error) {
-      if (error instanceof LockBusyError) return undefined;
+      if (isBusy(error)) return undefined;
       throw error;
     }
   }

@@ -1,5 +1,14 @@
-import type { AcquireRequest, Grant, Holding, ReleaseOptions, ReleaseOutcome } from '../../../lib/api/lock-provider.js';
+import type {
+  AcquireRequest,
+  Grant,
+  Holding,
+  ReleaseOptions,
+  ReleaseOutcome,
+  SeenGrant,
+  WaitBoard,
+} from '../../../lib/api/lock-provider.js';
 import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
+import { MemoryWaits } from '../../../lib/providers/memory/memory-waits.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 import type { Acquired } from './changed.js';
 
@@ -107,5 +116,39 @@ export class ShowsStaleLabels extends DistantBackend {
 
   override labelOf(key: string): Promise<string | null> {
     return Promise.resolve(this.#all.get(key) ?? null);
+  }
+}
+
+export class KeepsTexts extends DistantBackend {
+  override readonly waits: WaitBoard;
+
+  constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
+    super(...terms);
+    const board = new MemoryWaits(this.memory, `${this.surrounding.namespace}:`);
+    this.waits = {
+      serverTime: () => board.serverTime(),
+      look: (key) => board.look(key),
+      write: (texts) => board.write(texts, 3_600_000),
+    };
+  }
+}
+
+export class SeesThoseThatHaveLeft extends DistantBackend {
+  override readonly waits: WaitBoard;
+  readonly #seen = new Map<string, readonly SeenGrant[]>();
+
+  constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
+    super(...terms);
+    const board = new MemoryWaits(this.memory, `${this.surrounding.namespace}:`);
+    this.waits = {
+      serverTime: () => board.serverTime(),
+      write: (texts, keepFor) => board.write(texts, keepFor),
+      // As it was when somebody held the key.
+      look: async (key) => {
+        const seen = await board.look(key);
+        if (seen.length > 0) this.#seen.set(key, seen);
+        return this.#seen.get(key) ?? [];
+      },
+    };
   }
 }

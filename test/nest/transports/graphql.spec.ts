@@ -21,6 +21,7 @@ import {
   type DistributedLockModuleOptions,
   LockAdmin,
   LockBusyError,
+  LockDeadlockError,
   LockError,
   LockGraphqlError,
   LockLostError,
@@ -66,6 +67,13 @@ class Items {
   @Query(() => String, { nullable: true })
   async lost() {
     throw new LockLostError('Gone.', { reason: 'revoked' });
+  }
+  @Query(() => String, { nullable: true })
+  async deadlock() {
+    const circle = [
+      { instance: 'shop:17', method: null, holds: 'item:1', waitsFor: 'item:2', mode: 'exclusive' },
+    ] as const;
+    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { circle });
   }
   @Query(() => String, { nullable: true })
   async outdated() {
@@ -202,11 +210,15 @@ describe('a resolver of Apollo', () => {
 
   it('reports busy, unavailable, lost and outdated by extensions.code, and nothing of the server', async () => {
     const send = await ask();
-    const { data, errors } = await send('{ busy guarded unavailable lost outdated }');
-    expect(data).toEqual({ busy: null, guarded: null, unavailable: null, lost: null, outdated: null });
+    const { data, errors } = await send('{ busy guarded deadlock unavailable lost outdated }');
+    expect(Object.values(data ?? {})).toEqual([null, null, null, null, null, null]);
     expect(Object.fromEntries(errors!.map((error) => [error.path[0], error]))).toMatchObject({
       busy: { message: expect.stringMatching(/in use/) as string, extensions: { code: 'LOCK_BUSY', retryAfter: 1 } },
       guarded: { extensions: { code: 'LOCK_BUSY', retryAfter: 1 } },
+      deadlock: {
+        message: expect.stringMatching(/in use/) as string,
+        extensions: { code: 'LOCK_DEADLOCK', retryAfter: 1 },
+      },
       unavailable: { extensions: { code: 'LOCK_UNAVAILABLE', retryAfter: 1 } },
       lost: { extensions: { code: 'LOCK_LOST' } },
       outdated: { extensions: { code: 'LOCK_VERSION_CONFLICT' } },
@@ -214,7 +226,7 @@ describe('a resolver of Apollo', () => {
     expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
     // The holder, which the error and its message name.
     expect(JSON.stringify(errors)).not.toContain(`:${process.pid}`);
-    expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held/);
+    expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held|circle|shop/);
   });
 
   it('leaves other errors as they are, and refuses a stream whose end nobody would tell', async () => {

@@ -22,6 +22,7 @@ import {
   DistributedLock,
   type DistributedLockModuleOptions,
   LockAdmin,
+  LockDeadlockError,
   LockErrorFilter,
   LockInterceptor,
   LockLostError,
@@ -81,6 +82,17 @@ class Handlers {
   @MessagePattern('lost')
   async lost() {
     throw new LockLostError('Gone.', { reason: 'revoked' });
+  }
+  @MessagePattern('deadlock')
+  async deadlock() {
+    const circle = [
+      { instance: 'shop:17', method: null, holds: 'item:1', waitsFor: 'item:2', mode: 'exclusive' },
+    ] as const;
+    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { circle });
+  }
+  @MessagePattern('own deadlock')
+  async ownDeadlock() {
+    throw new LockDeadlockError('It would wait for itself.');
   }
   @MessagePattern('outdated')
   async outdated() {
@@ -164,6 +176,12 @@ describe.each([
   it.each(['busy', 'guarded'])('tells the client that a lock is busy (%s)', async (pattern) => {
     const { send } = await connect(controller, { inheritAppConfig });
     await expect(send(pattern)).rejects.toEqual(BUSY);
+  });
+
+  it('tells the client of a deadlock that a lock is busy, and of no holder; misuse is a bug', async () => {
+    const { send } = await connect(controller, { inheritAppConfig });
+    await expect(send('deadlock')).rejects.toEqual({ ...BUSY, code: 'LOCK_DEADLOCK' });
+    await expect(send('own deadlock')).rejects.toEqual({ status: 'error', message: 'Internal server error' });
   });
 
   it('tells unavailable, lost and outdated apart, and nothing of the server', async () => {

@@ -1,0 +1,38 @@
+import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import type { MemoryStore } from './memory-store.js';
+
+const MOST_HOLDERS = 64;
+
+/** The texts beside grants in a `MemoryStore`. */
+export class MemoryWaits implements WaitBoard {
+  constructor(
+    private readonly store: MemoryStore,
+    /** Begins the names of this namespace. */
+    private readonly prefix: string,
+  ) {}
+
+  serverTime(): Promise<number> {
+    return Promise.resolve(this.store.wallTime());
+  }
+
+  write(texts: readonly GrantText[], keepFor: number): Promise<void> {
+    const until = this.store.wallTime() + keepFor;
+    for (const { id, text } of texts) {
+      if (text === null) this.store.texts.delete(id);
+      else this.store.texts.set(id, { text, until });
+    }
+    return Promise.resolve();
+  }
+
+  look(key: string): Promise<readonly SeenGrant[]> {
+    const found = this.store.report(this.prefix + key);
+    const now = this.store.wallTime();
+    const seen: SeenGrant[] = [];
+    for (const { holder: id, mode } of found?.holds.slice(0, MOST_HOLDERS) ?? []) {
+      if (mode === 'limited') continue;
+      const beside = this.store.texts.get(id);
+      seen.push({ id, mode, text: beside && now < beside.until ? beside.text : null });
+    }
+    return Promise.resolve(seen);
+  }
+}

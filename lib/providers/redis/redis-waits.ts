@@ -1,0 +1,55 @@
+import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import { NotSent } from './client/redis-connection.js';
+import type { KeyLayout } from './key-layout.js';
+import type { Servers } from './servers.js';
+import { readHolders } from './wire.js';
+
+const MOST_HOLDERS = 64;
+
+/**
+ * The texts beside grants: a string for each, with an expiry, in the bucket of its lock. They are read and written by plain commands, so that the script of
+ * the locks is as fast as without them.
+ */
+export class RedisWaits implements WaitBoard {
+  constructor(
+    private readonly servers: Servers,
+    private readonly layout: KeyLayout,
+  ) {}
+
+  /** Of one server for all processes, also in a Cluster. */
+  async serverTime(): Promise<number> {
+    const [seconds, micros] = (await this.#send(this.layout.counter, 'time')) as [unknown, unknown];
+    return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
+  }
+
+  async write(texts: readonly GrantText[], keepFor: number): Promise<void> {
+    const written = texts.map(({ key, id, text }) => {
+      const lock = this.layout.lockOf(key);
+      const beside = this.layout.textBeside(lock, id);
+      if (text === null) return this.#send(lock, 'del', beside);
+      return this.#send(lock, 'set', beside, text, 'PX', String(keepFor));
+    });
+    await Promise.all(written);
+  }
+
+  async look(key: string): Promise<readonly SeenGrant[]> {
+    const lock = this.layout.lockOf(key);
+    const [value, records] = await Promise.all([
+      this.#send(lock, 'get', lock),
+      this.#send(lock, 'zrange', `${lock}}r`, '0', String(MOST_HOLDERS - 1)),
+    ]);
+    const seen = readHolders(value, records).map(async ({ id, mode }): Promise<SeenGrant> => {
+      const text = await this.#send(lock, 'get', this.layout.textBeside(lock, id));
+      return { id, mode, text: typeof text === 'string' ? text : null };
+    });
+    return await Promise.all(seen);
+  }
+
+  #send(lock: string, command: string, ...args: string[]): Promise<unknown> {
+    const { connection } = this.servers.batcherOf(lock);
+    return new Promise((resolve, reject) => {
+      if (connection) connection.send(command, args, resolve, reject);
+      else reject(new NotSent('No server is known to keep this lock.'));
+    });
+  }
+}

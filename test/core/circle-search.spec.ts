@@ -1,0 +1,153 @@
+import fc from 'fast-check';
+import { findCircle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/acquire/circle-search.js';
+import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
+
+type Mode = PublishedWait['mode'];
+
+interface Owner {
+  readonly id: string;
+  readonly since: number;
+  readonly holds: readonly (readonly [key: string, mode: Mode])[];
+  readonly wants: string;
+  readonly mode: Mode;
+}
+
+const owner = (id: string, holds: string, wants: string, rest: Partial<Owner> = {}): Owner => ({
+  ...{ id, since: 0, wants, mode: 'exclusive' },
+  holds: holds.split('').map((key) => [key, 'exclusive'] as const),
+  ...rest,
+});
+
+function waitOf({ id, since, wants: key, mode }: Owner): PublishedWait {
+  return { id, key, mode, since, instance: 'shop', method: null };
+}
+
+/** What a look at all keys has seen. */
+function linksOf(owners: readonly Owner[]): (key: string) => readonly WaitLink[] {
+  return (key) =>
+    owners.flatMap((each) =>
+      each.holds
+        .filter(([held]) => held === key)
+        .map(([, mode]) => ({ grant: `${each.id} ${key}`, mode, wait: waitOf(each), beat: 0 })),
+    );
+}
+
+function circleOf(id: string, owners: readonly Owner[]): string | undefined {
+  const start = owners.find((each) => each.id === id);
+  const circle = start && findCircle(waitOf(start), linksOf(owners));
+  return circle?.map(({ wait }) => wait.id).join(' ');
+}
+
+describe('the search for a circle', () => {
+  it('finds the one that the latest wait closes, from there on, and from no other wait', () => {
+    const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'c'), owner('3', 'c', 'a')];
+    expect(owners.map(({ id }) => circleOf(id, owners))).toEqual([undefined, undefined, '1 2 3']);
+  });
+
+  it('takes the time of the server first, and the id for equal times', () => {
+    const owners = [owner('1', 'a', 'b', { since: 7 }), owner('2', 'b', 'a', { since: 5 })];
+    expect(owners.map(({ id }) => circleOf(id, owners))).toEqual(['2 1', undefined]);
+  });
+
+  it('reports nothing to a caller that waits for a circle without being in it', () => {
+    const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'a'), owner('9', 'z', 'a')];
+    expect(circleOf('9', owners)).toBeUndefined();
+    expect(circleOf('2', owners)).toBe('1 2');
+  });
+
+  it('comes back from a branch that ends, and from one that was followed before', () => {
+    const shared = (keys: string) => ({ holds: keys.split('').map((key) => [key, 'shared'] as const) });
+    const owners = [
+      owner('9', 'a', 'r'),
+      owner('1', '', 'dead end', shared('r')),
+      owner('2', '', 'x', shared('r')),
+      owner('3', 'x', 'y'),
+      owner('4', 'y', 'x'),
+      owner('5', '', 'a', shared('r')),
+    ];
+    expect(circleOf('9', owners)).toBe('5 9');
+  });
+
+  it('knows that readers keep no reader out, and limited holders nobody', () => {
+    const one = owner('1', 'a', 'r', { mode: 'shared' });
+    const other = (mode: Mode) => owner('2', '', 'a', { holds: [['r', mode]] });
+    expect(circleOf('2', [one, other('shared')])).toBeUndefined();
+    expect(circleOf('2', [one, other('exclusive')])).toBe('1 2');
+    expect(circleOf('2', [{ ...one, mode: 'exclusive' }, other('shared')])).toBe('1 2');
+    expect(circleOf('2', [{ ...one, mode: 'exclusive' }, other('limited')])).toBeUndefined();
+  });
+
+  it('follows 64 keys at most', () => {
+    const ring = (length: number) =>
+      Array.from({ length }, (_, index) => ({
+        ...owner(String(index + 100), '', `k${(index + 1) % length}`),
+        holds: [[`k${index}`, 'exclusive'] as const],
+      }));
+    const last = (length: number) => circleOf(String(length + 99), ring(length));
+    expect(last(64)?.split(' ')).toHaveLength(64);
+    expect(last(65)).toBeUndefined();
+  });
+
+  it('finds a circle wherever a search over all paths finds one', () => {
+    const key = fc.constantFrom('a', 'b', 'c', 'd');
+    const mode = fc.constantFrom<Mode>('exclusive', 'shared', 'limited');
+    const owners = fc
+      .array(
+        fc.record({ holds: fc.array(fc.tuple(key, mode), { maxLength: 3 }), wants: key, mode, since: fc.nat(2) }),
+        {
+          maxLength: 7,
+        },
+      )
+      .map((all) => all.map((each, index): Owner => ({ ...each, id: String(index) })));
+    fc.assert(
+      fc.property(owners, (all) => {
+        for (const start of all) {
+          expect([start.id, circleOf(start.id, all) !== undefined]).toEqual([start.id, isVictim(start, all)]);
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+});
+
+/** Tries every path. */
+function isVictim(start: Owner, all: readonly Owner[]): boolean {
+  const waitsFor = (one: Owner, other: Owner) =>
+    other.holds.some(([key, mode]) => {
+      if (key !== one.wants || mode === 'limited' || one.mode === 'limited') return false;
+      return mode === 'exclusive' || one.mode === 'exclusive';
+    });
+  const leadsBack = (from: Owner, path: readonly Owner[]): boolean =>
+    all.some((next) => {
+      if (!waitsFor(from, next) || isLater(waitOf(next), waitOf(start))) return false;
+      return next === start || (!path.includes(next) && leadsBack(next, [...path, next]));
+    });
+  return leadsBack(start, [start]);
+}
+
+describe('a text beside a grant', () => {
+  const waits = [
+    waitOf(owner('1', 'a', 'b')),
+    { ...waitOf(owner('2', 'a', 'c')), mode: 'shared', method: 'A.b' } as const,
+  ];
+
+  it('is read as it was written', () => {
+    expect(decodeWaits(encodeWaits(7, waits))).toEqual({ beat: 7, waits });
+  });
+
+  it.each([
+    '',
+    'x',
+    '{}',
+    'null',
+    '[]',
+    '["7"]',
+    '[1,2]',
+    '[1,["id","key","limited",1,"shop",null]]',
+    '[1,["id","key","shared",1,"shop",3]]',
+    '[1,["id","key","shared","1","shop",null]]',
+    '[1,["id",{},"shared",1,"shop",null]]',
+  ])('that says %s was written by others, and says nothing', (text) => {
+    expect(decodeWaits(text)).toBeUndefined();
+  });
+});

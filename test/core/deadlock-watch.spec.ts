@@ -1,0 +1,456 @@
+import { LockBusyError, LockDeadlockError } from '../../lib/api/errors.js';
+import type { BackendContext, GrantText, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockKey } from '../../lib/key/lock-key.js';
+import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { deferred, type Outcome, startManager, watch } from './manager-rig.js';
+
+const WAIT = { wait: 30_000 };
+
+const pass = (clock: FakeClock, delay: number) => new Promise<void>((resolve) => clock.setTimer(resolve, delay));
+
+interface Application {
+  readonly locks: LockManager;
+  readonly clock: FakeClock;
+}
+
+/** Takes the first lock, and 100 ms later waits for the second one under it. */
+function nest(
+  { locks, clock }: Application,
+  outer: LockKey,
+  inner: LockKey,
+  options: { readonly outer?: LockOptions; readonly inner?: LockOptions } = {},
+): Outcome<string> {
+  const task = async () => {
+    await pass(clock, 100);
+    return await locks.withLock(inner, () => 'done', { ...WAIT, ...options.inner });
+  };
+  return watch(locks.withLock(outer, task, { ...WAIT, ...options.outer }));
+}
+
+/** Applications that share their locks, on one clock. */
+async function applications() {
+  const clock = new FakeClock();
+  const store = new MemoryStore();
+  const start = async (instance: string, provider: LockProvider = new MemoryLockProvider({ store })) => ({
+    ...(await startManager({ clock, instance, provider })),
+    clock,
+  });
+  return { clock, store, start, shop: await start('shop'), billing: await start('billing') };
+}
+
+/** Lets time pass until long after a deadlock would have been found. */
+const longEnough = (clock: FakeClock) => clock.advance(10_000);
+
+describe('callers that wait for each other', () => {
+  it('in one process: the one that came last is refused, with the circle, and the other gets its lock', async () => {
+    const application = await startManager({ instance: 'shop' });
+    const { locks, clock, log, events } = application;
+    const plan = (method: string) => locks.plan(WAIT, { method, template: null });
+    const first = nest(application, 'a', 'b');
+    const second = watch(
+      locks.withLock('b', async () => (await pass(clock, 1_200), locks.acquirePlanned(plan('Stock.take'), 'a'))),
+    );
+    await longEnough(clock);
+    expect(first.value).toBe('done');
+    const error = second.error as LockDeadlockError;
+    expect(error).toBeInstanceOf(LockDeadlockError);
+    expect(error.circle).toEqual([
+      { instance: 'shop', method: 'Stock.take', holds: 'b', waitsFor: 'a', mode: 'exclusive' },
+      { instance: 'shop', method: null, holds: 'a', waitsFor: 'b', mode: 'exclusive' },
+    ]);
+    expect(error.waited).toBeLessThan(4_000);
+    const message =
+      `Lock "a" of Stock.take (provider "main") was refused after ${error.waited} ms, because callers wait for each other in a circle: ` +
+      'this call holds "b"; instance "shop" holds "a" and waits for "b". Release what this call holds and run it again. ' +
+      'Acquire these locks in one order everywhere, or all of them in one call by an array of keys.';
+    expect(error.message).toBe(message);
+    expect(log.filter((line) => line.startsWith(message))).toHaveLength(1);
+    const heldBy = { instance: 'shop', method: null, since: null, holders: 1 };
+    expect(events.filter(({ name }) => name === 'busy').map(({ event }) => event)).toEqual([
+      expect.objectContaining({ key: 'a', waited: error.waited, heldBy }),
+    ]);
+  });
+
+  it('in two applications: the log has each place once, and no form of the error that is serialized has the circle', async () => {
+    const { clock, shop, billing } = await applications();
+    for (let round = 0; round < 2; round += 1) {
+      const first = nest(shop, 'a', 'b');
+      await clock.advance(10);
+      const second = nest(billing, 'b', 'a');
+      await longEnough(clock);
+      expect(first.value).toBe('done');
+      const error = second.error as LockDeadlockError;
+      expect(error.circle?.map(({ instance }) => instance)).toEqual(['billing', 'shop']);
+      expect(Object.keys(error)).not.toContain('circle');
+      expect(error.toJSON()).not.toHaveProperty('circle');
+    }
+    expect(billing.log.filter((line) => line.includes('in a circle: this call'))).toHaveLength(1);
+    expect(shop.log.filter((line) => line.includes('in a circle: this call'))).toEqual([]);
+  });
+
+  it('in three applications: exactly one is refused, within 5 s', async () => {
+    const { clock, shop, billing, start } = await applications();
+    const third = await start('third');
+    const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'c'), nest(third, 'c', 'a')];
+    await clock.advance(5_000);
+    expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
+  });
+
+  it('by keys of one call: a caller holds those that it has acquired so far', async () => {
+    const { clock, shop, billing } = await applications();
+    const first = nest(shop, 'b', 'a');
+    await clock.advance(10);
+    const second = watch(billing.locks.acquire(['a', 'b', 'c'], WAIT));
+    await longEnough(clock);
+    expect(first.value ?? second.value).toBeDefined();
+    expect([first.error, second.error].filter((error) => error instanceof LockDeadlockError)).toHaveLength(1);
+  });
+
+  it('a writer and one of two readers', async () => {
+    const { clock, shop, billing } = await applications();
+    const free = await shop.locks.acquire('r', { mode: 'shared' });
+    const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
+    await clock.advance(10);
+    const writer = nest(billing, 'x', 'r');
+    await longEnough(clock);
+    expect(writer.error).toBeInstanceOf(LockDeadlockError);
+    expect(reader.value).toBe('done');
+    await free.release();
+  });
+
+  it('with several waits under one lock, of which one waits for a limit', async () => {
+    const { clock, shop, billing } = await applications();
+    const full = await billing.locks.acquire('pool', { limit: 1 });
+    const first = nest(billing, 'b', 'a');
+    await clock.advance(10);
+    const second = watch(
+      shop.locks.withLock('a', async () => {
+        const inPool = watch(shop.locks.acquire('pool', { ...WAIT, limit: 1 }));
+        await pass(clock, 100);
+        await shop.locks.withLock('b', () => inPool, WAIT);
+      }),
+    );
+    await longEnough(clock);
+    expect([first.value, second.error]).toEqual(['done', expect.any(LockDeadlockError)]);
+    await full.release();
+  });
+
+  it('are busy for tryAcquire()', async () => {
+    const { clock, shop, billing } = await applications();
+    const first = nest(shop, 'a', 'b');
+    const tryLater = async () => (await pass(clock, 200), billing.locks.tryAcquire('a', WAIT));
+    const second = watch(billing.locks.withLock('b', tryLater));
+    await longEnough(clock);
+    expect([first.value, second.value]).toEqual(['done', null]);
+  });
+
+  it('a nested call counts as waited for, also if it is not awaited', async () => {
+    const { clock, shop, billing } = await applications();
+    const nested = deferred<Outcome<unknown>>();
+    const end = deferred();
+    const first = watch(
+      shop.locks.withLock('a', async () => {
+        await pass(clock, 20);
+        nested.resolve(watch(shop.locks.acquire('b', WAIT)));
+        await end.promise;
+      }),
+    );
+    const second = nest(billing, 'b', 'a');
+    await longEnough(clock);
+    expect([second.error, (await nested.promise).state]).toEqual([expect.any(LockDeadlockError), 'fulfilled']);
+    end.resolve();
+    await clock.advance(0);
+    expect(first.state).toBe('fulfilled');
+  });
+
+  it('nothing is left: no timer, and no text beside a grant', async () => {
+    const { clock, store, shop, billing } = await applications();
+    const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
+    await clock.advance(1_500);
+    expect(store.texts.size).toBe(2);
+    await longEnough(clock);
+    expect(all.map(({ state }) => state)).not.toContain('pending');
+    expect([store.texts.size, clock.pendingTimers]).toEqual([0, 0]);
+  });
+
+  it('an application that stops removes its texts', async () => {
+    const { clock, store, shop, billing } = await applications();
+    const held = await billing.locks.acquire('b');
+    const waits = nest(shop, 'a', 'b');
+    await clock.advance(1_500);
+    expect(store.texts.size).toBe(1);
+    const stopped = shop.locks.stop();
+    await clock.advance(60_000);
+    await stopped;
+    expect(waits.state).toBe('rejected');
+    expect(store.texts.size).toBe(0);
+    await held.release();
+  });
+});
+
+describe('no deadlock is reported', () => {
+  it('to a caller whose wait is shorter than 3 s', async () => {
+    const { clock, shop, billing } = await applications();
+    const short = { inner: { wait: 2_999 } };
+    const all = [nest(shop, 'a', 'b', short), nest(billing, 'b', 'a', short)];
+    await clock.advance(3_098);
+    expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
+    await clock.advance(1);
+    // The other one has what the first one to leave has released.
+    expect([all[0]?.error, all[1]?.value]).toEqual([expect.any(LockBusyError), 'done']);
+  });
+
+  it('to a caller that waits for those in a circle', async () => {
+    const { clock, shop, billing, start } = await applications();
+    const third = await start('third');
+    const circle = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
+    await clock.advance(10);
+    const behind = nest(third, 'z', 'a');
+    await longEnough(clock);
+    expect(behind.value).toBe('done');
+    expect(circle.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
+  });
+
+  it('through a limit', async () => {
+    const { clock, store, shop, billing } = await applications();
+    const limit = { outer: { limit: 1 } };
+    const all = [nest(shop, 'pool', 'b', limit), nest(billing, 'b', 'pool', { inner: { limit: 1 } })];
+    await longEnough(clock);
+    expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
+    // Nobody looks for what nobody waits for.
+    expect(store.texts.size).toBe(0);
+    await clock.advance(60_000);
+    expect(all.find(({ error }) => error !== undefined)?.error).toBeInstanceOf(LockBusyError);
+  });
+
+  it('for a reader behind a writer, which is kept out by the queue and by no holder', async () => {
+    const { clock, shop, billing, start } = await applications();
+    const third = await start('third');
+    const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
+    await clock.advance(10);
+    const writer = watch(third.locks.acquire('r', { wait: 15_000 }));
+    await clock.advance(10);
+    const second = nest(billing, 'x', 'r', { inner: { mode: 'shared' } });
+    await longEnough(clock);
+    expect([reader.state, writer.state, second.state]).toEqual(['pending', 'pending', 'pending']);
+    await clock.advance(10_000);
+    expect(writer.error).toBeInstanceOf(LockBusyError);
+    expect([reader.value, second.value]).toEqual(['done', 'done']);
+  });
+
+  it('for detached work', async () => {
+    const { clock, shop, billing } = await applications();
+    const detached = deferred<Outcome<string>>();
+    const end = deferred();
+    const first = watch(
+      shop.locks.withLock('a', async () => {
+        await pass(clock, 20);
+        detached.resolve(watch(shop.locks.detached(() => shop.locks.withLock('b', () => 'late', WAIT))));
+        await end.promise;
+      }),
+    );
+    const second = nest(billing, 'b', 'a');
+    await longEnough(clock);
+    expect([first.state, second.state]).toEqual(['pending', 'pending']);
+    end.resolve();
+    await clock.advance(0);
+    expect([second.value, (await detached.promise).value]).toEqual(['done', 'late']);
+  });
+
+  it('for a caller whose lock has ended, although its grant has another holder: a local handoff', async () => {
+    const { clock, shop, billing } = await applications();
+    const b = await billing.locks.acquire('b');
+    let nested: Outcome<unknown> | undefined;
+    const first = await shop.locks.acquire('a');
+    const next = watch(shop.locks.acquire('a', WAIT));
+    first.run(() => (nested = watch(shop.locks.acquire('b', WAIT))));
+    await first.release();
+    await clock.advance(0);
+    expect(next.value?.isHeld()).toBe(true);
+    const other = b.run(() => watch(billing.locks.acquire('a', WAIT)));
+    await longEnough(clock);
+    expect([nested?.state, other.state]).toEqual(['pending', 'pending']);
+    await next.value?.release();
+    await clock.advance(0);
+    expect(other.state).toBe('fulfilled');
+  });
+
+  it('for a caller under an entry that has ended, although the first entry of its owner goes on', async () => {
+    const { clock, shop, billing } = await applications();
+    const b = await billing.locks.acquire('b');
+    const first = await shop.locks.acquire('a');
+    const again = await shop.locks.acquire('a', { within: first });
+    const nested = again.run(() => watch(shop.locks.acquire('b', WAIT)));
+    expect(await again.release()).toBe('nested');
+    const other = b.run(() => watch(billing.locks.acquire('a', WAIT)));
+    await longEnough(clock);
+    expect([nested.state, other.state]).toEqual(['pending', 'pending']);
+    await first.release();
+    await clock.advance(0);
+    expect(other.state).toBe('fulfilled');
+  });
+
+  it('for a call that waits for its own holder', async () => {
+    const { locks, clock } = await startManager();
+    const own = watch(
+      locks.withLock('outer', () =>
+        locks.withLock('a', () => locks.acquire('a', { reentrant: 'explicit', wait: 9_000 })),
+      ),
+    );
+    await longEnough(clock);
+    expect(own.error).toBeInstanceOf(LockBusyError);
+  });
+
+  it('between locks of other namespaces', async () => {
+    const store = new MemoryStore();
+    const clock = new FakeClock();
+    const start = async (namespace: string) => ({
+      ...(await startManager({ clock, namespace, provider: new MemoryLockProvider({ store }) })),
+      clock,
+    });
+    const [one, two] = [await start('one'), await start('two')];
+    const held = [await one.locks.acquire('b'), await two.locks.acquire('a')];
+    const all = [nest(one, 'a', 'b'), nest(two, 'b', 'a')];
+    await longEnough(clock);
+    expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
+    for (const lock of held) await lock.release();
+  });
+
+  it('below a combined provider', async () => {
+    const clock = new FakeClock();
+    const { locks } = await startManager({
+      clock,
+      providers: {
+        main: new CombinedProvider({ providers: ['one', 'two'] }),
+        one: new MemoryLockProvider(),
+        two: new MemoryLockProvider(),
+      },
+      default: 'main',
+    });
+    const all = [nest({ locks, clock }, 'a', 'b'), nest({ locks, clock }, 'b', 'a')];
+    await longEnough(clock);
+    expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
+    await clock.advance(60_000);
+    expect(all.find(({ error }) => error !== undefined)?.error).toBeInstanceOf(LockBusyError);
+  });
+});
+
+describe('a process of which nothing is known any more', () => {
+  /** `billing` waits for what `shop` holds. The test writes for what `shop` waits. */
+  async function start() {
+    const rig = await applications();
+    const { clock, store, shop, billing } = rig;
+    const held = await shop.locks.acquire('a');
+    const second = nest(billing, 'b', 'a');
+    await clock.advance(1_200);
+    const wait = { id: '0', key: 'b', mode: 'exclusive', since: 0, instance: 'shop', method: null } as const;
+    const publish = (beat: number, id = '0') => {
+      const text = encodeWaits(beat, [{ ...wait, id }]);
+      store.texts.set(held.holder, { text, until: clock.wallTime() + 3_000 });
+    };
+    /** One beat of `billing`. */
+    const beats = async (beat?: (number: number) => void, most = 20) => {
+      for (let number = 0; number < most && second.state === 'pending'; number += 1) {
+        beat?.(number);
+        await clock.advance(500);
+      }
+      return second.state;
+    };
+    return { ...rig, held, second, publish, beats };
+  }
+
+  it('is in a deadlock if it lives', async () => {
+    const { publish, beats } = await start();
+    expect(await beats(publish)).toBe('rejected');
+  });
+
+  it('is in none if it is frozen: its text stays as it was', async () => {
+    const { publish, beats } = await start();
+    expect(await beats(() => publish(7))).toBe('pending');
+  });
+
+  it('is in none if it has published once more: that was in flight when the circle was seen', async () => {
+    const { publish, beats } = await start();
+    expect(await beats((number) => publish(number === 0 ? 7 : 8))).toBe('pending');
+    expect(await beats((number) => publish(Math.min(8 + number, 9)))).toBe('pending');
+  });
+
+  it('is in none if it has crashed: its text ends', async () => {
+    const { clock, publish, beats } = await start();
+    publish(7);
+    expect(await beats()).toBe('pending');
+    await clock.advance(3_000);
+    expect(await beats()).toBe('pending');
+  });
+
+  it('is in none if it waits again and again, each time for a short while', async () => {
+    const { publish, beats } = await start();
+    expect(await beats((number) => publish(number, String(Math.floor(number / 3))))).toBe('pending');
+  });
+
+  it('is in none if its wait has ended, and the removal of the text comes late', async () => {
+    const { store, held, publish, beats } = await start();
+    expect(await beats((number) => publish(Math.min(number, 2)), 6)).toBe('pending');
+    store.texts.delete(held.holder);
+    expect(await beats()).toBe('pending');
+  });
+
+  it('is in none if others have written a text', async () => {
+    const { store, held, clock, beats } = await start();
+    const text = '[1,["x"]]';
+    expect(await beats(() => store.texts.set(held.holder, { text, until: clock.wallTime() + 3_000 }))).toBe('pending');
+  });
+});
+
+describe('a backend that does not answer', () => {
+  /** A provider whose boards fail while `isDown`. */
+  class Failing implements LockProvider {
+    isDown = false;
+    readonly written: (readonly GrantText[])[] = [];
+
+    constructor(private readonly store: MemoryStore) {}
+
+    createBackend(context: BackendContext): LockBackend {
+      const backend = new MemoryLockProvider({ store: this.store }).createBackend(context);
+      const { waits } = backend;
+      const answer = <T>(value: Promise<T>) => (this.isDown ? Promise.reject(new Error('down')) : value);
+      return Object.assign(backend, {
+        waits: {
+          serverTime: () => answer(waits.serverTime()),
+          write: (texts: readonly GrantText[], keepFor: number) => {
+            this.written.push(texts);
+            return answer(waits.write(texts, keepFor));
+          },
+          look: (key: string) => answer(waits.look(key)),
+        },
+      });
+    }
+  }
+
+  it('costs no caller its wait, and no line in the log; then the proof begins again, under new ids', async () => {
+    const { clock, store, shop, start } = await applications();
+    const provider = new Failing(store);
+    const { locks, log } = await start('failing', provider);
+    const first = nest(shop, 'a', 'b');
+    await clock.advance(10);
+    const second = nest({ locks, clock }, 'b', 'a');
+    await clock.advance(1_700);
+    provider.isDown = true;
+    await clock.advance(8_000);
+    expect([first.state, second.state]).toEqual(['pending', 'pending']);
+    expect(log).toEqual([expect.stringContaining('elsewhere')].slice(0, log.length));
+    provider.isDown = false;
+    await longEnough(clock);
+    expect([first.value, second.error]).toEqual(['done', expect.any(LockDeadlockError)]);
+    const ids = provider.written.flatMap((texts) =>
+      texts.flatMap(({ text }) => (text === null ? [] : (decodeWaits(text)?.waits ?? [])).map(({ id }) => id)),
+    );
+    expect(new Set(ids).size).toBeGreaterThan(1);
+  });
+});

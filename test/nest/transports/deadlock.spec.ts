@@ -1,0 +1,119 @@
+import { Controller, Get, Injectable, Param } from '@nestjs/common';
+import {
+  type BusyContext,
+  DistributedLock,
+  type DistributedLockModuleOptions,
+  LockBusyError,
+  LockDeadlockError,
+  LockService,
+} from '../../../lib/index.js';
+import { Gate, type HttpApp, type Platform, serve, start } from '../apps.js';
+
+let gate: Gate;
+let holding: number;
+beforeEach(() => {
+  gate = new Gate();
+  holding = 0;
+});
+
+/** Resolves when two hold their outer locks. */
+async function bothHold(): Promise<void> {
+  if ((holding += 1) === 2) gate.open();
+  await gate.opened;
+}
+
+@Injectable()
+class Items {
+  constructor(private readonly locks: LockService) {}
+
+  @DistributedLock('item:#{outer}')
+  async cross(outer: string, inner: string): Promise<string> {
+    await bothHold();
+    return await this.locks.withLock(`item:${inner}`, () => outer, { wait: '1m' });
+  }
+
+  @DistributedLock('item:#{outer}')
+  async crossByMethod(outer: string, inner: string): Promise<unknown> {
+    await bothHold();
+    return await this.take(inner);
+  }
+
+  @DistributedLock('item:#{key}', {
+    wait: '1m',
+    onBusy: ({ error, keys }: BusyContext) => `${error.code} ${keys.join()}`,
+  })
+  async take(key: string): Promise<string> {
+    return `took ${key}`;
+  }
+}
+
+@Controller()
+class Handlers {
+  constructor(private readonly items: Items) {}
+
+  @Get('cross/:outer/:inner')
+  async cross(@Param('outer') outer: string, @Param('inner') inner: string) {
+    return await this.items.cross(outer, inner);
+  }
+
+  @Get('misuse')
+  @DistributedLock('misuse')
+  async misuse() {
+    throw new LockDeadlockError('It would wait for itself.');
+  }
+}
+
+const served = (platform: Platform, options: DistributedLockModuleOptions): Promise<HttpApp> =>
+  serve({ controllers: [Handlers], providers: [Items] }, options, undefined, platform);
+
+describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each other, on %s', (platform) => {
+  it('one is answered as busy, and learns of no holder; the other one is done', async () => {
+    const warnings: string[] = [];
+    const none = () => undefined;
+    const logger = { log: none, error: none, warn: (text: string) => warnings.push(text) };
+    const { fetch } = await served(platform, { instance: 'shop-7d9f:17', logger });
+    const responses = await Promise.all([fetch('/cross/1/2'), fetch('/cross/2/1')]);
+    const refused = responses.find(({ status }) => status === 423);
+    expect(responses.map(({ status }) => status).sort()).toEqual([200, 423]);
+    expect(refused?.headers.get('retry-after')).toBe('1');
+    const body = (await refused?.text()) ?? '';
+    expect(JSON.parse(body)).toEqual({
+      title: 'Locked',
+      status: 423,
+      detail: 'The resource is in use by another request. Try again later.',
+      code: 'LOCK_DEADLOCK',
+    });
+    const found = warnings.filter((line) => line.includes('in a circle: this call holds'));
+    expect(found).toEqual([expect.stringContaining('instance "shop-7d9f:17" holds "item:')]);
+  });
+
+  it('misuse is a bug of the server', async () => {
+    const { fetch } = await served(platform, {});
+    expect((await fetch('/misuse')).status).toBe(500);
+  });
+});
+
+it('onBusy answers a call that would wait in a circle', async () => {
+  const app = await start({ providers: [Items] });
+  const items = app.get(Items);
+  const answers = await Promise.all([items.crossByMethod('1', '2'), items.crossByMethod('2', '1')]);
+  const [refused] = answers.filter((answer) => String(answer).startsWith('LOCK_DEADLOCK'));
+  const keys = refused === 'LOCK_DEADLOCK item:1' ? ['1'] : ['2'];
+  expect(answers.toSorted()).toEqual([`LOCK_DEADLOCK item:${keys.join()}`, `took ${keys[0] === '1' ? '2' : '1'}`]);
+});
+
+it('an error of each kind is known by its class', () => {
+  const circle = [{ instance: 'a', method: null, holds: 'x', waitsFor: 'y', mode: 'exclusive' }] as const;
+  const error = new LockDeadlockError('In a circle.', { circle, waited: 7 });
+  expect(error).not.toBeInstanceOf(LockBusyError);
+  expect([error.circle, error.waited]).toEqual([circle, 7]);
+  expect(new LockDeadlockError('Misuse.')).toMatchObject({ circle: null, waited: 0 });
+  expect(error.toJSON()).toEqual({
+    name: 'LockDeadlockError',
+    code: 'LOCK_DEADLOCK',
+    message: 'In a circle.',
+    key: null,
+    provider: null,
+    waited: 7,
+  });
+});

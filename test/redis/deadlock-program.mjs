@@ -1,0 +1,31 @@
+// A process of its own with an application. It takes one lock, reports that, and waits for another one under it when it is told to.
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [, , library, url, instance] = process.argv;
+const load = (file) => import(pathToFileURL(join(library, file)).href);
+const { RedisLockProvider } = await load('providers/redis/index.js');
+const { LockManager } = await load('core/lock-manager.js');
+
+const log = (message) => process.send({ event: 'log', message });
+const locks = new LockManager({
+  providers: { redis: new RedisLockProvider({ url }) },
+  instance,
+  logger: { debug: log, warn: log, error: log },
+});
+await locks.start();
+process.once('message', async ({ holds, waitsFor, lease }) => {
+  const lock = await locks.acquire(holds, { lease });
+  process.send({ event: 'holds', holder: lock.holder });
+  await new Promise((resolve) => process.once('message', resolve));
+  const begun = Date.now();
+  try {
+    await lock.run(() => locks.withLock(waitsFor, () => undefined, { wait: 120_000, lease }));
+    process.send({ event: 'ended', outcome: 'done', took: Date.now() - begun });
+  } catch ({ code, message, circle }) {
+    process.send({ event: 'ended', outcome: code, took: Date.now() - begun, message, circle });
+  }
+  await lock.release();
+});
+process.on('disconnect', () => process.exit());
+process.send({ event: 'ready' });

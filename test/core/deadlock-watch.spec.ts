@@ -75,6 +75,11 @@ describe('callers that wait for each other', () => {
     expect(events.filter(({ name }) => name === 'busy').map(({ event }) => event)).toEqual([
       expect.objectContaining({ key: 'a', waited: error.waited, heldBy }),
     ]);
+    const waits = locks.admin.contention().map(({ template, holder }) => [template, holder.waits]);
+    expect(waits.sort()).toEqual([
+      ['a', 1],
+      ['b', 1],
+    ]);
   });
 
   it('in two applications: the log has each place once, and no form of the error that is serialized has the circle', async () => {

@@ -9,7 +9,7 @@ import {
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { Holding, ReleaseOutcome } from '../../api/lock-provider.js';
-import type { Lock, ReleaseResult } from '../../api/lock.js';
+import type { ReleaseResult } from '../../api/lock.js';
 import { type LockOrigin, nameOf } from '../events/subject.js';
 import { type EndTrace, traceHold } from '../events/tracing.js';
 import { lostError, markReported } from '../hold/lost-error.js';
@@ -18,32 +18,18 @@ import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import { detached } from '../toolkit/detached.js';
 import { Caller, type CallerQueue } from './caller.js';
 import type { WaitingCaller } from './deadlock-watch.js';
-import { holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
+import { grantsOf, type HeldMeanwhile, type OuterLock } from './held-meanwhile.js';
+import type { KnownHolding } from './holder-report.js';
 import type { KeyRequest } from './key-request.js';
 import type { LockSettings } from './lock-settings.js';
-import { busyError, capacityError, deadlockError, unavailableError } from './refusals.js';
+import { busyRefusal, deadlockRefusal } from './busy-refusal.js';
+import { capacityError, unavailableError } from './refusals.js';
 
 /** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
 const WATCHED_FROM = 3_000;
 
 /** Called once when a lock is lost. */
 export type LossListener = (error: LockLostError) => void;
-
-/** A lock around a caller. */
-interface OuterLock extends Pick<Lock, 'isHeld' | 'provider'> {
-  readonly isOpen: boolean;
-  readonly holds: readonly LocalCaller[];
-}
-
-/** What a caller's owner holds while it waits. */
-interface HeldMeanwhile {
-  /** The locks around the caller. As long as one of them is held, a drain waits for it instead of sending it away. */
-  readonly outer: readonly OuterLock[];
-  /** The holder of the key in its own async context, which it has not in hand: it may wait for itself. */
-  readonly around: LocalCaller | undefined;
-  /** What was acquired so far for the same lock. */
-  readonly acquired: readonly LocalCaller[];
-}
 
 const NONE: readonly LocalCaller[] = [];
 
@@ -140,15 +126,7 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
   }
 
   grantsOfOwner(now: number): ReadonlyMap<string, string> {
-    const grants = new Map<string, string>();
-    if (this.#meanwhile === undefined) return grants;
-    const { outer, acquired } = this.#meanwhile;
-    const around = outer.flatMap(({ isOpen, provider, holds }) => (isOpen && provider === this.core.name ? holds : []));
-    for (const hold of [...acquired, ...around]) {
-      if (hold.key === this.key || hold.terms.limited !== undefined || !hold.isValid(now)) continue;
-      grants.set(hold.request.id, hold.key);
-    }
-    return grants;
+    return grantsOf(this.#meanwhile, this.core.name, this.key, now);
   }
 
   dismiss(error: unknown): void {
@@ -189,31 +167,18 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
   }
 
   refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError {
-    const { events, clock } = this.core;
-    const { subject } = this;
-    const waited = Math.round(clock.now() - this.startedAt);
-    const error = deadlockError(subject, waited, circle);
-    const [, holder] = circle;
-    const heldBy = holder ? { instance: holder.instance, method: holder.method, since: null, holders: 1 } : null;
-    events.publish('busy', { ...subject, waited, heldBy });
+    if (this.#isReported) this.#giveUp();
+    const error = deadlockRefusal(this.core, this.subject, this.startedAt, circle);
     this.queue.leave(this, error);
     return error;
   }
 
   refuseBusy(holding: KnownHolding | null): void {
-    const { events, clock } = this.core;
-    const { subject } = this;
-    const now = clock.now();
-    if (this.#isReported) this.core.contention.ended(this, this.queue, holding, now);
-    const waited = now - this.startedAt;
-    const heldBy = holding && lockHolder(holding, now, clock.wallTime());
-    events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
+    if (this.#isReported) this.core.contention.ended(this, this.queue, holding, this.core.clock.now());
     const around = this.#meanwhile?.around;
-    const own = around?.isValid(now) === true ? around.subject : undefined;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
-    const other = holding?.isHere === true && this.terms.limited === undefined ? 'this process' : undefined;
-    const known = holding && holderInWords(holding, this.startedAt, now);
-    this.refuse(busyError(subject, waited, own ?? other, heldBy, known));
+    const mayReEnter = this.terms.limited === undefined;
+    this.refuse(busyRefusal(this.core, this.subject, this.startedAt, { holding, around, mayReEnter }));
   }
 
   refuseUnavailable(cause: unknown): void {

@@ -134,6 +134,23 @@ describe('spans', () => {
     expect(acquire?.instrumentationScope).toMatchObject({ name: 'nestjs-distributed-lock' });
   });
 
+  it('say that callers that wait for each other are busy, by an error of their own', async () => {
+    const { locks, clock } = await startManager();
+    const cross = (outer: string, inner: string) =>
+      watch(
+        locks.withLock(outer, async () => {
+          await new Promise<void>((resolve) => clock.setTimer(resolve, 1));
+          await locks.withLock(inner, () => undefined);
+        }),
+      );
+    const both = [cross('a', 'b'), cross('b', 'a')];
+    await clock.advance(4_000);
+    expect(both.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
+    const [span] = spans.getFinishedSpans().filter(({ attributes }) => attributes['error.type'] === 'LOCK_DEADLOCK');
+    expect(span?.attributes).toMatchObject({ 'distributed_lock.outcome': 'busy' });
+    expect(span?.status.code).not.toBe(SpanStatusCode.ERROR);
+  });
+
   it('say how it ended: busy is no failure; unavailable, lost and refused are', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });

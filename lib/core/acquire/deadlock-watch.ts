@@ -121,7 +121,8 @@ export class DeadlockWatch {
   async #publishAndLook(): Promise<void> {
     const isNew = this.#due().some(([, { wait }]) => wait === undefined);
     const since = isNew ? await this.board.serverTime() : 0;
-    const due = this.#due();
+    // One that is due since the look at the others has no time yet.
+    const due = this.#due().filter(([, { wait }]) => isNew || wait !== undefined);
     this.#beat += 1;
     this.#beatAt = this.clock.now();
     for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);

@@ -45,7 +45,8 @@ export function nestedKeysOf(subject) {
           const lockOf = (key) => locks.find((lock) => lock.key === key);
           const release = async () => {
             const results = await Promise.all(locks.toReversed().map((lock) => lock.release()));
-            return results.find((result) => result !== 'released') ?? 'released';
+            // The signal of all of them reports the loss of one.
+            return ['lost', 'pending'].find((result) => results.includes(result)) ?? 'released';
           };
           // As the core does with several keys.
           if (locks.some((lock) => !lock.claim(lock.key).held)) {

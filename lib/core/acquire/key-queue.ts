@@ -37,7 +37,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   constructor(
     readonly key: string,
     readonly otherKeysHeld: number,
-    private readonly provider: ProviderCore,
+    private readonly core: ProviderCore,
     /** How many callers of this application may wait. */
     private readonly limit: number,
     /** Called when it has become empty. */
@@ -92,8 +92,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.#advance();
     if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
     // A listener of that may have sent it away.
-    if (caller.isQueued)
-      caller.wakeAt(caller.isLate ? answerDueAt(caller, this.#request, this.provider) : caller.deadline);
+    if (caller.isQueued) caller.wakeAt(caller.isLate ? answerDueAt(caller, this.#request, this.core) : caller.deadline);
   }
 
   /**
@@ -102,7 +101,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
    */
   addBehind(after: KeyRequest, caller: RequestCaller): void {
     this.#callers.add(caller);
-    this.#request = new KeyRequest(caller, this, this.provider, after);
+    this.#request = new KeyRequest(caller, this, this.core, after);
     this.#request.ask();
   }
 
@@ -124,14 +123,14 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   onTime(caller: RequestCaller): void {
     this.expireHeld();
     if (!caller.isQueued) return;
-    const now = this.provider.clock.now();
+    const now = this.core.clock.now();
     const request = this.#request;
     if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if (now < answerDueAt(caller, request, this.provider)) {
+    else if (now < answerDueAt(caller, request, this.core)) {
       this.#callers.setLate(caller, true);
-      caller.wakeAt(answerDueAt(caller, request, this.provider));
+      caller.wakeAt(answerDueAt(caller, request, this.core));
     } else {
-      if (request?.isAsking) this.provider.reachability.failed(request.failure);
+      if (request?.isAsking) this.core.reachability.failed(request.failure);
       this.#callers.remove(caller);
       this.#refuse(caller);
       this.#advance();
@@ -159,7 +158,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   onGranted(request: KeyRequest, now: number): void {
     this.#request = undefined;
     this.#held.add(request);
-    this.provider.watchdog.add(request, now);
+    this.core.watchdog.add(request, now);
     let caller = this.#callers.head;
     while (caller !== undefined) {
       this.#callers.remove(caller);
@@ -217,7 +216,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   onLost(request: KeyRequest): void {
-    void this.#giveBack(request, { keepUntil: request.keepUntil, failed: true }, this.provider.clock.now(), asItIs);
+    void this.#giveBack(request, { keepUntil: request.keepUntil, failed: true }, this.core.clock.now(), asItIs);
   }
 
   // The next step.
@@ -250,7 +249,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   #newRequest(head: RequestCaller): KeyRequest {
-    return (this.#request = new KeyRequest(head, this, this.provider));
+    return (this.#request = new KeyRequest(head, this, this.core));
   }
 
   #giveUp(request: KeyRequest): Promise<ReleaseOutcome> {
@@ -261,12 +260,12 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Ends what this process holds that is over by the clock. Callers and listeners learn it, so all may be different afterwards. */
   expireHeld(): void {
     if (this.#held.size === 0) return;
-    const now = this.provider.clock.now();
+    const now = this.core.clock.now();
     for (const request of this.#held.values()) request.expire(now);
   }
 
   #giveBack<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
-    const { capabilities, clock, watchdog } = this.provider;
+    const { capabilities, clock, watchdog } = this.core;
     request.retire();
     this.#held.delete(request);
     // Before its release is sent, so that no renewal follows it.
@@ -294,7 +293,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   #isHeldAlone(): boolean {
     if (this.#held.size === 0) return false;
-    const now = this.provider.clock.now();
+    const now = this.core.clock.now();
     for (const request of this.#held.values()) if (request.mode === 'exclusive' && request.isValid(now)) return true;
     return false;
   }
@@ -302,7 +301,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Whether this process holds what excludes the caller. */
   #isHeldBeside({ terms }: RequestCaller): boolean {
     if (this.#held.size === 0) return false;
-    const now = this.provider.clock.now();
+    const now = this.core.clock.now();
     for (const request of this.#held.values()) {
       if (excludes(request.mode, terms.mode) && request.isValid(now)) return true;
     }
@@ -311,7 +310,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   /** The holder that keeps the caller out, if it is known. */
   holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
-    return holdingBeside(terms.mode, this.held, request, this.provider);
+    return holdingBeside(terms.mode, this.held, request, this.core);
   }
 
   // Callers whose wait is over.
@@ -320,7 +319,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   #refuseIfLate(caller: RequestCaller): boolean {
     const isAnswered =
       this.#isHeldBeside(caller) ||
-      (this.#request !== undefined && this.provider.clock.now() >= answerDueAt(caller, this.#request, this.provider));
+      (this.#request !== undefined && this.core.clock.now() >= answerDueAt(caller, this.#request, this.core));
     if (isAnswered) this.#refuse(caller);
     return isAnswered;
   }
@@ -328,10 +327,10 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Those that waited only for the answer have it, unless it was a failure and the backend may still connect again in their time. */
   #refuseLate(): void {
     if (this.#callers.late === 0) return;
-    const now = this.provider.clock.now();
+    const now = this.core.clock.now();
     for (const caller of this.#callers.all()) {
       if (!caller.isLate || !caller.isQueued) continue;
-      if (this.#request?.isRepeating && now < answerDueAt(caller, this.#request, this.provider)) continue;
+      if (this.#request?.isRepeating && now < answerDueAt(caller, this.#request, this.core)) continue;
       this.#callers.remove(caller);
       this.#refuse(caller);
     }
@@ -341,7 +340,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   /** Its wait is over. */
   #refuse(caller: RequestCaller): void {
     const request = this.#request;
-    if (!this.#isHeldBeside(caller) && refuseUnanswered(caller, request, this.provider)) return;
+    if (!this.#isHeldBeside(caller) && refuseUnanswered(caller, request, this.core)) return;
     caller.refuseBusy(this.holdingBeside(caller));
   }
 }

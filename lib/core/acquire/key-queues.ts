@@ -16,11 +16,11 @@ export class KeyQueues {
   #idle: KeyQueue | undefined;
 
   constructor(
-    private readonly provider: ProviderCore,
+    private readonly core: ProviderCore,
     /** How many may wait for one key. */
     private readonly limit: number,
   ) {
-    provider.observe((event) => {
+    core.observe((event) => {
       if (event.type === 'recovered') this.#hurry();
     });
   }
@@ -28,11 +28,11 @@ export class KeyQueues {
   /** The queue of a key for one more caller that holds so many others. What this process holds of the key and is over by the clock is given back before. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
-    this.provider.memberRequests.expire();
+    this.core.memberRequests.expire();
     queues.get(key)?.expireHeld();
     let queue = queues.get(key);
     if (queue === undefined) {
-      queue = new KeyQueue(key, otherKeysHeld, this.provider, this.limit, this.#onEmpty);
+      queue = new KeyQueue(key, otherKeysHeld, this.core, this.limit, this.#onEmpty);
       queues.set(key, queue);
     }
     return queue;
@@ -54,8 +54,8 @@ export class KeyQueues {
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const request of held) request.endCohort();
-    const wasLocked = await this.provider.backend.forceRelease?.(key);
-    for (const request of held) void this.provider.watchdog.renew(request);
+    const wasLocked = await this.core.backend.forceRelease?.(key);
+    for (const request of held) void this.core.watchdog.renew(request);
     return wasLocked ?? false;
   }
 

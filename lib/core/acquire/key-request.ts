@@ -57,7 +57,7 @@ export interface RequestQueue {
 }
 
 /** The parts of its provider that a request needs. */
-export interface RequestHome {
+export interface RequestCore {
   readonly clock: Clock;
   readonly random: Random;
   readonly suspension: SuspensionDetector;
@@ -129,13 +129,13 @@ export class KeyRequest implements AcquireRequest, Placed {
   constructor(
     oldest: RequestCaller,
     private readonly queue: RequestQueue,
-    private readonly home: RequestHome,
+    private readonly core: RequestCore,
     after?: KeyRequest,
   ) {
     this.#after = after;
     const { mode, limited, lease, renew, minHold } = oldest.terms;
     this.#oldest = oldest;
-    this.id = home.random.id();
+    this.id = core.random.id();
     this.key = queue.key;
     this.mode = mode;
     this.limited = limited;
@@ -148,7 +148,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   // For the backend.
 
   get since(): number {
-    return this.#oldest?.since ?? this.home.clock.now();
+    return this.#oldest?.since ?? this.core.clock.now();
   }
 
   get callers(): number {
@@ -161,7 +161,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   get wait(): number {
     const oldest = this.#oldest;
-    return oldest === undefined || oldest.isLate ? 0 : Math.max(0, oldest.deadline - this.home.clock.now());
+    return oldest === undefined || oldest.isLate ? 0 : Math.max(0, oldest.deadline - this.core.clock.now());
   }
 
   get signal(): AbortSignal {
@@ -184,7 +184,7 @@ export class KeyRequest implements AcquireRequest, Placed {
       return;
     }
     if (!this.#takesEffect()) return;
-    if (instead === undefined) this.home.reachability.answered();
+    if (instead === undefined) this.core.reachability.answered();
     if (this.#phase !== 'asking' && this.#phase !== 'queued') return;
     if (this.#phase === 'asking') this.#become('queued');
     this.#sent ||= instead === undefined;
@@ -230,13 +230,13 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
   unansweredFor(now: number): number {
-    if (this.#phase === 'queued') return this.home.backend.unansweredFor?.(this) ?? 0;
+    if (this.#phase === 'queued') return this.core.backend.unansweredFor?.(this) ?? 0;
     return this.#phase === 'asking' ? now - this.#askedAt : 0;
   }
 
   /** The holder that keeps it out, as the backend last saw it for this request. */
   get heldBy(): Holding | null {
-    return this.home.backend.heldBy?.(this) ?? null;
+    return this.core.backend.heldBy?.(this) ?? null;
   }
 
   /** Whether a grant of it serves this caller. */
@@ -259,12 +259,12 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Its caller waits for the answer from now on, and not since the ask. */
   onTurn(): void {
-    if (this.#phase === 'asking') this.#askedAt = this.home.clock.now();
+    if (this.#phase === 'asking') this.#askedAt = this.core.clock.now();
   }
 
   /** Sends it, the first time or again. */
   ask(): void {
-    const { clock, suspension, releases } = this.home;
+    const { clock, suspension, releases } = this.core;
     const now = clock.now();
     this.#become('asking');
     this.#askedAt = now;
@@ -285,7 +285,7 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#become('pausing');
     this.#rounds = rounds;
     this.#failure = failure;
-    const { clock, random } = this.home;
+    const { clock, random } = this.core;
     const ask = () => {
       this.ask();
     };
@@ -298,12 +298,12 @@ export class KeyRequest implements AcquireRequest, Placed {
     this.#become('over');
     this.#isAborted = true;
     this.#controller?.abort();
-    return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.home.releases.giveUp(this, isSent);
+    return this.#askedAt === -Infinity ? Promise.resolve('lost') : this.core.releases.giveUp(this, isSent);
   }
 
   /** In no caller's async context. */
   static readonly #send = (request: KeyRequest): void => {
-    const { backend, releases } = request.home;
+    const { backend, releases } = request.core;
     const onAnswer = (answer: Grant | 'busy' | 'not-asked'): Promise<void> | undefined => {
       const after = request.#after;
       // Delivered behind the answer to the request before it, without whose grant it does not count.
@@ -320,10 +320,10 @@ export class KeyRequest implements AcquireRequest, Placed {
   };
 
   #onAnswer(answer: Grant | 'busy' | 'not-asked'): void {
-    const { clock, suspension, reachability } = this.home;
+    const { clock, suspension, reachability } = this.core;
     if (this.#phase === 'over') {
       // Its id is dead. A grant that comes all the same is released whenever it comes.
-      if (typeof answer === 'object') void this.home.releases.giveUp(this, true);
+      if (typeof answer === 'object') void this.core.releases.giveUp(this, true);
       return;
     }
     if (answer === 'not-asked') {
@@ -360,7 +360,7 @@ export class KeyRequest implements AcquireRequest, Placed {
       // Usually the request before it was in the same call and has failed as well. That one is repeated, and this one must not hold meanwhile.
       this.#endUnasked(true);
     } else if (isRetryable(error)) {
-      this.home.reachability.failed(error);
+      this.core.reachability.failed(error);
       this.pause(this.#rounds, error);
       this.queue.onUnanswered();
     } else {
@@ -401,7 +401,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   }
 
   #become(phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over'): void {
-    const { clock, suspension } = this.home;
+    const { clock, suspension } = this.core;
     if (this.#retry !== undefined) {
       clock.clearTimer(this.#retry);
       this.#retry = undefined;
@@ -423,7 +423,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   // From its grant on.
 
   #begin(grant: Grant, now: number): void {
-    const { random } = this.home;
+    const { random } = this.core;
     this.#become('granted');
     this.#held = new HeldLease(grant, this.#suspensions, this.renew);
     this.#grantedAt = now;
@@ -481,7 +481,7 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Whether the machine was not suspended since the last acknowledged command was sent. */
   isVerified(): boolean {
-    return this.held.isVerified(this.home.suspension.observe());
+    return this.held.isVerified(this.core.suspension.observe());
   }
 
   /** Whether this caller may hold by it after its present holder, at the end of which that is asked: the next of a cohort. */
@@ -495,7 +495,7 @@ export class KeyRequest implements AcquireRequest, Placed {
       now < this.held.validUntil &&
       this.fits(caller) &&
       // A look that costs less than `isVerified()`.
-      this.held.isVerified(this.home.suspension.observeGrant(now))
+      this.held.isVerified(this.core.suspension.observeGrant(now))
     );
   }
 
@@ -532,7 +532,7 @@ export class KeyRequest implements AcquireRequest, Placed {
    * @param suspensions how many suspensions of the machine are known
    */
   async renewNow(suspensions: number): Promise<RenewOutcome> {
-    const { backend, clock, reachability } = this.home;
+    const { backend, clock, reachability } = this.core;
     const { held } = this;
     const now = clock.now();
     this.expire(now);
@@ -596,6 +596,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** Sends the release of what it was granted, after it has {@link retire}d. */
   giveBack<R>(intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
     const lasting = Math.max(this.held.longest, intent.keepUntil - now);
-    return this.home.releases.send(this, intent, lasting, answer, now);
+    return this.core.releases.send(this, intent, lasting, answer, now);
   }
 }

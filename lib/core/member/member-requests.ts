@@ -17,7 +17,7 @@ import { HeldLease } from '../hold/held-lease.js';
 import { asItIs, type ReleaseIntent, type Releases } from '../hold/releases.js';
 
 /** The parts of their provider that these requests need. */
-interface MemberHome {
+interface MemberCore {
   readonly clock: Clock;
   readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor' | 'heldBy'>;
   readonly releases: Releases;
@@ -33,7 +33,7 @@ export class MemberRequests {
   /** No lease ends before this time, on the monotonic clock. It may be too early: a longer renewal or a release does not move it. */
   #firstEnd = Infinity;
 
-  constructor(readonly home: MemberHome) {}
+  constructor(readonly core: MemberCore) {}
 
   add(request: MemberRequest): void {
     this.#held.add(request);
@@ -52,7 +52,7 @@ export class MemberRequests {
   /** Gives back what is over by the clock, before another caller of this process asks for it. */
   expire(): void {
     if (this.#firstEnd === Infinity) return;
-    const now = this.home.clock.now();
+    const now = this.core.clock.now();
     if (now < this.#firstEnd) return;
     this.#firstEnd = Infinity;
     for (const request of this.#held.values()) request.expire(now);
@@ -145,7 +145,7 @@ export class MemberRequest implements AcquireRequest, Placed {
   }
 
   waits(instead?: LockError): void {
-    if (instead === undefined) this.all.home.reachability.answered();
+    if (instead === undefined) this.all.core.reachability.answered();
     if (this.#phase !== 'asking' && this.#phase !== 'queued') return;
     this.#phase = 'queued';
     this.#sent ||= instead === undefined;
@@ -165,7 +165,7 @@ export class MemberRequest implements AcquireRequest, Placed {
     if (this.#phase === 'granted' && this.#grant) {
       return Promise.resolve({ ...this.#grant, validUntil: this.validUntil, followers: 0 });
     }
-    const { backend, clock } = this.all.home;
+    const { backend, clock } = this.all.core;
     this.#phase = 'asking';
     this.#askedAt = clock.now();
     // While it is in flight, so is the ask of the provider that is built on this one: its `close` waits for both.
@@ -177,14 +177,14 @@ export class MemberRequest implements AcquireRequest, Placed {
 
   /** For how many ms the backend has not answered a question about it. */
   get unansweredFor(): number {
-    const { backend, clock } = this.all.home;
+    const { backend, clock } = this.all.core;
     if (this.#phase === 'queued') return backend.unansweredFor?.(this) ?? 0;
     return this.#phase === 'asking' ? clock.now() - this.#askedAt : 0;
   }
 
   /** The holder that keeps it out, as the backend last saw it for this request. */
   get heldBy(): Holding | null {
-    return this.all.home.backend.heldBy?.(this) ?? null;
+    return this.all.core.backend.heldBy?.(this) ?? null;
   }
 
   /** Until when it holds, on the monotonic clock. */
@@ -194,7 +194,7 @@ export class MemberRequest implements AcquireRequest, Placed {
 
   /** Renews it to `lease` ms. Rejects as the backend does: the provider that is built on this one tells a refusal from silence by itself. */
   async renewNow(lease: number): Promise<RenewOutcome> {
-    const { backend, clock, reachability } = this.all.home;
+    const { backend, clock, reachability } = this.all.core;
     const now = clock.now();
     this.expire(now);
     if (!this.#isHeld() || this.#grant === undefined) return 'lost';
@@ -215,7 +215,7 @@ export class MemberRequest implements AcquireRequest, Placed {
 
   /** Releases what it holds, or may have left behind. */
   release(intent: ReleaseIntent): Promise<ReleaseOutcome> {
-    const { clock, releases } = this.all.home;
+    const { clock, releases } = this.all.core;
     const now = clock.now();
     this.expire(now);
     const phase = this.#phase;
@@ -236,7 +236,7 @@ export class MemberRequest implements AcquireRequest, Placed {
   }
 
   #onAnswer(answer: Grant | 'busy'): Grant | 'busy' {
-    const { clock, reachability, releases } = this.all.home;
+    const { clock, reachability, releases } = this.all.core;
     if (this.#phase === 'over') {
       // Its id is dead. A grant that comes all the same is released whenever it comes.
       if (answer !== 'busy') void releases.giveUp(this, true);
@@ -262,14 +262,14 @@ export class MemberRequest implements AcquireRequest, Placed {
     if (this.#phase === 'over') return 'busy';
     this.#phase = 'unanswered';
     this.#sent ||= wasSent(error);
-    if (isRetryable(error)) this.all.home.reachability.failed(error);
+    if (isRetryable(error)) this.all.core.reachability.failed(error);
     throw error;
   }
 
   /** The lease is lost. The backend has it back before that is told: a listener may ask for the key again. */
   #lose(cause?: unknown): void {
     if (this.#phase !== 'granted') return;
-    void this.#giveBack({ keepUntil: this.#keepUntil, failed: true }, this.all.home.clock.now());
+    void this.#giveBack({ keepUntil: this.#keepUntil, failed: true }, this.all.core.clock.now());
     this.request.lost(cause);
   }
 
@@ -277,6 +277,6 @@ export class MemberRequest implements AcquireRequest, Placed {
     this.#phase = 'over';
     this.all.delete(this);
     const lasting = Math.max(this.#held?.longest ?? this.#grant?.lease ?? 0, intent.keepUntil - now);
-    return this.all.home.releases.send(this, intent, lasting, asItIs, now);
+    return this.all.core.releases.send(this, intent, lasting, asItIs, now);
   }
 }

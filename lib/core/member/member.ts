@@ -5,8 +5,8 @@ import type { ProviderCore } from '../provider-core.js';
 import type { KeyQueues } from '../acquire/key-queues.js';
 
 /** A provider as one that is built on it sees it. */
-export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
-  const { backend, capabilities, clock, memberRequests, releases } = provider;
+export function memberOf(core: ProviderCore, queues: KeyQueues): Member {
+  const { backend, capabilities, clock, memberRequests, releases } = core;
   return {
     capabilities,
     commandTimeout: backend.commandTimeout,
@@ -29,7 +29,7 @@ export function memberOf(provider: ProviderCore, queues: KeyQueues): Member {
     ...(backend.casStore && { casStore: backend.casStore }),
     ...(backend.records && { records: backend.records }),
     observe(listener) {
-      provider.observe(listener);
+      core.observe(listener);
     },
   };
 }

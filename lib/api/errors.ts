@@ -83,8 +83,8 @@ export class LockBusyError extends LockError {
   /** How long the caller waited, in ms. */
   readonly waited: number;
   /**
-   * The holder that kept the caller out, or `null` where that is not known. Not enumerable and not part of the JSON form: clients that get the error
-   * serialized learn no name of an instance.
+   * The holder that kept the caller out, or `null` where that is not known. Not enumerable and not part of the JSON form. The message names its instance, so
+   * an answer to a client must not show the message; those of this package do not.
    */
   declare readonly heldBy: LockHolder | null;
 
@@ -177,8 +177,8 @@ export class LockDeadlockError extends LockError {
   /** How long the caller waited, in ms; 0 for misuse. */
   readonly waited: number;
   /**
-   * The callers that wait for each other, beginning with the one that gets the error; `null` for misuse. Not enumerable and not part of the JSON form:
-   * clients that get the error serialized learn no name of an instance.
+   * The callers that wait for each other, beginning with the one that gets the error; `null` for misuse. Not enumerable and not part of the JSON form. The
+   * message names keys and instances of others, so an answer to a client must not show it; those of this package do not.
    */
   declare readonly circle: readonly DeadlockMember[] | null;
 

@@ -320,11 +320,10 @@ export interface WaitBoard {
   serverTime(): Promise<number>;
 
   /**
-   * Puts each text beside its grant, instead of the one before it, for `keepFor` ms. At most one call is in flight.
-   *
-   * @throws when it is unknown whether all of them were written
+   * Puts each text beside its grant, instead of the one before it, for `keepFor` ms. At most one call is in flight. Resolves to the ids of the grants whose
+   * texts may not have been written. A text that was not removed ends by itself.
    */
-  write(texts: readonly GrantText[], keepFor: number): Promise<void>;
+  write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]>;
 
   /**
    * The holders of the key with their texts, as the server knows them; at most 64 of them. None for a key that is free, retained (`minHold`), or held by

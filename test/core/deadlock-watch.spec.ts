@@ -1,5 +1,5 @@
 import { LockBusyError, LockDeadlockError } from '../../lib/api/errors.js';
-import type { BackendContext, GrantText, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
+import type { BackendContext, GrantText, LockBackend, LockProvider, WaitBoard } from '../../lib/api/lock-provider.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
@@ -71,7 +71,7 @@ describe('callers that wait for each other', () => {
       'Acquire these locks in one order everywhere, or all of them in one call by an array of keys.';
     expect(error.message).toBe(message);
     expect(log.filter((line) => line.startsWith(message))).toHaveLength(1);
-    const heldBy = { instance: 'shop', method: null, since: null, holders: 1 };
+    const heldBy = { instance: 'shop', method: null, since: expect.any(Date) as unknown, holders: 1 };
     expect(events.filter(({ name }) => name === 'busy').map(({ event }) => event)).toEqual([
       expect.objectContaining({ key: 'a', waited: error.waited, heldBy }),
     ]);
@@ -457,5 +457,133 @@ describe('a backend that does not answer', () => {
       texts.flatMap(({ text }) => (text === null ? [] : (decodeWaits(text)?.waits ?? [])).map(({ id }) => id)),
     );
     expect(new Set(ids).size).toBeGreaterThan(1);
+  });
+});
+
+describe('a wait that is over', () => {
+  it.each([3_100, 3_200, 3_300, 3_400])(
+    'of %d ms, before another wait closes the circle: nobody is refused',
+    async (wait) => {
+      for (let offset = 600; offset <= 1_300; offset += 50) {
+        const { clock, shop, billing } = await applications();
+        const goesOn = async () => {
+          await pass(clock, 100);
+          await shop.locks.withLock('b', () => 'done', { wait }).catch(() => undefined);
+          await pass(clock, 450);
+        };
+        const first = watch(shop.locks.withLock('a', goesOn, WAIT));
+        const closes = async () => (await pass(clock, offset), billing.locks.withLock('a', () => 'done', WAIT));
+        const second = watch(billing.locks.withLock('b', closes));
+        await clock.advance(wait + 101);
+        // Sometimes it has closed the circle early enough.
+        const wasRefused = second.state === 'rejected';
+        await longEnough(clock);
+        expect([offset, first.state, second.state]).toEqual([
+          offset,
+          'fulfilled',
+          wasRefused ? 'rejected' : 'fulfilled',
+        ]);
+      }
+    },
+  );
+});
+
+describe('two circles that one refusal ends', () => {
+  it('lose one caller, also where one look has found both', async () => {
+    const { clock, shop, billing } = await applications();
+    const other = await shop.locks.acquire('other', { lease: '1h' });
+    // The first wait of its process, so that those behind it are published together.
+    const early = nest(billing, 'early', 'other', { inner: { wait: 300_000 } });
+    const inBoth = async () => {
+      await pass(clock, 150);
+      await Promise.all(['a', 'c'].map((key) => shop.locks.withLock(key, () => 'done', WAIT)));
+    };
+    const both = watch(shop.locks.withLock('b', inBoth));
+    const waitsLater = (outer: string, delay: number, inner: string) =>
+      watch(
+        billing.locks.withLock(
+          outer,
+          async () => (await pass(clock, delay), billing.locks.withLock(inner, () => 1, WAIT)),
+        ),
+      );
+    const [one, two] = [waitsLater('a', 200, 'b'), waitsLater('c', 250, 'a')];
+    await clock.advance(20_000);
+    expect([both.state, one.state, two.state, early.state]).toEqual(['fulfilled', 'rejected', 'fulfilled', 'pending']);
+    await other.release();
+  });
+});
+
+describe('a board', () => {
+  /** An application whose board does this instead of its own. */
+  const onBoard = (store: MemoryStore, change: (waits: WaitBoard) => Partial<WaitBoard>): LockProvider => ({
+    createBackend(context: BackendContext): LockBackend {
+      const backend = new MemoryLockProvider({ store }).createBackend(context);
+      const { waits } = backend;
+      const own: WaitBoard = {
+        serverTime: () => waits.serverTime(),
+        look: (key) => waits.look(key),
+        write: (texts, keepFor) => waits.write(texts, keepFor),
+      };
+      return Object.assign(backend, { waits: { ...own, ...change(own) } });
+    },
+  });
+
+  it('that cannot write beside some grants: deadlocks of others are found, and nothing is kept for these', async () => {
+    const { clock, store, shop, start } = await applications();
+    const sizes: number[] = [];
+    const provider = onBoard(store, ({ write }) => ({
+      write: async (texts, keepFor) => {
+        sizes.push(texts.length);
+        const [dead, alive] = [true, false].map((is) => texts.filter(({ key }) => key.startsWith('dead') === is));
+        return [...(await write(alive!, keepFor)), ...dead!.map(({ id }) => id)];
+      },
+    }));
+    const app = { ...(await start('partial', provider)), clock };
+    const hot = await shop.locks.acquire('hot', { lease: '10h' });
+    const waits = (key: string, wait: number) =>
+      watch(app.locks.withLock(key, () => app.locks.withLock('hot', () => 1, { wait })));
+    const dead = waits('dead:1', 300_000);
+    await clock.advance(10_000);
+    const long = { inner: { wait: 300_000 } };
+    const first = nest(shop, 'a', 'b', long);
+    await clock.advance(10);
+    const second = nest(app, 'b', 'a', long);
+    await longEnough(clock);
+    expect([dead.state, first.state, second.state]).toEqual(['pending', 'fulfilled', 'rejected']);
+    sizes.length = 0;
+    for (let round = 0; round < 50; round += 1) {
+      waits(`dead:${round + 2}`, 3_000);
+      await clock.advance(1_000);
+    }
+    // Each is published for two seconds.
+    expect(Math.max(...sizes)).toBeLessThan(8);
+    await hot.release();
+  });
+
+  it.each([100, 200, 700])('that is %d ms away: a circle of three is found', async (delay) => {
+    const { clock, store, start } = await applications();
+    const far = onBoard(store, ({ look }) => ({ look: async (key) => (await pass(clock, delay), look(key)) }));
+    const [x, y, z] = await Promise.all(['x', 'y', 'z'].map(async (name) => ({ ...(await start(name, far)), clock })));
+    const long = { inner: { wait: 300_000 } };
+    const all = [nest(x!, 'a', 'b', long), nest(y!, 'b', 'c', long), nest(z!, 'c', 'a', long)];
+    await clock.advance(30_000);
+    expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
+  });
+
+  it('with many waits beside one grant: the one that closes a circle is seen', async () => {
+    const { clock, shop, billing } = await applications();
+    const others = await shop.locks.acquire('others', { lease: '10h' });
+    const first = nest(shop, 'b', 'a');
+    await clock.advance(10);
+    const many = async () => {
+      await pass(clock, 100);
+      const waiting = Array.from({ length: 40 }, () => billing.locks.withLock('others', () => 1, WAIT).catch(() => 0));
+      await pass(clock, 100);
+      await Promise.all([...waiting, billing.locks.withLock('b', () => 1, WAIT)]);
+    };
+    const second = watch(billing.locks.withLock('a', many));
+    await longEnough(clock);
+    expect([first.state, second.state].sort()).toEqual(['fulfilled', 'rejected']);
+    await others.release();
   });
 });

@@ -8,37 +8,42 @@ import { busyError, deadlockError } from './refusals.js';
 
 type Reporting = Pick<ProviderCore, 'clock' | 'events'>;
 
-interface BusyReason extends Pick<HeldMeanwhile, 'around'> {
+/** A caller that is refused. */
+interface Refused {
+  readonly subject: LockEvent;
+  /** When it came, on the monotonic clock. */
+  readonly startedAt: number;
+  /** The holder that kept it out. */
   readonly holding: KnownHolding | null;
+}
+
+interface BusyReason extends Pick<HeldMeanwhile, 'around'> {
   readonly mayReEnter: boolean;
 }
 
-/** The error of a caller that came at `startedAt` and found its key busy. Publishes it as an event. */
-export function busyRefusal(
-  { clock, events }: Reporting,
-  subject: LockEvent,
-  startedAt: number,
-  { holding, around, mayReEnter }: BusyReason,
-): LockBusyError {
-  const now = clock.now();
-  const waited = now - startedAt;
-  const heldBy = holding && lockHolder(holding, now, clock.wallTime());
-  events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
+/** The error of a caller that found its key busy. Publishes it as an event. */
+export function busyRefusal(core: Reporting, refused: Refused, { around, mayReEnter }: BusyReason): LockBusyError {
+  const { subject, startedAt, holding } = refused;
+  const { now, waited, heldBy } = publishBusy(core, refused);
   const own = around?.isValid(now) === true ? around.subject : undefined;
   const other = holding?.isHere === true && mayReEnter ? 'this process' : undefined;
   return busyError(subject, waited, own ?? other, heldBy, holding && holderInWords(holding, startedAt, now));
 }
 
-/** The error of a caller that came at `startedAt` and waits in this circle. Publishes it as an event: the caller is refused because the key is busy. */
+/** The error of a caller that waits in this circle. Publishes it as an event: the caller is refused because the key is busy. */
 export function deadlockRefusal(
-  { clock, events }: Reporting,
-  subject: LockEvent,
-  startedAt: number,
+  core: Reporting,
+  refused: Refused,
   circle: readonly DeadlockMember[],
 ): LockDeadlockError {
-  const waited = Math.round(clock.now() - startedAt);
-  const [, holder] = circle;
-  const heldBy = holder ? { instance: holder.instance, method: holder.method, since: null, holders: 1 } : null;
-  events.publish('busy', { ...subject, waited, heldBy });
-  return deadlockError(subject, waited, circle);
+  const { waited } = publishBusy(core, refused);
+  return deadlockError(refused.subject, Math.round(waited), circle);
+}
+
+function publishBusy({ clock, events }: Reporting, { subject, startedAt, holding }: Refused) {
+  const now = clock.now();
+  const waited = now - startedAt;
+  const heldBy = holding && lockHolder(holding, now, clock.wallTime());
+  events.publish('busy', { ...subject, waited: Math.round(waited), heldBy });
+  return { now, waited, heldBy };
 }

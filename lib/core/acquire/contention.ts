@@ -82,7 +82,7 @@ export class Contention {
   /** When a caller that had waited was granted its lock, on the monotonic clock. */
   readonly #grantedAt = new WeakMap<CallerQueue, number>();
 
-  /** It was granted at `now`, by this request. */
+  /** The caller was granted its lock at `now`, by this request. */
   granted(caller: Contender, queue: CallerQueue, request: Pick<KeyRequest, 'heldBy'>, now: number): void {
     if (caller.found !== undefined) {
       if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
@@ -95,7 +95,7 @@ export class Contention {
     this.#grantedAt.set(queue, now);
   }
 
-  /** It waits no more. `seen`: the holder that kept it out, as it was last seen. */
+  /** The caller waits no more. `seen`: the holder that kept it out, as it was last seen. */
   ended(caller: Contender, queue: CallerQueue, seen: Holding | null, now: number): void {
     if (caller.found === undefined) return;
     if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);

@@ -22,12 +22,27 @@ export interface WaitingCaller {
   refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError;
 }
 
+/** A circle of which a caller of this process is the victim. */
+interface Suspicion {
+  /** As it was first seen. */
+  readonly circle: readonly WaitLink[];
+  /** So often all of it has to be published again, before it counts. */
+  readonly beats: number;
+}
+
 /** A caller of this process, as far as it is published. */
 interface OwnWait {
   /** From its first publication on. */
   wait: PublishedWait | undefined;
-  /** A circle of which it is the victim, as it was first seen. */
-  suspected: readonly WaitLink[] | undefined;
+  /** The grants beside which it was published last. */
+  beside: readonly { readonly id: string; readonly key: string }[];
+  suspicion: Suspicion | undefined;
+}
+
+/** The waits that are published beside a grant of this key. */
+interface Beside {
+  readonly key: string;
+  readonly waits: PublishedWait[];
 }
 
 /** A wait is published from this age on, in ms: almost all waits are shorter, and cost nothing. */
@@ -37,33 +52,37 @@ const BEAT = 500;
 /** A text ends after so many ms without a beat. */
 const KEPT = 3_000;
 /**
- * A wait that was published so many times after one look was true when that look ended. The first of these may have been in flight when the text was read, the
- * second was sent after that, since each is sent after the answer to the one before; and the third one BEAT later, when a look that takes at most MOST_LOOKING
- * was over.
+ * A wait that was published so many times after one look was true when that look ended, if the look took less than LOOK. The first of these may have been in
+ * flight when the text was read, the second was sent after that, since each is sent after the answer to the one before, and the third one BEAT later. A look
+ * that takes longer needs one more for each LOOK.
  */
 const BEATS = 3;
-const MOST_LOOKING = 450;
+const LOOK = 450;
 /** How many waits are published, the oldest first: those in a deadlock stay, and others go. */
 const MOST_WAITS = 256;
 /** How many keys one look reads. */
-const MOST_LOOKS = 512;
-/** How many waits beside one grant, such as those of a Promise.all(). */
-const MOST_BESIDE = 16;
+const MOST_LOOKS = 128;
 const MOST_WARNINGS = 100;
 
+type Looks = ReadonlyMap<string, readonly WaitLink[]>;
+
 const NONE: readonly WaitLink[] = [];
+const NOTHING: ReadonlySet<string> = new Set();
 
 /**
  * Finds callers that wait for each other in a circle, over the processes of one provider, and refuses one of them.
  *
  * Each process publishes for what those callers wait that hold other locks, and looks from its own callers along what others have published. All see the same
  * victim, the latest of the circle, and only its own process refuses it. A circle counts when two looks have seen the same grants and waits, and each of
- * these processes was alive between them: the circle then existed at one moment, and such a circle does not end by itself.
+ * these processes was alive between them: the circle then existed at one moment. Such a circle ends only when a caller gives up or a lock is lost, and a wait that
+ * ends is removed at once.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<WaitingCaller, OwnWait>();
-  /** The grants beside which a text of this process may be, by id. */
-  #written: ReadonlyMap<string, GrantText> = new Map();
+  /** The keys of the grants beside which this process has a text, by the ids of these. */
+  readonly #written = new Map<string, string>();
+  /** The last write, and those before it. */
+  #writing: Promise<unknown> = Promise.resolve();
   #beat = 0;
   /** When it was last published, on the monotonic clock. */
   #beatAt = -Infinity;
@@ -83,9 +102,20 @@ export class DeadlockWatch {
   /** A caller has begun to wait under other locks. */
   watch(caller: WaitingCaller): void {
     if (this.#isStopped) return;
-    this.#waits.set(caller, { wait: undefined, suspected: undefined });
+    this.#waits.set(caller, { wait: undefined, beside: [], suspicion: undefined });
     // In no caller's context: the timers that follow would keep that context alive.
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISHED_AFTER);
+  }
+
+  /** The caller waits no more. What was published of it is removed at once, because others would still count it. */
+  forget(caller: WaitingCaller): void {
+    const own = this.#waits.get(caller);
+    if (own === undefined) return;
+    this.#waits.delete(caller);
+    if (own.beside.length === 0) return;
+    const beside = this.#besideGrants(this.#waits.values());
+    // Without a new beat: that says that half a second has passed.
+    void detached(this.#write, new Map(own.beside.map(({ id }) => [id, beside.get(id)])));
   }
 
   stop(): void {
@@ -93,7 +123,7 @@ export class DeadlockWatch {
     this.#waits.clear();
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-    if (!this.#isBusy) this.#write(new Map()).catch(ignored);
+    void this.#publish(new Map());
   }
 
   readonly #wakeIn = (delay: number): void => {
@@ -104,34 +134,38 @@ export class DeadlockWatch {
     this.#timer = undefined;
     this.#isBusy = true;
     const begunAt = this.clock.now();
-    const goOn = (): void => {
+    void this.#publishAndLook().then(() => {
       this.#isBusy = false;
       if (this.#isStopped) this.stop();
-      else if (this.#waits.size > 0 || this.#written.size > 0)
-        this.#wakeIn(Math.max(begunAt, this.#beatAt) + BEAT - this.clock.now());
-    };
-    this.#publishAndLook().then(goOn, () => {
-      // Others may still see what a command has written that was not answered, and a connection may still deliver it. So nothing that they have seen counts
-      // for what is published next, under new ids. An outage has its own reports.
-      for (const own of this.#waits.values()) own.wait = own.suspected = undefined;
-      goOn();
+      else if (this.#waits.size > 0) this.#wakeIn(Math.max(begunAt, this.#beatAt) + BEAT - this.clock.now());
     });
   };
 
   async #publishAndLook(): Promise<void> {
     const isNew = this.#due().some(([, { wait }]) => wait === undefined);
-    const since = isNew ? await this.board.serverTime() : 0;
-    // One that is due since the look at the others has no time yet.
-    const due = this.#due().filter(([, { wait }]) => isNew || wait !== undefined);
+    // Without it, callers that are not published yet stay so. An outage has its own reports.
+    const since = isNew ? await this.board.serverTime().catch(() => undefined) : undefined;
+    const due = this.#due();
     this.#beat += 1;
     this.#beatAt = this.clock.now();
-    for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);
-    await this.#write(this.#textsOf(due));
-    if (due.length === 0) return;
+    if (since !== undefined) for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);
+    for (const [caller, own] of due) {
+      const grants = own.wait === undefined ? [] : caller.grantsOfOwner(this.#beatAt);
+      own.beside = Array.from(grants, ([id, key]) => ({ id, key }));
+    }
+    const failed = await this.#publish(this.#besideGrants(due.map(([, own]) => own)));
+    for (const [, own] of due) {
+      // Others may still see what a command has written that was not answered, and a connection may still deliver it. So nothing that they have seen counts
+      // for what is published next, under a new id.
+      if (own.beside.some(({ id }) => failed.has(id))) own.wait = own.suspicion = undefined;
+    }
+    const published = due.filter(([caller, { wait }]) => wait !== undefined && caller.isQueued);
+    if (published.length === 0) return;
     const lookedAt = this.clock.now();
-    const looks = await this.#look(due);
-    const isQuick = this.clock.now() - lookedAt <= MOST_LOOKING;
-    for (const [caller, own] of due) this.#judge(caller, own, looks, isQuick);
+    const looks = await this.#look(published);
+    const beats = BEATS + Math.floor((this.clock.now() - lookedAt) / LOOK);
+    const refused = new Set<string>();
+    for (const [caller, own] of published) this.#judge(caller, own, { looks, beats, refused });
   }
 
   /** The waits that are published now, the oldest first. Forgets callers that have left. */
@@ -151,35 +185,49 @@ export class DeadlockWatch {
     return { id: this.random.id(), key, mode, since, instance: this.instance, method };
   }
 
-  #textsOf(due: readonly [WaitingCaller, OwnWait][]): ReadonlyMap<string, GrantText> {
-    const now = this.clock.now();
-    const beside = new Map<string, { readonly key: string; readonly waits: PublishedWait[] }>();
-    for (const [caller, { wait }] of due) {
+  #besideGrants(published: Iterable<OwnWait>): ReadonlyMap<string, Beside> {
+    const all = new Map<string, Beside>();
+    for (const { wait, beside } of published) {
       if (wait === undefined) continue;
-      for (const [id, key] of caller.grantsOfOwner(now)) {
-        const waits = beside.get(id)?.waits;
-        if (waits === undefined) beside.set(id, { key, waits: [wait] });
-        else if (waits.length < MOST_BESIDE) waits.push(wait);
+      for (const { id, key } of beside) {
+        const there = all.get(id);
+        if (there) there.waits.push(wait);
+        else all.set(id, { key, waits: [wait] });
       }
     }
-    return new Map(
-      Array.from(beside, ([id, { key, waits }]) => [id, { key, id, text: encodeWaits(this.#beat, waits) }]),
+    return all;
+  }
+
+  /** Publishes these waits alone. Answers the ids of the grants beside which they may not be written. */
+  #publish(beside: ReadonlyMap<string, Beside>): Promise<ReadonlySet<string>> {
+    const changes = new Map<string, Beside | undefined>(beside);
+    for (const id of this.#written.keys()) if (!beside.has(id)) changes.set(id, undefined);
+    return this.#write(changes);
+  }
+
+  /** Puts these waits beside the grants with these ids, or removes what is there, behind the writes before. */
+  readonly #write = (changes: ReadonlyMap<string, Beside | undefined>): Promise<ReadonlySet<string>> => {
+    const texts: GrantText[] = [];
+    for (const [id, beside] of changes) {
+      const key = beside?.key ?? this.#written.get(id);
+      if (key === undefined) continue;
+      texts.push({ key, id, text: beside ? encodeWaits(this.#beat, beside.waits) : null });
+      // A text that is not removed ends by itself, and its beat stands still.
+      if (beside) this.#written.set(id, key);
+      else this.#written.delete(id);
+    }
+    if (texts.length === 0) return Promise.resolve(NOTHING);
+    const written = this.#writing.then(() => this.board.write(texts, KEPT));
+    const failed = written.then(
+      (ids) => new Set(ids),
+      () => new Set(texts.map(({ id }) => id)),
     );
-  }
+    this.#writing = failed;
+    return failed;
+  };
 
-  /** Publishes these texts alone. */
-  async #write(texts: ReadonlyMap<string, GrantText>): Promise<void> {
-    const over = [...this.#written.values()].filter(({ id }) => !texts.has(id));
-    if (texts.size === 0 && over.length === 0) return;
-    const changes = [...over.map(({ key, id }) => ({ key, id, text: null })), ...texts.values()];
-    // Unless it is answered, the earlier ones may be there as well.
-    this.#written = new Map(changes.map((change) => [change.id, change]));
-    await this.board.write(changes, KEPT);
-    this.#written = texts;
-  }
-
-  /** What keeps these callers out and waits itself, by key, and what keeps that out, and so on. */
-  async #look(due: readonly [WaitingCaller, OwnWait][]): Promise<ReadonlyMap<string, readonly WaitLink[]>> {
+  /** By key: the holders that keep these callers out and wait themselves, those that keep these out, and so on. */
+  async #look(due: readonly [WaitingCaller, OwnWait][]): Promise<Looks> {
     const looks = new Map<string, readonly WaitLink[]>();
     const own = due.flatMap(([, { wait }]) => wait ?? []);
     const latest = own.reduce((one, other) => (isLater(one, other) ? one : other));
@@ -208,19 +256,27 @@ export class DeadlockWatch {
     });
   }
 
-  #judge(caller: WaitingCaller, own: OwnWait, looks: ReadonlyMap<string, readonly WaitLink[]>, isQuick: boolean): void {
-    const { wait, suspected } = own;
+  #judge(
+    caller: WaitingCaller,
+    own: OwnWait,
+    { looks, beats, refused }: { readonly looks: Looks; readonly beats: number; readonly refused: Set<string> },
+  ): void {
+    const { wait, suspicion } = own;
     if (wait === undefined || !caller.isQueued) return;
     const linksOf = (key: string) => looks.get(key) ?? NONE;
-    const beats = suspected && beatsSince(wait, suspected, linksOf);
-    if (suspected === undefined || beats === undefined) {
-      own.suspected = isQuick ? findCircle(wait, linksOf) : undefined;
+    const seen = suspicion && beatsSince(wait, suspicion.circle, linksOf);
+    if (suspicion === undefined || seen === undefined) {
+      const circle = findCircle(wait, linksOf);
+      own.suspicion = circle && { circle, beats };
       return;
     }
-    const held = caller.grantsOfOwner(this.clock.now()).get(suspected.at(-1)?.grant ?? '');
-    if (beats < BEATS || held === undefined) return;
-    this.#waits.delete(caller);
-    const { message } = caller.refuseDeadlock(membersOf(held, suspected));
+    const { circle } = suspicion;
+    const held = caller.grantsOfOwner(this.clock.now()).get(circle.at(-1)?.grant ?? '');
+    if (seen < suspicion.beats || held === undefined) return;
+    // One that was refused after this look is not in a circle any more.
+    if (circle.some((link) => refused.has(link.wait.id))) return;
+    refused.add(wait.id);
+    const { message } = caller.refuseDeadlock(membersOf(held, circle));
     const place = caller.subject.method ?? caller.key;
     if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
     this.#warnedOf.add(place);
@@ -260,8 +316,4 @@ function membersOf(held: string, circle: readonly WaitLink[]): readonly Deadlock
 
 function memberOf({ instance, method, key, mode }: PublishedWait, holds: string): DeadlockMember {
   return { instance, method, holds, waitsFor: key, mode };
-}
-
-function ignored(): void {
-  // The text ends by itself.
 }

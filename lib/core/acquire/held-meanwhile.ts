@@ -13,7 +13,7 @@ export interface OuterLock extends Pick<Lock, 'isHeld' | 'provider'> {
   readonly holds: readonly HeldKey[];
 }
 
-/** What a caller's owner holds while it waits. */
+/** The locks of a caller's owner while the caller waits. */
 export interface HeldMeanwhile {
   /** The locks around the caller. As long as one of them is held, a drain waits for it instead of sending it away. */
   readonly outer: readonly OuterLock[];

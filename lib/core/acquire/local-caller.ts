@@ -167,18 +167,21 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
   }
 
   refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError {
-    if (this.#isReported) this.#giveUp();
-    const error = deadlockRefusal(this.core, this.subject, this.startedAt, circle);
+    const { core, subject, startedAt } = this;
+    const holding = this.queue.holdingBeside(this);
+    core.contention.ended(this, this.queue, holding, core.clock.now());
+    const error = deadlockRefusal(core, { subject, startedAt, holding }, circle);
     this.queue.leave(this, error);
     return error;
   }
 
   refuseBusy(holding: KnownHolding | null): void {
-    if (this.#isReported) this.core.contention.ended(this, this.queue, holding, this.core.clock.now());
+    const { core, subject, startedAt } = this;
+    if (this.#isReported) core.contention.ended(this, this.queue, holding, core.clock.now());
     const around = this.#meanwhile?.around;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
     const mayReEnter = this.terms.limited === undefined;
-    this.refuse(busyRefusal(this.core, this.subject, this.startedAt, { holding, around, mayReEnter }));
+    this.refuse(busyRefusal(core, { subject, startedAt, holding }, { around, mayReEnter }));
   }
 
   refuseUnavailable(cause: unknown): void {
@@ -214,6 +217,7 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
 
   #settle(phase: 'holding' | 'refused'): void {
     this.#phase = phase;
+    if (this.#isReported && this.#meanwhile !== undefined) this.core.deadlocks?.forget(this);
     if (this.signal) forgetAbort(this.signal, this);
     this.signal = undefined;
     this.#resolve = undefined;

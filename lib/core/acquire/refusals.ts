@@ -69,8 +69,8 @@ export function deadlockError(
 ): LockDeadlockError {
   const [own, ...others] = circle;
   const inWords = others.slice(0, MOST_IN_WORDS).map(({ instance, method, holds, waitsFor }) => {
-    const who = `instance "${instance}"${method === null ? '' : ` (${method})`}`;
-    return `${who} holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}`;
+    const where = method === null ? '' : ` in ${method}`;
+    return `instance "${instance}" holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}${where}`;
   });
   const more = others.length - inWords.length;
   const rest = more > 0 ? [`and so on, over ${more} more`] : [];

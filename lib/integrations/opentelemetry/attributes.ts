@@ -52,8 +52,8 @@ export function holdOutcome({ result, error }: HoldTrace): Attributes {
 }
 
 /**
- * Who kept a caller out. Its instance is on a template alone, of which the code has as many as it has: there may be any number of names before the first
- * `:` of a key, each with instances of its own.
+ * The reason why a caller waited. An instance is named for a template alone, because there are as many of these as the code has. Keys without one
+ * may begin with any number of names.
  */
 export function blockerOf({ blockedBy, instance, template }: ContentionTrace): Attributes {
   return {

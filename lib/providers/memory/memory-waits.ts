@@ -15,13 +15,16 @@ export class MemoryWaits implements WaitBoard {
     return Promise.resolve(this.store.wallTime());
   }
 
-  write(texts: readonly GrantText[], keepFor: number): Promise<void> {
-    const until = this.store.wallTime() + keepFor;
+  write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]> {
+    const all = this.store.texts;
+    const now = this.store.wallTime();
+    // Those of an application that has ended without removing them.
+    for (const [id, { until }] of all) if (until <= now) all.delete(id);
     for (const { id, text } of texts) {
-      if (text === null) this.store.texts.delete(id);
-      else this.store.texts.set(id, { text, until });
+      if (text === null) all.delete(id);
+      else all.set(id, { text, until: now + keepFor });
     }
-    return Promise.resolve();
+    return Promise.resolve([]);
   }
 
   look(key: string): Promise<readonly SeenGrant[]> {

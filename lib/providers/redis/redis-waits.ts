@@ -22,14 +22,22 @@ export class RedisWaits implements WaitBoard {
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 
-  async write(texts: readonly GrantText[], keepFor: number): Promise<void> {
-    const written = texts.map(({ key, id, text }) => {
-      const lock = this.layout.lockOf(key);
-      const beside = this.layout.textBeside(lock, id);
-      if (text === null) return this.#send(lock, 'del', beside);
-      return this.#send(lock, 'set', beside, text, 'PX', String(keepFor));
-    });
-    await Promise.all(written);
+  /** Of a Cluster, some servers may not answer, or refuse. */
+  async write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]> {
+    const failed = await Promise.all(texts.map((text) => this.#write(text, keepFor)));
+    return failed.flat();
+  }
+
+  async #write({ key, id, text }: GrantText, keepFor: number): Promise<readonly string[]> {
+    const lock = this.layout.lockOf(key);
+    const beside = this.layout.textBeside(lock, id);
+    try {
+      if (text === null) await this.#send(lock, 'del', beside);
+      else await this.#send(lock, 'set', beside, text, 'PX', String(keepFor));
+      return [];
+    } catch {
+      return [id];
+    }
   }
 
   async look(key: string): Promise<readonly SeenGrant[]> {

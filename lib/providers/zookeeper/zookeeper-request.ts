@@ -53,7 +53,7 @@ export class ZooKeeperRequest {
     return this.#node?.session === session;
   }
 
-  /** It waits for the only holder, whose departure it would have noticed. */
+  /** The request waits for the only holder, whose departure it would have noticed. */
   get watchesHolder(): boolean {
     return this.#watchesHolder && this.context.session.isUp;
   }
@@ -211,7 +211,7 @@ export class ZooKeeperRequest {
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  /** Notes who keeps it out. When a holder entered is not recorded: the time of its node is that of its question. */
+  /** Notes the holder that keeps it out. Since when that holds is not recorded: the time of its node is that of its question. */
   #saw({ holders = [] }: Place, lookedAt: number): void {
     const { context, request, folder } = this;
     const [first] = holders;

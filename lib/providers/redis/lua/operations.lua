@@ -69,7 +69,7 @@ local function held(lock, value, holder, terms)
   return left and format('h%s%.0f', sub(value, 2, 17), left)
 end
 
--- The holder, for those that are kept out: ' ' instance ' ' for how many ms it has the lock, which its token tells unless it was counted; ' +' and
+-- The holder, for those that are kept out: ' ' instance ' ' for how many ms it has the lock, computed from its token unless that was raised above the clock; ' +' and
 -- how many hold or retain it together; or nothing, when nobody who is known holds it.
 local function holding(lock, value)
   if not value or not isOurs(value) then return '' end

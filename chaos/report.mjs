@@ -37,7 +37,13 @@ export function summarize(verdict) {
   const byRule = {};
   for (const { rule } of verdict.violations) byRule[rule] = (byRule[rule] ?? 0) + 1;
   const total = { faults: verdict.faults.length, sections, overstays, documented, refused, violations };
-  return { total, byRule, ...(verdict.ticks && { ticks: verdict.ticks }), faults };
+  return {
+    total,
+    byRule,
+    ...(verdict.ticks && { ticks: verdict.ticks }),
+    ...(verdict.circles && { circles: verdict.circles }),
+    faults,
+  };
 }
 
 /** ms from the end of a fault until every key has been entered again: the median and the maximum, if any is known. */
@@ -90,6 +96,16 @@ export function tickLines({ ticks }) {
   return ticks
     ? [`${ticks.due} ticks were due, and ${ticks.excused} of them were not begun during a run or an outage`]
     : [];
+}
+
+/** How many circles were judged. */
+export function circleLines({ circles }) {
+  if (!circles) return [];
+  const { refused, calm, ended, together = 'no', busy } = circles;
+  return [
+    `${refused} callers were refused for a circle, and ${busy} waited in vain`,
+    `No fault concerned ${calm} of these circles: they lasted for at least ${together} ms, and had ended at most ${ended} ms before the refusal`,
+  ];
 }
 
 /** Each broken rule once, with its first case. */

@@ -8,6 +8,7 @@ import { runWithFaults } from './fault-run.mjs';
 import { headOf, judge } from './judge/read-history.mjs';
 import { drawPages } from './pages.mjs';
 import {
+  circleLines,
   conditionLines,
   faultTable,
   hasEnough,
@@ -134,7 +135,12 @@ async function runControl(name, settings) {
 function print(result) {
   const { subject, history, verdict } = result;
   console.log(`### ${subject.title}\n\n${faultTable(summarize(verdict))}\n`);
-  for (const line of [...conditionLines(verdict), ...tickLines(verdict), ...violationLines(verdict)])
+  for (const line of [
+    ...conditionLines(verdict),
+    ...tickLines(verdict),
+    ...circleLines(verdict),
+    ...violationLines(verdict),
+  ])
     console.log(`- ${line}`);
   const ok = isAsExpected(result);
   if (subject.control)

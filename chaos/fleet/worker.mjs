@@ -9,7 +9,7 @@ const settings = JSON.parse(process.argv[2]);
 const resource = await connectToResource(settings.resource);
 await resource.record({ event: 'hello', worker: settings.worker });
 const { longSections, oneKeyForEachClient } = subjects[settings.subject];
-const subject = { longSections, ...(await subjects[settings.subject].connect(settings)) };
+const subject = { longSections, ...(await subjects[settings.subject].connect({ ...settings, history: resource })) };
 
 const realNow = Date.now;
 let running = false;

@@ -6,6 +6,7 @@
 // and finds at its next check that it no longer holds, violates nothing: no lock survives a pause between check and write.
 // Fencing tokens exist for that pause.
 
+import { CircleRules } from './circle-rules.mjs';
 import { TickRules } from './tick-rules.mjs';
 
 /**
@@ -33,6 +34,11 @@ export const RULES = {
     id: 'V13',
     text: 'a tick of a job was not begun, although no run and no outage kept its instances from it',
   },
+  'false-alarm': {
+    id: 'V14',
+    text: 'a caller was refused for a circle of callers that had ended, or that never was',
+  },
+  unrefused: { id: 'V15', text: 'callers waited for each other in a circle, and none of them was refused' },
   sessions: { id: 'sessions', text: 'the server kept sessions of a process that had been killed' },
   signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
   unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
@@ -58,6 +64,7 @@ export class Checker {
   #faults = [];
   #goneAt = new Map();
   #ticks;
+  #circles;
   /** The conditions that were drawn for the servers of this run, by name; undefined if none were. */
   conditions;
   /** The code and the message of the latest acquire that failed. */
@@ -69,11 +76,17 @@ export class Checker {
   constructor(subject) {
     this.#subject = subject;
     this.#ticks = subject.jobs && new TickRules(subject.jobs);
+    this.#circles = subject.circles && new CircleRules(subject);
   }
 
   /** How many ticks were due, where sections are runs of jobs. */
   get ticks() {
     return this.#ticks?.counts;
+  }
+
+  /** How many callers were refused for a circle, and how many waited in vain, where clients record that. */
+  get circles() {
+    return this.#circles?.counts;
   }
 
   /** The faults, with what happened during each of them and until the next one. */
@@ -162,6 +175,17 @@ export class Checker {
     this.counts.failed[code] = (this.counts.failed[code] ?? 0) + 1;
     if (code === never) this.#violation('unexpected', at, op, `${code}, which its situation excludes`);
     if (unexpected) this.#violation('unexpected', at, op, unexpected);
+  }
+
+  /** Recorded before a client that holds locks waits for another one. */
+  _waits(entry) {
+    this.#circles.begun(entry.at, entry);
+  }
+
+  /** Recorded when that wait is over. */
+  _waited(entry) {
+    const found = this.#circles.ended(entry.at, entry, this.#faults);
+    if (found) this.#violation(found.rule, entry.at, { op: entry.wait, key: entry.key }, found.what);
   }
 
   _enter(entry, op, state) {
@@ -259,6 +283,7 @@ export class Checker {
   /** A dead process waits for nothing and claims nothing. */
   _gone({ at, worker }) {
     this.#goneAt.set(worker, at);
+    this.#circles?.gone(at, worker);
     for (const [id, op] of this.#ops) {
       if (op.worker !== worker) continue;
       const state = this.#key(op.key);

@@ -5,7 +5,9 @@ import { leadershipOf } from './leadership.mjs';
 import * as memcached from './memcached.mjs';
 import * as memory from './memory.mjs';
 import * as naive from './naive.mjs';
+import { naiveDeadlock } from './naive-deadlock.mjs';
 import * as naiveLimit from './naive-limit.mjs';
+import { oppositeKeysOf } from './opposite-keys.mjs';
 import * as redis from './redis.mjs';
 import * as redlockPackage from './redlock-package.mjs';
 import * as redisCluster from './redis-cluster.mjs';
@@ -36,13 +38,14 @@ import * as zookeeper from './zookeeper.mjs';
  * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
  * - `jobs`: set where each section is a run of a job for a tick: the `period` of the jobs in ms, `afterCrash`, and `outageOver`, for how many ms
  *   after a fault of the server its clients may be without it
+ * - `circles`: its clients record their waits under other locks, and the circles for which they are refused
  * - `longSections`: the `share` and the `length` of sections that outlast a lease; `calm`: how many ms there are between two faults, at least and at most;
  *   `oneKeyForEachClient`: each client of a worker uses one of the keys
  * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the
  *   servers by themselves, with `providers` if the active provider can be switched, and with `conditions` if something was drawn for
  *   the servers: text by name
- * - `connect({ library, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
- *   proxies to the servers, in their order. `sessionGuard`, in ms, if a fault needs another one
+ * - `connect({ library, worker, history, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
+ *   proxies to the servers, in their order; `history` takes what they record. `sessionGuard`, in ms, if a fault needs another one
  *
  * Only these two functions load servers and clients, so that a worker starts quickly.
  */
@@ -72,11 +75,13 @@ export const subjects = {
   'several-keys-version': severalKeysOf(versionLocks('mariadb')),
   'several-keys-version-postgres': severalKeysOf(versionLocks('postgres')),
   'nested-keys-redis': nestedKeysOf(redis),
+  'opposite-keys-redis': oppositeKeysOf(redis),
   'leader-redis': leadershipOf(redis),
   'leader-failover': leadershipOf(failover),
   'jobs-redis': jobsOf(redis, ['server restarted empty', 'FLUSHALL']),
   'jobs-version': jobsOf(versionLocks('mariadb')),
   naive,
   'naive-limit': naiveLimit,
+  'naive-deadlock': naiveDeadlock,
   'redlock-package': redlockPackage,
 };

@@ -11,10 +11,11 @@ export async function managed({
   providers = { main: provider },
   options = {},
   lifetime,
+  instance,
   wait = 20_000,
 }) {
   const { LockManager } = await load(library, 'core/lock-manager.js');
-  const manager = new LockManager({ providers, default: 'main', shutdownGrace: 1_000, failFast: false });
+  const manager = new LockManager({ providers, default: 'main', instance, shutdownGrace: 1_000, failFast: false });
   const confirmedAt = new Map();
   manager.events.on('renewed', ({ key }) => confirmedAt.set(key, performance.now()));
   await manager.start();

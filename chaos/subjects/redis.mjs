@@ -38,8 +38,8 @@ export const excuse =
 
 export const startBackend = async () => (await import('./redis-node.mjs')).startRedis();
 
-export async function connect({ library, ports }) {
+export async function connect({ library, worker, ports }) {
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${ports[0]}` });
-  return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
+  return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE, instance: worker });
 }

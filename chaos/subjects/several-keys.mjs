@@ -41,27 +41,31 @@ export function nestedKeysOf(subject) {
       return {
         ...connected,
         async acquire(keys, terms) {
-          const locks = await nest(connected.acquire, [keys].flat().toSorted(), terms);
-          const lockOf = (key) => locks.find((lock) => lock.key === key);
-          const release = async () => {
-            const results = await Promise.all(locks.toReversed().map((lock) => lock.release()));
-            // The signal of all of them reports the loss of one.
-            return ['lost', 'pending'].find((result) => results.includes(result)) ?? 'released';
-          };
-          // As the core does with several keys.
-          if (locks.some((lock) => !lock.claim(lock.key).held)) {
-            await release();
-            throw Object.assign(new Error('One was lost before all were acquired.'), { code: 'LOCK_LOST' });
-          }
-          return {
-            release,
-            tokenOf: (key) => lockOf(key).tokenOf(key),
-            claim: (key) => lockOf(key).claim(key),
-            isSignaled: () => locks.some((lock) => lock.isSignaled()),
-          };
+          return together(await nest(connected.acquire, [keys].flat().toSorted(), terms));
         },
       };
     },
+  };
+}
+
+/** These locks, each with its `key`, as one of several keys. */
+export async function together(locks) {
+  const lockOf = (key) => locks.find((lock) => lock.key === key);
+  const release = async () => {
+    const results = await Promise.all(locks.toReversed().map((lock) => lock.release()));
+    // The signal of all of them reports the loss of one.
+    return ['lost', 'pending'].find((result) => results.includes(result)) ?? 'released';
+  };
+  // As the core does with several keys.
+  if (locks.some((lock) => !lock.claim(lock.key).held)) {
+    await release();
+    throw Object.assign(new Error('One was lost before all were acquired.'), { code: 'LOCK_LOST' });
+  }
+  return {
+    release,
+    tokenOf: (key) => lockOf(key).tokenOf(key),
+    claim: (key) => lockOf(key).claim(key),
+    isSignaled: () => locks.some((lock) => lock.isSignaled()),
   };
 }
 

@@ -21,8 +21,9 @@ const OTHER_SUBJECTS = [
   'combined',
   'several-keys-redis',
   'several-keys-version',
+  'opposite-keys-redis',
 ];
-const CONTROLS = ['naive', 'naive-limit', 'redlock-package'];
+const CONTROLS = ['naive', 'naive-limit', 'naive-deadlock', 'redlock-package'];
 
 /** Only these faults where all would take too long: an election may take the whole run. */
 const FAULTS: Readonly<Record<string, readonly string[]>> = {

@@ -35,6 +35,16 @@ it('a run says what was drawn for its servers', async () => {
   expect(report.conditionLines(verdict)).toEqual([`With sql_mode = 'ANSI_QUOTES,ORACLE'`]);
 });
 
+it('a run says how many circles were judged', async () => {
+  const report = (await import(REPORT)) as { circleLines(verdict: object): readonly string[] };
+  expect(report.circleLines({})).toEqual([]);
+  const circles = { refused: 7, calm: 4, ended: 120, together: 2_548, busy: 30 };
+  expect(report.circleLines({ circles })).toEqual([
+    '7 callers were refused for a circle, and 30 waited in vain',
+    'No fault concerned 4 of these circles: they lasted for at least 2548 ms, and had ended at most 120 ms before the refusal',
+  ]);
+});
+
 it('each subject has only faults that exist', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { faults: readonly string[] }> };
   const { faults } = (await import(FAULTS)) as { faults: Map<string, unknown> };
@@ -45,6 +55,7 @@ it('each subject has only faults that exist', async () => {
 it('each control names the rules that it breaks', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { control?: readonly string[] }> };
   expect(subjects['naive']?.control).toEqual(['overlap', 'stale']);
+  expect(subjects['naive-deadlock']?.control).toEqual(['false-alarm']);
   expect(subjects['redlock-package']?.control).toEqual(['late']);
 });
 

@@ -1,0 +1,151 @@
+// What a search for deadlocks must never do: refuse a caller for a circle that was not there, or leave callers in one that stays.
+//
+// A client records each wait under other locks before it asks for the lock, and once more after the wait is over. So the callers waited for at most as long as the
+// record says, and a circle that the record excludes never existed. Nothing here compares clocks of two processes.
+
+/** A wait is published after 1 s, and the circle existed after that: docs/deadlocks.md. So all of its callers waited together for this time, under any fault. */
+const TOGETHER = 1_000;
+/** A process removes the text of a wait when that is over. This is for the network, a look that is on its way, and a busy machine. */
+const REMOVED = 1_000;
+/** A text that its process cannot remove ends after this time. */
+const KEPT = 3_000;
+/** A deadlock is found within 5 s. Another circle of the same caller may take the search 3 s before that. */
+const FOUND = 8_000;
+/** Longer than any fault, with all that is allowed after it. */
+const REMEMBERED = 60_000;
+
+export class CircleRules {
+  /** By id: `{ id, worker, key, mode, holds, from, to }`. */
+  #waits = new Map();
+  #reconnect;
+  /**
+   * How many callers were refused, how many of them while no fault concerned their circle, how many ms such a circle had ended before at most, for how many ms
+   * its callers had waited together at least, and how many callers waited in vain.
+   */
+  counts = { refused: 0, calm: 0, ended: 0, together: undefined, busy: 0 };
+
+  /** For how many ms after a fault a client may be without a connection. */
+  constructor({ reconnect = 0 }) {
+    this.#reconnect = reconnect;
+  }
+
+  /** A caller that holds these keys is about to wait for another one. */
+  begun(at, { wait: id, worker, key, mode, holds }) {
+    for (const [old, { to }] of this.#waits) if (to < at - REMEMBERED) this.#waits.delete(old);
+    this.#waits.set(id, { id, worker, key, mode, holds, from: at, to: Infinity });
+  }
+
+  /** The wait is over. Answers what is wrong with its end, as `{ rule, what }`, if anything is. */
+  ended(at, { wait: id, code, circle }, faults) {
+    const wait = this.#waits.get(id);
+    wait.to = at;
+    if (code === 'LOCK_DEADLOCK') return this.#refused(at, wait, circle, faults);
+    if (code === 'LOCK_BUSY') return this.#busy(at, wait, faults);
+    return undefined;
+  }
+
+  /** A dead process waits for nothing. */
+  gone(at, worker) {
+    for (const wait of this.#waits.values()) if (wait.worker === worker) wait.to = Math.min(wait.to, at);
+  }
+
+  #refused(at, own, circle, faults) {
+    this.counts.refused += 1;
+    const wrong = (what) => ({ rule: 'false-alarm', what: `${what}: ${textOf(circle)}` });
+    const isClosed = circle.every(({ holds }, index) => holds === circle.at(index - 1).waitsFor);
+    if (circle.length < 2 || !isClosed) return wrong('a circle that is not closed');
+    if (!isMember(own, circle[0])) return wrong('a circle without the caller that was refused');
+    const together = this.#together(own, circle.slice(1));
+    if (together === undefined) return wrong('its callers did not wait together');
+    const fromEnd = at - together.to;
+    const concerning = this.#concerning(
+      circle.map(({ instance }) => instance),
+      faults,
+      together.to - REMOVED,
+      at,
+    );
+    if (concerning.length === 0) this.#count(fromEnd, together);
+    if (fromEnd <= REMOVED + allowanceFor(concerning, at, this.#reconnect)) return undefined;
+    return wrong(`it had ended ${Math.round(fromEnd)} ms before`);
+  }
+
+  #count(fromEnd, { from, to }) {
+    const { calm, ended, together = Infinity } = this.counts;
+    Object.assign(this.counts, {
+      calm: calm + 1,
+      ended: Math.max(ended, Math.round(fromEnd)),
+      together: Math.min(together, Math.round(to - from)),
+    });
+  }
+
+  /** Of all waits that these members may be, those that ended last, if they lasted together for long enough: the time in which all of them waited. */
+  #together(own, others) {
+    const all = [...this.#waits.values()];
+    const latest = (from, to, members) => {
+      if (to - from < TOGETHER) return undefined;
+      const [member, ...rest] = members;
+      if (member === undefined) return { from, to };
+      return all
+        .filter((wait) => isMember(wait, member))
+        .map((wait) => latest(Math.max(from, wait.from), Math.min(to, wait.to), rest))
+        .reduce((one, other) => (one === undefined || other?.to > one.to ? other : one), undefined);
+    };
+    return latest(own.from, own.to, others);
+  }
+
+  /** A caller gave up. All of the same circle may have been refused, unless it lasted for long and no fault kept them from the server. */
+  #busy(at, own, faults) {
+    this.counts.busy += 1;
+    const circle = this.#circleOf(own, at - FOUND);
+    if (circle === undefined) return undefined;
+    const since = Math.min(...circle.map(({ from }) => from));
+    const workers = circle.map(({ worker }) => worker);
+    if (this.#concerning(workers, faults, since, at).length > 0) return undefined;
+    const members = circle.map(({ worker, key }, index) => {
+      return { instance: worker, holds: circle.at(index - 1).key, waitsFor: key };
+    });
+    return { rule: 'unrefused', what: `its circle lasted for ${FOUND} ms: ${textOf(members)}` };
+  }
+
+  /** The waits that have closed a circle through this one since that time. */
+  #circleOf(own, since) {
+    const waiting = [...this.#waits.values()].filter(
+      ({ from, to }) => from <= since && (to === Infinity || to === own.to),
+    );
+    const seen = new Set();
+    const path = (wait) => {
+      if (wait.from > since || seen.has(wait)) return undefined;
+      seen.add(wait);
+      for (const holder of waiting.filter((each) => keepsOut(each, wait))) {
+        const rest = holder === own ? [] : path(holder);
+        if (rest) return [wait, ...rest];
+      }
+      return undefined;
+    };
+    return path(own);
+  }
+
+  /** The faults that these processes may have noticed in this time. */
+  #concerning(workers, faults, from, to) {
+    return faults.filter(({ of, target, begin, end, settle = 0 }) => {
+      const isTheirs = of !== 'worker' || workers.some((worker) => worker.startsWith(`${target}/`));
+      return isTheirs && begin <= to && end + Math.max(settle, this.#reconnect) >= from;
+    });
+  }
+}
+
+/** A text that a fault has kept ends by itself, and a look that a fault has stopped goes on after it. */
+function allowanceFor(faults, at, reconnect) {
+  if (faults.length === 0) return 0;
+  const lengths = faults.map(({ begin, end, settle = 0 }) => Math.min(end, at) - begin + Math.max(settle, reconnect));
+  return KEPT + lengths.reduce((sum, each) => sum + each, 0);
+}
+
+const isMember = (wait, { instance, holds, waitsFor, mode }) =>
+  wait.worker === instance && wait.key === waitsFor && wait.mode === mode && wait.holds.includes(holds);
+
+const keepsOut = (holder, wait) =>
+  holder.holds.includes(wait.key) && (holder.mode === 'exclusive' || wait.mode === 'exclusive');
+
+const textOf = (circle) =>
+  circle.map(({ instance, holds, waitsFor }) => `${instance} holds ${holds}, waits for ${waitsFor}`).join('; ');

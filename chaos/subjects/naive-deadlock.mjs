@@ -1,0 +1,77 @@
+// Control: a search for deadlocks that believes what it reads once. The judge must find it guilty.
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { oppositeKeysOf } from './opposite-keys.mjs';
+import * as redis from './redis.mjs';
+
+/** How long an entry of a wait stays. Nobody removes it when the wait is over. */
+const KEPT = 5_000;
+/** A deadlock that still is one is no false alarm by then. */
+const LOOKS_AFTER = 2_000;
+const LOOKS_EVERY = 300;
+
+const opposite = oppositeKeysOf({ ...redis, connect });
+
+export const naiveDeadlock = {
+  ...opposite,
+  title: 'control: deadlocks found by one look at entries that expire, hand-written',
+  /** A caller that has left its wait still counts as one that waits. */
+  control: ['false-alarm'],
+  // It is guilty without any fault. This one changes nothing for it.
+  faults: ['client clock stepped'],
+  allows: {},
+};
+
+async function connect(settings) {
+  const { Redis } = await import('ioredis');
+  const entries = new Redis(settings.ports[0], '127.0.0.1');
+  entries.on('error', () => undefined);
+  const connected = await redis.connect(settings);
+
+  const search = async (own, over) => {
+    await sleep(LOOKS_AFTER);
+    while (!over.signal.aborted) {
+      const names = await entries.keys('naive:wait:*');
+      const texts = names.length > 0 ? await entries.mget(names) : [];
+      const circle = circleOf(own, texts.filter(Boolean).map(JSON.parse));
+      if (circle) over.abort(Object.assign(new Error('deadlock'), { code: 'LOCK_DEADLOCK', circle }));
+      await sleep(LOOKS_EVERY);
+    }
+  };
+  return {
+    ...connected,
+    async acquire(key, terms, holds) {
+      if (holds.length === 0 || terms.wait === 0) return connected.acquire(key, terms);
+      const own = { id: randomUUID(), instance: settings.worker, holds, waitsFor: key, mode: terms.mode };
+      await entries.set(`naive:wait:${own.id}`, JSON.stringify(own), 'PX', KEPT);
+      const over = new AbortController();
+      search(own, over).catch(() => undefined);
+      try {
+        const signal = AbortSignal.any([over.signal, terms.signal].filter(Boolean));
+        return await connected.acquire(key, { ...terms, signal });
+      } finally {
+        over.abort();
+      }
+    },
+    async stop() {
+      entries.disconnect();
+      await connected.stop();
+    },
+  };
+}
+
+/** The members of a circle of these waits that begins with `own`. */
+function circleOf(own, waits) {
+  const seen = new Set();
+  const path = (wait) => {
+    if (seen.has(wait.id)) return undefined;
+    seen.add(wait.id);
+    for (const holder of waits.filter(({ holds }) => holds.includes(wait.waitsFor))) {
+      const rest = holder.id === own.id ? [] : path(holder);
+      if (rest) return [wait, ...rest];
+    }
+    return undefined;
+  };
+  const circle = path(own);
+  return circle?.map((wait, index) => ({ ...wait, method: null, holds: circle.at(index - 1).waitsFor }));
+}

@@ -1,0 +1,119 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { seededRandom } from '../random.mjs';
+import { severalKeysOf, together } from './several-keys.mjs';
+
+/** Half of the waits end about when a deadlock is proved, so that circles end by themselves during the proof. In the others, a deadlock has to be found. */
+const SHORT = [3_000, 4_000];
+const LONG = 12_000;
+/** Callers nest at most so many locks. */
+const NESTED = 3;
+/**
+ * A caller whose inner lock was refused may go on under the outer one for so long, in ms: it does not wait any more, and still holds. Longer than the judge lets a
+ * circle be over before a refusal, so that it finds one that is believed meanwhile.
+ */
+const GOING_ON = 3_000;
+/** Enough for several circles at a time. */
+const KEYS = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'];
+/** The circles that no fault concerns need some time between faults. */
+const CALM = [1_000, 12_000];
+
+/** A subject whose clients nest two or three locks in any order, so that they wait for each other in circles. The judge checks each circle that is reported. */
+export function oppositeKeysOf(subject) {
+  const several = severalKeysOf(subject);
+  return {
+    ...several,
+    title: `locks nested in any order on ${subject.title}`,
+    keys: KEYS,
+    // A call that meets others in a circle waits for the whole time, once for each lock.
+    recovery: NESTED * (LONG + GOING_ON) + subject.recovery,
+    calm: CALM,
+    circles: true,
+    connect: async (settings) => {
+      const random = seededRandom(`${settings.seed}/${settings.worker}/nesting`);
+      const connected = await several.connect(settings);
+      const nesting = new Nesting(connected, settings, random);
+      return {
+        ...connected,
+        wait: LONG,
+        keysOfCall: random.pick([2, NESTED]),
+        isDocumentedError: ({ code, circle }) => code === 'LOCK_DEADLOCK' && circle,
+        acquire: async (keys, terms) => together(await nesting.acquire([keys].flat(), terms)),
+      };
+    },
+  };
+}
+
+class Nesting {
+  #subject;
+  #history;
+  #worker;
+  #random;
+  #waits = 0;
+
+  constructor(subject, { history, worker }, random) {
+    this.#subject = subject;
+    this.#history = history;
+    this.#worker = worker;
+    this.#random = random;
+  }
+
+  async acquire([key, ...others], terms, outer = []) {
+    const lock = { ...(await this.#wait(key, terms, outer)), key };
+    if (others.length === 0) return [lock];
+    try {
+      return [lock, ...(await lock.run(() => this.#acquireInner(others, terms, [...outer, lock])))];
+    } catch (error) {
+      await lock.release();
+      throw error;
+    }
+  }
+
+  async #acquireInner(keys, terms, outer) {
+    try {
+      return await this.acquire(keys, terms, outer);
+    } catch (error) {
+      if (this.#random.chance(0.5)) await sleep(this.#random.between(0, GOING_ON));
+      throw error;
+    }
+  }
+
+  /** Some callers leave before their wait is over. */
+  async #wait(key, terms, outer) {
+    const left =
+      outer.length > 0 && terms.wait > 0 && this.#random.chance(0.15)
+        ? AbortSignal.timeout(this.#random.between(1_000, SHORT[1]))
+        : undefined;
+    const signals = [terms.signal, left].filter(Boolean);
+    const signal = signals.length > 0 ? AbortSignal.any(signals) : undefined;
+    try {
+      return await this.#record(key, { ...terms, wait: this.#timeOf(terms), signal }, outer);
+    } catch (error) {
+      if (left?.aborted && error === left.reason)
+        throw Object.assign(new Error('The caller left.'), { code: 'ABORTED' });
+      throw error;
+    }
+  }
+
+  #timeOf({ wait }) {
+    if (wait !== LONG) return wait;
+    return this.#random.chance(0.5) ? LONG : this.#random.between(...SHORT);
+  }
+
+  async #record(key, terms, outer) {
+    const holds = outer.filter((lock) => lock.claim(lock.key).held).map((lock) => lock.key);
+    if (holds.length === 0 || terms.wait === 0) return this.#subject.acquire(key, terms, holds);
+    this.#waits += 1;
+    const wait = `${this.#worker}#${this.#waits}`;
+    const about = { wait, worker: this.#worker, key };
+    const ended = (end) => this.#history.send({ event: 'waited', ...about, ...end });
+    await this.#history.record({ event: 'waits', ...about, mode: terms.mode, holds });
+    try {
+      const lock = await this.#subject.acquire(key, terms, holds);
+      ended({});
+      return lock;
+    } catch (error) {
+      ended({ code: error.code, circle: error.circle ?? undefined });
+      throw error;
+    }
+  }
+}

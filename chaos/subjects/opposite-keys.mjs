@@ -24,7 +24,7 @@ export function oppositeKeysOf(subject) {
     ...several,
     title: `locks nested in any order on ${subject.title}`,
     keys: KEYS,
-    // A call that meets others in a circle waits for the whole time, once for each lock.
+    // Of callers that are left when a circle is refused, some close the next one, and each takes the search 3 s. So only the waits bound how long clients take to end.
     recovery: NESTED * (LONG + GOING_ON) + subject.recovery,
     calm: CALM,
     circles: true,

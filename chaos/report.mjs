@@ -101,9 +101,11 @@ export function tickLines({ ticks }) {
 /** How many circles were judged. */
 export function circleLines({ circles }) {
   if (!circles) return [];
-  const { refused, calm, ended, together = 'no', busy } = circles;
+  const { refused, calm, ended, together, busy } = circles;
+  const all = `${refused} callers were refused for a circle, and ${busy} waited in vain`;
+  if (calm === 0) return [all];
   return [
-    `${refused} callers were refused for a circle, and ${busy} waited in vain`,
+    all,
     `No fault concerned ${calm} of these circles: they lasted for at least ${together} ms, and had ended at most ${ended} ms before the refusal`,
   ];
 }

@@ -47,7 +47,7 @@ async function idleWaiters(keys) {
 /** Of the other libraries, only redis-semaphore renews a lock of `acquire()`. */
 async function heldLocks() {
   const HELD = 10_000;
-  const names = [OURS, 'redis-semaphore'].filter((name) => by[name]);
+  const names = [...builds, 'redis-semaphore'].filter((name) => by[name]);
   const cpu = {};
   const commands = {};
   const renewals = {};

@@ -11,7 +11,7 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
 const PROCESSES = 64;
-const LENGTH = exploration(HOUR / 4, 24 * HOUR);
+const LENGTH = exploration(HOUR / 12, 24 * HOUR);
 /** Looks at the heap, all equally far from each other. The first third of the time is that of the compiler. */
 const LOOKS = 12;
 const LIMIT = 8;

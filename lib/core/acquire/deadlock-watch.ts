@@ -107,7 +107,7 @@ export class DeadlockWatch {
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISHED_AFTER);
   }
 
-  /** The caller waits no more. What was published of it is removed at once, because others would still count it. */
+  /** The caller waits no more. Its wait is removed from the board at once, because others would still count it. */
   forget(caller: WaitingCaller): void {
     const own = this.#waits.get(caller);
     if (own === undefined) return;

@@ -19,7 +19,7 @@ export interface HeldMeanwhile {
   readonly outer: readonly OuterLock[];
   /** The holder of the key in its own async context, which it has not in hand: it may wait for itself. */
   readonly around: HeldKey | undefined;
-  /** What was acquired so far for the same lock. */
+  /** The keys that were acquired so far for the same lock. */
   readonly acquired: readonly HeldKey[];
 }
 

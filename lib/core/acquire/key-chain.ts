@@ -29,7 +29,7 @@ export class KeyChain {
     private readonly plan: LockPlan,
     private readonly signal: AbortSignal | undefined,
     private readonly startedAt: number,
-    /** What was acquired so far: grows as keys are acquired. */
+    /** The keys of the lock that were acquired so far: the list grows. */
     private readonly acquired: readonly LocalCaller[],
   ) {}
 

@@ -1,6 +1,6 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
-import { NotSent } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
+import { plainCommand } from './plain-command.js';
 import type { Servers } from './servers.js';
 import { holderIn } from './wire.js';
 
@@ -24,22 +24,16 @@ export class HolderLabels {
   }
 
   /** Both commands travel together. Between them the lock may change hands: then the label is not that of the holder, or the holder has just left. */
-  read(key: string): Promise<string | null> {
+  async read(key: string): Promise<string | null> {
     const lock = this.layout.lockOf(key);
-    const { connection } = this.servers.batcherOf(lock);
-    return new Promise((resolve, reject) => {
-      if (connection === undefined) {
-        reject(new NotSent('No server is known to keep this lock.'));
-        return;
-      }
-      let holder: string | undefined;
-      const onLabel = (label: unknown): void => {
-        const isPresent = typeof label === 'string' && holder !== undefined && label.startsWith(holder);
-        resolve(isPresent ? label.slice(holder?.length) : null);
-      };
-      connection.send('get', [lock], (value) => (holder = holderIn(value)), reject);
-      connection.send('get', [this.layout.labelOf(lock)], onLabel, reject);
-    });
+    const [value, label] = await Promise.all([this.#get(lock, lock), this.#get(lock, this.layout.labelOf(lock))]);
+    const holder = holderIn(value);
+    const isPresent = typeof label === 'string' && holder !== undefined && label.startsWith(holder);
+    return isPresent ? label.slice(holder.length) : null;
+  }
+
+  #get(lock: string, name: string): Promise<unknown> {
+    return plainCommand(this.servers, lock, 'this lock', 'get', name);
   }
 }
 

@@ -3,8 +3,8 @@ import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { HEAVY, LOOK, LOOKS } from './batcher.js';
-import { NotSent } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
+import { plainCommand } from './plain-command.js';
 import { scan } from './scan.js';
 import type { Servers } from './servers.js';
 
@@ -108,11 +108,7 @@ export class OperatorView {
   }
 
   #askForName(command: string, ...args: string[]): Promise<unknown> {
-    const { connection } = this.servers.batcherOf(this.layout.counter);
-    return new Promise((resolve, reject) => {
-      if (connection) connection.send(command, args, resolve, reject);
-      else reject(new NotSent('No server is known to keep the names of instances.'));
-    });
+    return plainCommand(this.servers, this.layout.counter, 'the names of instances', command, ...args);
   }
 }
 

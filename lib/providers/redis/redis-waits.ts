@@ -1,6 +1,6 @@
 import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
-import { NotSent } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
+import { plainCommand } from './plain-command.js';
 import type { Servers } from './servers.js';
 import { readHolders } from './wire.js';
 
@@ -54,10 +54,6 @@ export class RedisWaits implements WaitBoard {
   }
 
   #send(lock: string, command: string, ...args: string[]): Promise<unknown> {
-    const { connection } = this.servers.batcherOf(lock);
-    return new Promise((resolve, reject) => {
-      if (connection) connection.send(command, args, resolve, reject);
-      else reject(new NotSent('No server is known to keep this lock.'));
-    });
+    return plainCommand(this.servers, lock, 'this lock', command, ...args);
   }
 }

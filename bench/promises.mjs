@@ -1,4 +1,4 @@
-// What a lock is, beside excluding others. Each costs time, so a comparison names what the other one does without.
+// The promises of a lock, beside excluding others. Each costs time, so a comparison names those that the other one does not make.
 import { BASELINE } from './builds.mjs';
 
 /** In words, as the page explains them. */
@@ -35,7 +35,7 @@ const OTHER_HAS = {
   'raw client': [ORDER],
 };
 
-/** What a lock of this library has in this group, and that of the other one has not. */
+/** The promises of a lock of this library in this group that the other one does not make. */
 export function lacking(group, other) {
   if (other === BASELINE) return [];
   const [ours, has] = [OURS_HAS[group === 'redis-scale' ? 'redis' : group], OTHER_HAS[other]];

@@ -35,7 +35,7 @@ function raw(client) {
 }
 
 /**
- * What this library sends for a free lock, and nothing else that it does: the cost of its scripts without its code.
+ * The commands of this library for a free lock, and nothing else that it does: the cost of its scripts without its code.
  *
  * @param terms of the lock: its mode, and its share of a limit
  */

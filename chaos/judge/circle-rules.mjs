@@ -1,4 +1,4 @@
-// What a search for deadlocks must never do: refuse a caller for a circle that was not there, or leave callers in one that stays.
+// The faults of a search for deadlocks: to refuse a caller for a circle that was not there, or to leave callers in one that stays.
 //
 // A client records each wait under other locks before it asks for the lock, and once more after the wait is over. So the callers waited for at most as long as the
 // record says, and a circle that the record excludes never existed. Nothing here compares clocks of two processes.

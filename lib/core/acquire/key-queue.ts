@@ -221,9 +221,9 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   // The next step.
 
-  /** Ends what is over by the clock, and sees to it that the head is asked for. */
+  /** Sees to it that the head is asked for, after what is over by the clock has ended. With nobody waiting, that is left to the watchdog. */
   #advance(): void {
-    this.expireHeld();
+    if (this.#callers.size > 0) this.expireHeld();
     this.#askForHead();
   }
 

@@ -123,6 +123,8 @@ export class KeyRequest implements AcquireRequest, Placed {
   #cohort: Cohort | undefined;
   /** Those that hold by it: one, or readers. */
   readonly #holders = new Few<RequestCaller>();
+  /** No holder ends before this time, on the monotonic clock. It may be too early: the end of a holder that has left still counts. */
+  #firstEnd = Infinity;
   /** A lock was made of it. Before that an attempt may still fail for another key, and then no task has run. */
   #isUsed = false;
 
@@ -469,9 +471,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */
   get nextWake(): number {
     const { renewAt, validUntil } = this.held;
-    let next = Math.min(renewAt, validUntil);
-    for (const { endsAt } of this.holders) if (endsAt < next) next = endsAt;
-    return next;
+    return Math.min(renewAt, validUntil, this.#firstEnd);
   }
 
   /** Whether what it was granted is surely ours, by the clock. */
@@ -511,6 +511,11 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   enter(holder: RequestCaller): void {
     this.#holders.add(holder);
+  }
+
+  /** One of its holders ends at this time, on the monotonic clock. */
+  endsAt(time: number): void {
+    this.#firstEnd = Math.min(this.#firstEnd, time);
   }
 
   /** A lock was made of it. */
@@ -560,6 +565,15 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** Loses the lease, if it is over by the clock. */
   expire(now: number): void {
     if (this.#phase === 'granted' && now >= this.held.validUntil) this.lose('expired');
+  }
+
+  /** Loses what is over by the clock: the lease, or a holder. */
+  expireHolders(now: number): void {
+    this.expire(now);
+    if (now < this.#firstEnd) return;
+    this.#firstEnd = Infinity;
+    for (const holder of this.holders) holder.expire(now);
+    for (const { endsAt } of this.holders) this.endsAt(endsAt);
   }
 
   /** Ends it as lost, unless it has ended already. */

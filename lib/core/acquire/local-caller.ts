@@ -315,7 +315,8 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
   endAfter(maxHold: number, now: number): void {
     this.#maxHold = maxHold;
     this.#endsAt = now + maxHold;
-    this.core.watchdog.reschedule(this.request, this.#endsAt);
+    this.request.endsAt(this.#endsAt);
+    this.core.watchdog.reschedule(this.request);
   }
 
   /** Renews it now, for `lease` ms from now on. @throws LockLostError; LockUnavailableError without an answer */

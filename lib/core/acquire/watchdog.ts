@@ -40,10 +40,10 @@ export class Watchdog {
     if (this.#requests.delete(request) && this.#requests.size === 0) this.#sleep();
   }
 
-  /** The times of the request have changed: something is to be done about it at `wakeAt`, on the monotonic clock. */
-  reschedule(request: KeyRequest, wakeAt = request.nextWake): void {
+  /** The times of the request have changed. */
+  reschedule(request: KeyRequest): void {
     // In no caller's context: this timer and those that follow it would keep that context alive.
-    if (this.#requests.has(request)) detached(this.#wakeBy, wakeAt, this.clock.now());
+    if (this.#requests.has(request)) detached(this.#wakeBy, request.nextWake, this.clock.now());
   }
 
   /** Renews the request now. */
@@ -78,7 +78,7 @@ export class Watchdog {
     const now = this.clock.now();
     const due: KeyRequest[] = [];
     for (const request of this.requests) {
-      for (const holder of request.holders) holder.expire(now);
+      request.expireHolders(now);
       if (this.#requests.has(request) && request.held.isDue(now)) due.push(request);
     }
     if (due.length > 0) {

@@ -72,7 +72,7 @@ export class Timers {
   #arm(at: number, delay: number): void {
     this.#disarm();
     this.#armedAt = at;
-    this.#armed = detached<NodeJS.Timeout, [() => void, number]>(setTimeout, this.#onTime, delay);
+    this.#armed = detached<[() => void, number], NodeJS.Timeout>(setTimeout, this.#onTime, delay);
     if (this.#keepers === 0) this.#armed.unref();
   }
 

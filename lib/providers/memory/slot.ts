@@ -1,6 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
+import { Holders } from './holders.js';
 
 /** Somebody who asks the store for a key. */
 export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lease' | 'minHold' | 'since' | 'lost'>;
@@ -43,8 +44,7 @@ export class Slot {
   timer: Timer | undefined;
   /** When the timer fires; `Infinity` without one. */
   wakesAt = Infinity;
-  /** By holder. A key may have any number of them, so no operation of a single holder goes over all. */
-  readonly #holds = new Map<string, StoredHold>();
+  readonly #holds = new Holders();
   /** No hold ends before this time. It may be too early: a renewal does not move it. */
   #firstEnd = Infinity;
   /** How many are not retained. */
@@ -114,14 +114,14 @@ export class Slot {
   }
 
   admits({ mode, limited }: StoreRequest): boolean {
-    const oldest = this.#oldest;
+    const { oldest } = this.#holds;
     if (oldest === undefined) return true;
     if (mode === 'exclusive' || mode !== oldest.mode) return false;
     return limited === undefined || this.#used + limited.weight <= Math.min(this.smallestLimit, limited.limit);
   }
 
   add(hold: StoredHold): void {
-    this.#holds.set(hold.holder, hold);
+    this.#holds.add(hold);
     this.#live += 1;
     this.#lastToken = hold.token;
     this.endsAt(hold, hold.expiresAt);
@@ -164,10 +164,6 @@ export class Slot {
       if (hold.expiresAt <= now) this.remove(hold);
       else this.#firstEnd = Math.min(this.#firstEnd, hold.expiresAt);
     }
-  }
-
-  get #oldest(): StoredHold | undefined {
-    return this.isFree ? undefined : this.#holds.values().next().value;
   }
 
   #take({ limit, weight }: LimitShare, sign: 1 | -1): void {

@@ -117,7 +117,7 @@ export interface LockBackend<State = unknown> {
 
   /**
    * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
-   * then not refused as busy. `Infinity` while a grant is being confirmed. 0 while no question is in flight. Not needed by a
+   * then not refused as busy. `Infinity` while a grant is being confirmed, and if it throws. 0 while no question is in flight. Not needed by a
    * backend that is notified of each change of a key and cannot fall silent.
    */
   unansweredFor?(request: AcquireRequest<State>): number;
@@ -125,7 +125,7 @@ export interface LockBackend<State = unknown> {
   /**
    * The holder of the key that keeps this request out, as the backend last saw it for this request; `null` if it saw none. Asked when a caller begins
    * to wait, is granted after that, or is refused as busy, also after `acquire` has answered. The answer comes from memory and changes nothing: an error
-   * never waits for it. Default: never known.
+   * never waits for it. Default, and if it throws: not known.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
@@ -326,12 +326,12 @@ export interface WaitBoard {
   write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]>;
 
   /**
-   * The holders of the key with their texts, as the server knows them; at most 64 of them. None for a key that is free, retained (`minHold`), or held by
-   * limited holders.
+   * The holders of the key with their texts, as the server knows them; at most `most` of them. None for a key that is free, retained (`minHold`), or held
+   * by limited holders.
    *
    * @throws when the server does not answer
    */
-  look(key: string): Promise<readonly SeenGrant[]>;
+  look(key: string, most: number): Promise<readonly SeenGrant[]>;
 }
 
 /**

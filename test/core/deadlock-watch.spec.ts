@@ -432,7 +432,7 @@ describe('a backend that does not answer', () => {
             this.written.push(texts);
             return answer(waits.write(texts, keepFor));
           },
-          look: (key: string) => answer(waits.look(key)),
+          look: (key: string, most: number) => answer(waits.look(key, most)),
         },
       });
     }
@@ -521,7 +521,7 @@ describe('a board', () => {
       const { waits } = backend;
       const own: WaitBoard = {
         serverTime: () => waits.serverTime(),
-        look: (key) => waits.look(key),
+        look: (key, most) => waits.look(key, most),
         write: (texts, keepFor) => waits.write(texts, keepFor),
       };
       return Object.assign(backend, { waits: { ...own, ...change(own) } });
@@ -562,7 +562,9 @@ describe('a board', () => {
 
   it.each([100, 200, 700])('that is %d ms away: a circle of three is found', async (delay) => {
     const { clock, store, start } = await applications();
-    const far = onBoard(store, ({ look }) => ({ look: async (key) => (await pass(clock, delay), look(key)) }));
+    const far = onBoard(store, ({ look }) => ({
+      look: async (key, most) => (await pass(clock, delay), look(key, most)),
+    }));
     const [x, y, z] = await Promise.all(['x', 'y', 'z'].map(async (name) => ({ ...(await start(name, far)), clock })));
     const long = { inner: { wait: 300_000 } };
     const all = [nest(x!, 'a', 'b', long), nest(y!, 'b', 'c', long), nest(z!, 'c', 'a', long)];

@@ -1,4 +1,4 @@
-import { LockBusyError } from '../../lib/api/errors.js';
+import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { startManager } from './manager-rig.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -117,6 +117,38 @@ describe('the holder of a busy lock', () => {
       expect(error.heldBy).toBeNull();
       expect(error.message).toContain('was busy when asked; raise');
     }
+  });
+
+  describe('of a backend whose answers throw', () => {
+    const broken = (): never => {
+      throw new TypeError('a bug of the backend');
+    };
+
+    it('is not known, and the lock is granted all the same', async () => {
+      const provider = Object.assign(ScriptedProvider.obliging(), { heldBy: broken, unansweredFor: broken });
+      const { locks, events } = await startManager({ provider });
+      provider.onAcquire = undefined;
+      const acquired = locks.acquire('a', { wait: 1_000 });
+      const [ask] = provider.asks;
+      ask?.input.waits();
+      ask?.grant();
+      const lock = await acquired;
+      expect(lock.isHeld()).toBe(true);
+      expect(events.map(({ name }) => name)).toEqual(['waiting', 'acquired']);
+      expect(await lock.release()).toBe('released');
+    });
+
+    it('is not told as busy to a caller whose wait is over', async () => {
+      const provider = Object.assign(ScriptedProvider.obliging(), { unansweredFor: broken });
+      provider.onAcquire = (request) => {
+        request.waits();
+        return new Promise<never>(() => undefined);
+      };
+      const { locks, clock } = await startManager({ provider });
+      const refused = expect(locks.acquire('a', { wait: 1_000 })).rejects.toThrow(LockUnavailableError);
+      await clock.advance(2_000);
+      await refused;
+    });
   });
 
   it('is in no form of the error that is serialized', async () => {

@@ -231,7 +231,7 @@ describe('a look at a key', () => {
     await two.backend.close();
   });
   const look = async (key: string) => {
-    const seen = await one.backend.waits.look(key);
+    const seen = await one.backend.waits.look(key, 64);
     return seen.map(({ id, mode }) => `${mode} ${id}`).sort();
   };
 

@@ -34,7 +34,7 @@ async function textBeside({ backend: { waits } }: StartedBackend, key: string, i
   const seen: unknown[] = [typeof (await waits.serverTime())];
   for (const text of ['waits', null]) {
     await waits.write([{ key, id, text }], 30_000);
-    seen.push(...(await waits.look(key)).map((grant) => grant.text));
+    seen.push(...(await waits.look(key, 64)).map((grant) => grant.text));
   }
   return seen;
 }

@@ -62,6 +62,8 @@ const LOOK = 450;
 const MOST_WAITS = 256;
 /** How many keys one look reads. */
 const MOST_LOOKS = 128;
+/** How many holders of a key one look reads. */
+const MOST_HOLDERS = 64;
 const MOST_WARNINGS = 100;
 
 type Looks = ReadonlyMap<string, readonly WaitLink[]>;
@@ -249,7 +251,7 @@ export class DeadlockWatch {
 
   async #linksOf(key: string): Promise<readonly WaitLink[]> {
     // A key that cannot be read has no holders that are known, and an outage ends with the next write.
-    const holders = await this.board.look(key).catch((): readonly SeenGrant[] => []);
+    const holders = await this.board.look(key, MOST_HOLDERS).catch((): readonly SeenGrant[] => []);
     return holders.flatMap(({ id, mode, text }) => {
       const { beat, waits } = (text === null ? undefined : decodeWaits(text)) ?? { beat: 0, waits: [] };
       return waits.map((wait) => ({ grant: id, mode, wait, beat }));

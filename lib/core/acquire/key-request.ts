@@ -14,6 +14,7 @@ import type { Reachability } from '../events/reachability.js';
 import { Cohort } from '../hold/cohort.js';
 import { HeldLease } from '../hold/held-lease.js';
 import { asItIs, type OnReleased, type ReleaseIntent, type Releases } from '../hold/releases.js';
+import { answerOr } from '../toolkit/answer-or.js';
 import type { Placed } from '../toolkit/dense-set.js';
 import { detached } from '../toolkit/detached.js';
 import { Few } from '../toolkit/few.js';
@@ -232,13 +233,15 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
   unansweredFor(now: number): number {
-    if (this.#phase === 'queued') return this.core.backend.unansweredFor?.(this) ?? 0;
+    const { backend } = this.core;
+    if (this.#phase === 'queued') return answerOr(Infinity, () => backend.unansweredFor?.(this) ?? 0);
     return this.#phase === 'asking' ? now - this.#askedAt : 0;
   }
 
   /** The holder that keeps it out, as the backend last saw it for this request. */
   get heldBy(): Holding | null {
-    return this.core.backend.heldBy?.(this) ?? null;
+    const { backend } = this.core;
+    return answerOr(null, () => backend.heldBy?.(this) ?? null);
   }
 
   /** Whether a grant of it serves this caller. */

@@ -338,7 +338,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const [own, other] = boards;
       if (!own || !other) return;
       const seen = async (key: string) => {
-        const looks = await Promise.all([own.look(key), other.look(key)]);
+        const looks = await Promise.all([own.look(key, 64), other.look(key, 64)]);
         assert.deepEqual(sorted(looks[1]), sorted(looks[0]), 'all see the same');
         return sorted(looks[0]);
       };
@@ -371,6 +371,7 @@ export const seamCases: readonly CaseDefinition[] = [
         await other.write(texts.slice(1), PATIENT);
         const expected = texts.map(({ id: reader, text }) => ({ id: reader, mode: 'shared' as const, text }));
         assert.deepEqual(await seen('readers'), sorted(expected));
+        assert.equal((await own.look('readers', 1)).length, 1, 'no more holders than wanted');
       }
       if (stage.capabilities.limits) {
         const terms = { limited: { limit: 3, weight: 1 } };

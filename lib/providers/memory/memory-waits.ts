@@ -1,8 +1,6 @@
 import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-const MOST_HOLDERS = 64;
-
 /** The texts beside grants in a `MemoryStore`. */
 export class MemoryWaits implements WaitBoard {
   constructor(
@@ -27,11 +25,11 @@ export class MemoryWaits implements WaitBoard {
     return Promise.resolve([]);
   }
 
-  look(key: string): Promise<readonly SeenGrant[]> {
+  look(key: string, most: number): Promise<readonly SeenGrant[]> {
     const found = this.store.report(this.prefix + key);
     const now = this.store.wallTime();
     const seen: SeenGrant[] = [];
-    for (const { holder: id, mode } of found?.holds.slice(0, MOST_HOLDERS) ?? []) {
+    for (const { holder: id, mode } of found?.holds.slice(0, most) ?? []) {
       if (mode === 'limited') continue;
       const beside = this.store.texts.get(id);
       seen.push({ id, mode, text: beside && now < beside.until ? beside.text : null });

@@ -4,8 +4,6 @@ import { plainCommand } from './plain-command.js';
 import type { Servers } from './servers.js';
 import { readHolders } from './wire.js';
 
-const MOST_HOLDERS = 64;
-
 /**
  * The texts beside grants: a string for each, with an expiry, in the bucket of its lock. They are read and written by plain commands, so that the script of
  * the locks is as fast as without them.
@@ -40,11 +38,11 @@ export class RedisWaits implements WaitBoard {
     }
   }
 
-  async look(key: string): Promise<readonly SeenGrant[]> {
+  async look(key: string, most: number): Promise<readonly SeenGrant[]> {
     const lock = this.layout.lockOf(key);
     const [value, records] = await Promise.all([
       this.#send(lock, 'get', lock),
-      this.#send(lock, 'zrange', `${lock}}r`, '0', String(MOST_HOLDERS - 1)),
+      this.#send(lock, 'zrange', `${lock}}r`, '0', String(most - 1)),
     ]);
     const seen = readHolders(value, records).map(async ({ id, mode }): Promise<SeenGrant> => {
       const text = await this.#send(lock, 'get', this.layout.textBeside(lock, id));

@@ -127,7 +127,7 @@ export class KeepsTexts extends DistantBackend {
     const board = new MemoryWaits(this.memory, `${this.surrounding.namespace}:`);
     this.waits = {
       serverTime: () => board.serverTime(),
-      look: (key) => board.look(key),
+      look: (key, most) => board.look(key, most),
       write: (texts) => board.write(texts, 3_600_000),
     };
   }
@@ -144,8 +144,8 @@ export class SeesThoseThatHaveLeft extends DistantBackend {
       serverTime: () => board.serverTime(),
       write: (texts, keepFor) => board.write(texts, keepFor),
       // As it was when somebody held the key.
-      look: async (key) => {
-        const seen = await board.look(key);
+      look: async (key, most) => {
+        const seen = await board.look(key, most);
         if (seen.length > 0) this.#seen.set(key, seen);
         return this.#seen.get(key) ?? [];
       },

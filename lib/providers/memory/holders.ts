@@ -3,7 +3,7 @@ import type { StoredHold } from './slot.js';
 /**
  * Those who have a key, by holder, the oldest first. There may be any number of them, so no operation of a single one goes over all.
  *
- * One alone, as most keys have at most, needs no map: that took a twentieth of the time of an uncontended lock.
+ * One alone, as most keys have at most, needs no map, which took a twentieth of the time of an uncontended lock.
  */
 export class Holders {
   #only: StoredHold | undefined;

@@ -1,5 +1,5 @@
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import type { StoredHold } from '../../lib/providers/memory/slot.js';
+import type { StoredHold } from '../../lib/providers/memory/stored-hold.js';
 import type { LockMode } from '../../lib/api/lock-mode.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 

@@ -1,4 +1,4 @@
-import type { StoredHold } from './slot.js';
+import type { StoredHold } from './stored-hold.js';
 
 /**
  * Those who have a key, by holder, the oldest first. There may be any number of them, so no operation of a single one goes over all.

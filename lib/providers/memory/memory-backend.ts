@@ -19,7 +19,7 @@ import { validUntil } from '../../core/toolkit/validity.js';
 import { MemoryRecords } from './memory-records.js';
 import type { MemoryStore, SlotReport } from './memory-store.js';
 import { MemoryWaits } from './memory-waits.js';
-import type { StoredHold } from './slot.js';
+import type { StoredHold } from './stored-hold.js';
 
 /**
  * The locks of one application in a {@link MemoryStore}. Each operation is applied in the tick of its call, so first come, first served

@@ -1,7 +1,8 @@
 import type { Clock } from '../../api/clock.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
-import { Slot, type StoredHold, type StoreRequest, type Waiter } from './slot.js';
+import { Slot, type Waiter } from './slot.js';
+import type { StoredHold, StoreRequest } from './stored-hold.js';
 
 /** A key, as an operator sees it. */
 export interface SlotReport {

@@ -1,6 +1,6 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockDeadlockError, LockLostError } from '../../api/errors.js';
-import type { Looks } from '../../recipes/jobs/scheduled-job.js';
+import type { Looks } from '../../recipes/jobs/missing-runs.js';
 
 /** The argument of an `onBusy` handler. */
 export interface BusyContext {

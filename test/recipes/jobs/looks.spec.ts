@@ -1,5 +1,5 @@
 import type { JobRecord } from '../../../lib/core/job-record.js';
-import { looksOf } from '../../../lib/recipes/jobs/scheduled-job.js';
+import { looksOf } from '../../../lib/recipes/jobs/missing-runs.js';
 import { deferred } from '../../core/manager-rig.js';
 import { DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
 

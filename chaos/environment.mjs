@@ -74,6 +74,8 @@ export async function startEnvironment(name, { seed, library, ...load }) {
         remaining = await backend.remainingLocks();
       }
       for (const what of remaining) await reportViolation('leak', what);
+      const disagreement = await backend.disagreement?.();
+      if (disagreement) await resource.record({ event: 'disagreement', disagreement });
     },
     async close() {
       for (const worker of await fleet.stop(STOP_TIMEOUT)) {

@@ -110,6 +110,14 @@ export function circleLines({ circles }) {
   ];
 }
 
+/** When the servers had different data: a fault of theirs, which explains violations and excuses none. */
+export function disagreementLines({ disagreements }) {
+  return disagreements.map(
+    ({ at, disagreement: [first, ...others] }) =>
+      `The servers disagreed in the quiet before ${Math.round(at)} ms: ${first}${others.length > 0 ? `, and ${others.length} more` : ''}`,
+  );
+}
+
 /** Each broken rule once, with its first case. */
 export function violationLines({ violations }) {
   const byRule = new Map();

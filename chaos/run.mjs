@@ -9,6 +9,7 @@ import { headOf, judge } from './judge/read-history.mjs';
 import { drawPages } from './pages.mjs';
 import {
   circleLines,
+  disagreementLines,
   conditionLines,
   faultTable,
   hasEnough,
@@ -139,6 +140,7 @@ function print(result) {
     ...conditionLines(verdict),
     ...tickLines(verdict),
     ...circleLines(verdict),
+    ...disagreementLines(verdict),
     ...violationLines(verdict),
   ])
     console.log(`- ${line}`);

@@ -69,6 +69,8 @@ export class Checker {
   conditions;
   /** The code and the message of the latest acquire that failed. */
   lastFailure;
+  /** The moments at which the servers had different data although nothing was in flight, with the differences. They excuse nothing. */
+  disagreements = [];
   violations = [];
   excused = [];
   counts = { attempts: 0, sections: 0, overstays: 0, refused: 0, failed: {} };
@@ -98,6 +100,10 @@ export class Checker {
     this['_' + entry.event]?.(entry, this.#ops.get(entry.op), this.#key(entry.key));
     const op = this.#ops.get(entry.op);
     if (op) op.before = entry.at;
+  }
+
+  _disagreement({ at, disagreement }) {
+    this.disagreements.push({ at, disagreement });
   }
 
   _head({ at, wall }) {

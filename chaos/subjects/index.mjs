@@ -43,7 +43,8 @@ import * as zookeeper from './zookeeper.mjs';
  *   `oneKeyForEachClient`: each client of a worker uses one of the keys
  * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the
  *   servers by themselves, with `providers` if the active provider can be switched, and with `conditions` if something was drawn for
- *   the servers: text by name
+ *   the servers: text by name. With `disagreement()` if its servers have copies of the same data: what some of them have and others have not,
+ *   while nothing is in flight, or `undefined`
  * - `connect({ library, worker, history, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
  *   proxies to the servers, in their order; `history` takes what they record. `sessionGuard`, in ms, if a fault needs another one
  *

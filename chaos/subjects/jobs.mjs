@@ -37,7 +37,8 @@ export function jobsOf(subject, forgetful = []) {
 }
 
 async function firing({ library, keys }, { manager, options, endOf, ...locks }) {
-  const { looksOf, ScheduledJob } = await load(library, 'recipes/jobs/scheduled-job.js');
+  const { looksOf } = await load(library, 'recipes/jobs/missing-runs.js');
+  const { ScheduledJob } = await load(library, 'recipes/jobs/scheduled-job.js');
   const latest = (time) => Math.floor(time / PERIOD) * PERIOD;
   const schedule = { text: 'every 3 s (UTC)', latest, next: (tick) => latest(tick) + PERIOD };
   const plan = manager.plan({ ...options, wait: 0 });

@@ -1,7 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { load, managed } from './lock-manager.mjs';
 import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const SESSION = 2_000;
+/** Long after the last write, each server has executed what the others have. In ms. */
+const AGREED_WITHIN = 3_000;
+const LOCK_NODE = /\/lock\/\S+/g;
 
 export const title = 'zookeeper, three servers';
 /** An election, and then the end of a session. */
@@ -32,7 +36,12 @@ export async function startBackend() {
     connections: async () => Number(/num_alive_connections\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
     stored: async () => Number(/znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1] ?? 0),
   }));
-  return { servers, ensemble, remainingLocks: () => lockNodes(ensemble), stop: () => ensemble.stop() };
+  return {
+    ...{ servers, ensemble },
+    remainingLocks: () => lockNodes(ensemble),
+    disagreement: () => disagreement(ensemble.servers),
+    stop: () => ensemble.stop(),
+  };
 }
 
 export async function connect({ library, ports }) {
@@ -48,4 +57,20 @@ async function lockNodes({ connectString }) {
   const nodes = await admin.tree('/lock');
   admin.client.close();
   return nodes.filter((path) => path.includes('_c_'));
+}
+
+/** The nodes of locks that some servers have and others have not, by their own word, while nobody makes or removes any. */
+async function disagreement(servers) {
+  let odd = [];
+  for (const until = performance.now() + AGREED_WITHIN; performance.now() < until; await sleep(100)) {
+    const trees = await Promise.all(
+      servers.map(async (server) => new Set((await server.ask('dump')).match(LOCK_NODE))),
+    );
+    const all = [...new Set(trees.flatMap((tree) => [...tree]))];
+    const having = (path) => trees.flatMap((tree, index) => (tree.has(path) ? [index + 1] : []));
+    odd = all.filter((path) => having(path).length < servers.length);
+    if (odd.length === 0) return undefined;
+    odd = odd.map((path) => `${path} is on ${having(path).join(' and ')} of ${servers.length} servers`);
+  }
+  return odd;
 }

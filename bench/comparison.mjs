@@ -1,5 +1,5 @@
 // The measurements that the page compares with other libraries, and what follows from them.
-import { BASELINE } from './builds.mjs';
+import { BASELINE, OURS } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
 import { lacking } from './promises.mjs';
 
@@ -168,10 +168,13 @@ function comparison(table, group) {
   return { ours: own, best, other, lacks: lacking(group, other), result, ...(hasRatio && { ratio, low, high }) };
 }
 
-/** Without those whose callers gave up: they did not do the work. The raw client counts only where there is no library. */
+/**
+ * Without this library in other settings, and without those whose callers gave up: they did not do the work. The raw client counts only where there is
+ * no library.
+ */
 function bestOther({ ours, base, rounds, better, notes = {} }) {
   const libraries = Object.keys(rounds).filter(
-    (name) => ![ours, base, BASELINE].includes(name) && !/^raw\b/.test(name),
+    (name) => ![ours, base, BASELINE].includes(name) && !name.startsWith(OURS) && !/^raw\b/.test(name),
   );
   const sign = better === 'more' ? -1 : 1;
   const able = libraries.filter((name) => !isGivenUp(notes[name] ?? ''));

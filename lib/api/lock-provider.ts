@@ -423,6 +423,9 @@ export interface AcquireRequest<State = unknown> {
   readonly after?: AcquireRequest | undefined;
   /** The part of the request that the backend keeps. The core never looks at it. */
   state?: State | undefined;
+
+  /** The backend's own as well: what it has seen of the holder, for {@link LockBackend.heldBy}, also when nothing else of the request is left. */
+  seen?: unknown;
   /**
    * The request waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
    * told: until then the core takes the request for unanswered and waits for the answer.

@@ -24,6 +24,8 @@ export interface CallerQueue {
   readonly size: number;
   /** No more callers of this application may wait. */
   readonly isFull: boolean;
+  /** When a caller was last let in, on the monotonic clock; `-Infinity` if none was. */
+  readonly enteredAt: number;
   /** The holder that keeps the caller out, if it is known. */
   holdingBeside(caller: Caller): KnownHolding | null;
   /** The caller comes. */
@@ -73,6 +75,9 @@ export abstract class Caller<Request = unknown> {
 
   /** The subject of events and messages about it. */
   abstract readonly subject: LockEvent;
+
+  /** The decorated method that calls, or `null`. */
+  abstract readonly method: string | null;
 
   /** The caller runs under a lock that is held. */
   abstract readonly isUnderLock: boolean;

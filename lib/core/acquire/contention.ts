@@ -79,8 +79,10 @@ class Row {
 export class Contention {
   /** By provider and template. The row of the rest has no name. */
   readonly #rows = new Map<string, Row>();
-  /** When a caller that had waited was granted its lock, on the monotonic clock. */
-  readonly #grantedAt = new WeakMap<CallerQueue, number>();
+  /** The last row, and for whom: of a key with many callers it is usually the next one as well. */
+  #last:
+    | { readonly key: string; readonly provider: string; readonly template: string | null; readonly row: Row }
+    | undefined;
 
   /** The caller was granted its lock at `now`, by this request. */
   granted(caller: Contender, queue: CallerQueue, request: Pick<KeyRequest, 'heldBy'>, now: number): void {
@@ -92,7 +94,6 @@ export class Contention {
         this.#addFor(caller, seen !== null && seen.seenAt < now ? seen : null, now);
       }
     }
-    this.#grantedAt.set(queue, now);
   }
 
   /** The caller waits no more. `seen`: the holder that kept it out, as it was last seen. */
@@ -103,9 +104,8 @@ export class Contention {
   }
 
   /** Others of this process had the lock while it waited. Readers that enter together with it were not before it. */
-  #isHandedOn({ since }: Contender, queue: CallerQueue, now: number): boolean {
-    const grantedAt = this.#grantedAt.get(queue);
-    return grantedAt !== undefined && grantedAt > since && grantedAt < now;
+  #isHandedOn({ since }: Contender, { enteredAt }: CallerQueue, now: number): boolean {
+    return enteredAt > since && enteredAt < now;
   }
 
   #addFor(caller: Contender, seen: Holding | null, now: number): void {
@@ -127,7 +127,14 @@ export class Contention {
   }
 
   #rowOf({ key, provider, template }: LockEvent): Row {
-    const name = template ?? familyOf(key);
+    const last = this.#last;
+    if (last?.key === key && last.provider === provider && last.template === template) return last.row;
+    const row = this.#rowNamed(provider, template ?? familyOf(key));
+    this.#last = { key, provider, template, row };
+    return row;
+  }
+
+  #rowNamed(provider: string, name: string): Row {
     const path = `${provider}:${name}`;
     const isRoom = this.#rows.size < MOST_ROWS - 1;
     const found = this.#rows.get(path) ?? (isRoom ? undefined : this.#rows.get(''));

@@ -23,12 +23,12 @@ export function holdingBeside(
   for (const each of held) {
     if (!excludes(each.mode, mode) || !each.isValid(now)) continue;
     holders += each.holderCount;
-    if (each.mode === 'exclusive') [holder] = each.holders;
+    if (each.mode === 'exclusive') holder = each.firstHolder;
   }
   const isHere = holders > 0;
   if (holder !== undefined) {
-    const { grantedAt, subject } = holder;
-    return { holders, instance, since: grantedAt, seenAt: now, method: subject.method, isHere };
+    const { grantedAt, method } = holder;
+    return { holders, instance, since: grantedAt, seenAt: now, method, isHere };
   }
   const seen = request?.heldBy ?? null;
   if (seen !== null) return { ...seen, method: null, isHere };

@@ -31,6 +31,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   readonly #callers = new CallerList();
   #request: KeyRequest | undefined;
   readonly #held = new Few<KeyRequest>();
+  #enteredAt = -Infinity;
   /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
   #turnSince: number | undefined;
 
@@ -61,6 +62,10 @@ export class KeyQueue implements CallerQueue, RequestQueue {
 
   get isFull(): boolean {
     return this.#callers.size >= this.limit;
+  }
+
+  get enteredAt(): number {
+    return this.#enteredAt;
   }
 
   get arrivals(): number {
@@ -161,8 +166,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     this.core.watchdog.add(request, now);
     let caller = this.#callers.head;
     while (caller !== undefined) {
-      this.#callers.remove(caller);
-      caller.enter(request, now);
+      this.#letIn(caller, request, now);
       caller = this.#callers.head;
       if (request.mode !== 'shared' || caller === undefined || !request.fits(caller)) break;
     }
@@ -209,14 +213,19 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     const next = this.#callers.head;
     if (next === undefined || !request.mayServe(next, now)) return this.#giveBack(request, intent, now, answer);
     request.handOff();
-    this.#callers.remove(next);
-    next.enter(request, now);
+    this.#letIn(next, request, now);
     this.#advance();
     return Promise.resolve(answer('released'));
   }
 
   onLost(request: KeyRequest): void {
     void this.#giveBack(request, { keepUntil: request.keepUntil, failed: true }, this.core.clock.now(), asItIs);
+  }
+
+  #letIn(caller: RequestCaller, request: KeyRequest, now: number): void {
+    this.#callers.remove(caller);
+    caller.enter(request, now);
+    this.#enteredAt = now;
   }
 
   // The next step.

@@ -90,6 +90,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   readonly otherKeysHeld: number;
   /** The backend's own. */
   state: unknown;
+  seen: unknown;
   /** Among what callers of this process hold. */
   place = -1;
   #phase: 'pausing' | 'asking' | 'queued' | 'granted' | 'over' = 'pausing';
@@ -464,6 +465,11 @@ export class KeyRequest implements AcquireRequest, Placed {
   /** Those that hold by it, as they are now. */
   get holders(): readonly RequestCaller[] {
     return this.#holders.values();
+  }
+
+  /** The one that holds by it, or the first of several. */
+  get firstHolder(): RequestCaller | undefined {
+    return this.#holders.first;
   }
 
   /** How many hold by it. */

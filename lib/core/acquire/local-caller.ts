@@ -79,6 +79,10 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
     return this.queue.key;
   }
 
+  get method(): string | null {
+    return this.origin.method;
+  }
+
   get subject(): LockEvent {
     const { method, template } = this.origin;
     return { key: this.queue.key, provider: this.core.name, mode: this.terms.mode, method, template };

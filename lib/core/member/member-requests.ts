@@ -73,6 +73,7 @@ export class MemberRequests {
 export class MemberRequest implements AcquireRequest, Placed {
   /** The backend's own. */
   state: unknown;
+  seen: unknown;
   /** Among what is held. */
   place = -1;
   #phase: 'free' | 'asking' | 'queued' | 'unanswered' | 'granted' | 'over' = 'free';

@@ -25,8 +25,6 @@ interface Seen extends Omit<Holding, 'instance'> {
  * wait: nothing waits for a name.
  */
 export class SeenHolders {
-  /** By request: a request that nobody keeps out has none. */
-  readonly #seen = new WeakMap<AcquireRequest, Seen>();
   /** By id: the names, or the ids while they are read and where no name is recorded. */
   readonly #names = new Map<string, string>();
 
@@ -39,19 +37,20 @@ export class SeenHolders {
   /** The server has answered that the request is kept out by this holder. `seenAt`: when it was asked, on the monotonic clock. */
   saw(request: AcquireRequest, holder: SeenHolder | undefined, seenAt: number): void {
     if (holder === undefined) {
-      this.#seen.delete(request);
+      request.seen = undefined;
       return;
     }
     const { holders, instance: id, heldFor, nameAt } = holder;
-    this.#seen.set(request, { holders, id, since: heldFor === null ? null : seenAt - heldFor, seenAt });
+    const seen: Seen = { holders, id, since: heldFor === null ? null : seenAt - heldFor, seenAt };
+    request.seen = seen;
     if (id !== null) this.#learn(id, nameAt);
   }
 
   heldBy(request: AcquireRequest): Holding | null {
-    const seen = this.#seen.get(request);
+    const seen = request.seen as Seen | undefined;
     if (seen === undefined) return null;
-    const { id, ...rest } = seen;
-    return { ...rest, instance: id === null ? null : this.#nameOf(id) };
+    const { holders, id, since, seenAt } = seen;
+    return { holders, instance: id === null ? null : this.#nameOf(id), since, seenAt };
   }
 
   #nameOf(id: string): string {

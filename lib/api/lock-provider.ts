@@ -423,7 +423,6 @@ export interface AcquireRequest<State = unknown> {
   readonly after?: AcquireRequest | undefined;
   /** The part of the request that the backend keeps. The core never looks at it. */
   state?: State | undefined;
-
   /** The backend's own as well: what it has seen of the holder, for {@link LockBackend.heldBy}, also when nothing else of the request is left. */
   seen?: unknown;
   /**

@@ -79,20 +79,15 @@ class Row {
 export class Contention {
   /** By provider and template. The row of the rest has no name. */
   readonly #rows = new Map<string, Row>();
-  /** The last row, and for whom: of a key with many callers it is usually the next one as well. */
-  #last:
-    | { readonly key: string; readonly provider: string; readonly template: string | null; readonly row: Row }
-    | undefined;
 
   /** The caller was granted its lock at `now`, by this request. */
   granted(caller: Contender, queue: CallerQueue, request: Pick<KeyRequest, 'heldBy'>, now: number): void {
-    if (caller.found !== undefined) {
-      if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
-      else {
-        const seen = request.heldBy;
-        // A backend that looks only now sees the caller itself.
-        this.#addFor(caller, seen !== null && seen.seenAt < now ? seen : null, now);
-      }
+    if (caller.found === undefined) return;
+    if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
+    else {
+      const seen = request.heldBy;
+      // A backend that looks only now sees the caller itself.
+      this.#addFor(caller, seen !== null && seen.seenAt < now ? seen : null, now);
     }
   }
 
@@ -127,14 +122,7 @@ export class Contention {
   }
 
   #rowOf({ key, provider, template }: LockEvent): Row {
-    const last = this.#last;
-    if (last?.key === key && last.provider === provider && last.template === template) return last.row;
-    const row = this.#rowNamed(provider, template ?? familyOf(key));
-    this.#last = { key, provider, template, row };
-    return row;
-  }
-
-  #rowNamed(provider: string, name: string): Row {
+    const name = template ?? familyOf(key);
     const path = `${provider}:${name}`;
     const isRoom = this.#rows.size < MOST_ROWS - 1;
     const found = this.#rows.get(path) ?? (isRoom ? undefined : this.#rows.get(''));

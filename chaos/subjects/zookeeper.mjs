@@ -61,16 +61,15 @@ async function lockNodes({ connectString }) {
 
 /** The nodes of locks that some servers have and others have not, by their own word, while nobody makes or removes any. */
 async function disagreement(servers) {
-  let odd = [];
-  for (const until = performance.now() + AGREED_WITHIN; performance.now() < until; await sleep(100)) {
+  for (const until = performance.now() + AGREED_WITHIN; ; await sleep(100)) {
     const trees = await Promise.all(
       servers.map(async (server) => new Set((await server.ask('dump')).match(LOCK_NODE))),
     );
-    const all = [...new Set(trees.flatMap((tree) => [...tree]))];
     const having = (path) => trees.flatMap((tree, index) => (tree.has(path) ? [index + 1] : []));
-    odd = all.filter((path) => having(path).length < servers.length);
+    const paths = new Set(trees.flatMap((tree) => [...tree]));
+    const odd = [...paths].filter((path) => having(path).length < servers.length);
     if (odd.length === 0) return undefined;
-    odd = odd.map((path) => `${path} is on ${having(path).join(' and ')} of ${servers.length} servers`);
+    if (performance.now() < until) continue;
+    return odd.map((path) => `${path} is on ${having(path).join(' and ')} of ${servers.length} servers`);
   }
-  return odd;
 }

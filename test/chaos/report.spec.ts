@@ -45,6 +45,17 @@ it('a run says how many circles were judged', async () => {
   ]);
 });
 
+it('a run says when its servers had different data', async () => {
+  const report = (await import(REPORT)) as { disagreementLines(verdict: object): readonly string[] };
+  const disagreements = [
+    { at: 1_000.4, disagreement: ['/lock/a/n is on 2 of 3 servers', '/lock/b/n is on 1 of 3 servers'] },
+  ];
+  expect(report.disagreementLines({ disagreements: [] })).toEqual([]);
+  expect(report.disagreementLines({ disagreements })).toEqual([
+    'The servers disagreed in the quiet before 1000 ms: /lock/a/n is on 2 of 3 servers, and 1 more',
+  ]);
+});
+
 it('each subject has only faults that exist', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { faults: readonly string[] }> };
   const { faults } = (await import(FAULTS)) as { faults: Map<string, unknown> };

@@ -11,7 +11,7 @@ export const moduleOptions: Group = {
       code: `{ provder: new MemoryLockProvider() }`,
       place: 'DistributedLockModule',
       value: '"provder"',
-      remedy: 'but only: provider',
+      remedy: 'write "provider"',
     },
     {
       id: 'module-no-provider',
@@ -182,9 +182,9 @@ export const moduleOptions: Group = {
       how: 'module',
       code: `{ provider: new MemoryLockProvider(), defaults: { ttl: '10s' } }`,
       of: ['DistributedLockModuleOptions.defaults'],
-      place: 'Option "defaults" of DistributedLockModule',
+      place: 'DistributedLockModule, "defaults"',
       value: '"ttl"',
-      remedy: 'but only: wait, lease',
+      remedy: 'write "lease"',
     },
     {
       id: 'module-default-on-lost',
@@ -306,7 +306,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.mapErrors'],
       place: '"mapErrors.http"',
       value: '"timeout"',
-      remedy: 'but only: busy, unavailable, lost, conflict',
+      remedy: 'The options are "busy", "unavailable", "lost"',
     },
     {
       id: 'module-shutdown-grace',

@@ -20,10 +20,17 @@ export function meantBy(name: string, known: readonly string[]): string | undefi
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const wanted = name.toLowerCase();
   const most = Math.min(Math.max(Math.floor(wanted.length / 3), 1), 3);
-  const scored = known.map((each) => [each, difference(wanted, each.toLowerCase())] as const);
+  const scored = known
+    .filter((each) => each.toLowerCase() !== oppositeOf(wanted))
+    .map((each) => [each, difference(wanted, each.toLowerCase())] as const);
   const [best] = scored.sort(([, one], [, other]) => one - other);
   if (best !== undefined && best[1] <= most) return best[0];
   return wanted.length < 4 ? undefined : known.find((each) => each.toLowerCase().includes(wanted));
+}
+
+/** Two letters apart, and still no misspelling: whoever wrote minHold does not want maxHold. */
+function oppositeOf(name: string): string {
+  return name.replace(/^m(?:in|ax)/, (limit) => (limit === 'min' ? 'max' : 'min'));
 }
 
 /** How many letters must be added, removed, replaced, or exchanged with the next one. */

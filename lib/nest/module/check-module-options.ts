@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven } from '../../core/toolkit/given-options.js';
+import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { DEFAULTS } from '../methods/class-defaults.js';
 import type { DistributedLockModuleOptions, HttpLockStatuses } from '../options/module-options.js';
 
@@ -30,10 +30,10 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
     );
   }
   assertNoProvider(options);
-  assertKnown(options, OPTIONS, 'DistributedLockModule has no option');
+  refuseUnknown('DistributedLockModule', options, OPTIONS);
   checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
   const { provider, providers, defaults, logger, context, mapErrors } = options as DistributedLockModuleOptions;
-  if (defaults) assertKnown(defaults, DEFAULTS, 'Option "defaults" of DistributedLockModule has no');
+  if (defaults) refuseUnknown('DistributedLockModule, "defaults"', defaults, DEFAULTS);
   if (logger !== undefined) assertLogger(logger);
   for (const [name, value] of Object.entries(context ?? {})) assertContextValue(name, value);
   if (mapErrors !== undefined && mapErrors !== false) assertStatuses(mapErrors);
@@ -59,9 +59,9 @@ function assertStatuses(mapErrors: unknown): void {
       `Option "mapErrors" of DistributedLockModule is ${shown(mapErrors)}, but must be false, or { http: { busy: 409 } } for other statuses than the default ones.`,
     );
   }
-  assertKnown(mapErrors, { http: true }, 'Option "mapErrors" of DistributedLockModule has no');
+  refuseUnknown('DistributedLockModule, "mapErrors"', mapErrors, { http: true });
   const { http = {} } = mapErrors as { http?: HttpLockStatuses };
-  assertKnown(http, STATUSES, 'Option "mapErrors.http" of DistributedLockModule has no');
+  refuseUnknown('DistributedLockModule, "mapErrors.http"', http, STATUSES);
   for (const [name, status] of Object.entries(http) as [string, unknown][]) {
     const isError = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
     if (status === undefined || isError) continue;
@@ -85,12 +85,6 @@ function assertLogger(logger: unknown): void {
   throw new LockConfigError(
     `Option "logger" of DistributedLockModule has no ${missing}(): pass a LoggerService of Nest, such as new Logger('locks').`,
   );
-}
-
-function assertKnown(options: object, known: object, complaint: string): void {
-  const unknown = Object.keys(options).find((name) => !Object.hasOwn(known, name));
-  if (unknown === undefined) return;
-  throw new LockConfigError(`${complaint} "${unknown}", but only: ${Object.keys(known).join(', ')}.`);
 }
 
 /** Nest copies the options of `forRoot()`, and of a provider nothing would be left in the copy. @throws LockConfigError */

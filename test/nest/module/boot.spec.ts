@@ -204,12 +204,14 @@ describe('mistakes in the module', () => {
       { logger: { log() {}, error() {} } },
       /"logger" .* has no warn\(\): pass a LoggerService/,
     ],
-    ['an unknown option', { provder: 1 }, /no option "provder", but only: provider, providers, default, /],
+    ['an unknown option', { provder: 1 }, /^DistributedLockModule: there is no option "provder": write "provider"\.$/],
+    ['an option of another library', { retries: 1 }, /no option "retries": remove it\. The options are "provider", "/],
     [
       'an unknown default',
       { defaults: { minHold: '1m' } },
-      /"defaults" of DistributedLockModule has no "minHold", but only: wait, lease, maxHold, reentrant, onLost/,
+      /, "defaults": there is no option "minHold": remove it\. The options are "wait", "lease", "maxHold", "reentrant", "onLost"/,
     ],
+    ['a default of another library', { defaults: { ttl: '10s' } }, /"ttl": write "lease"/],
     [
       'a class in place of the provider',
       { provider: MemoryLockProvider },

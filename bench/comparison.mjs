@@ -3,8 +3,8 @@ import { BASELINE, OURS } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
 import { lacking } from './promises.mjs';
 
-/** The floor of what this library can do: it sends the same, and does nothing else. */
-const SCRIPTS = 'the same scripts, bare ioredis';
+/** The floors of what this library can do: they send the same, and do nothing else. */
+const FLOORS = ['the same scripts, bare ioredis', 'raw mysql2', 'raw pg'];
 
 /** By group: the title and the unit of a table, and how the page names it. A group that is not kept has no rows. */
 const COMPARED = {
@@ -161,7 +161,7 @@ function comparison(table, group) {
   const [low, ratio, high] = [0.25, 0.5, 0.75].map((share) => quantile(ratios, share));
   // As far as the quartiles can tell.
   const judged = low > 1 ? 'ahead' : high < 1 ? 'behind' : 'level';
-  const result = other === SCRIPTS ? 'floor' : judged;
+  const result = FLOORS.includes(other) ? 'floor' : judged;
   // Nothing is a multiple of zero.
   const hasRatio = ratio > 0 && Number.isFinite(ratio);
   const [best, own] = [other, ours].map((name) => median(rounds[name]));
@@ -193,7 +193,7 @@ export function conclusion(rows) {
   );
   const farthest = (list) => list.filter(({ ratio }) => ratio).toSorted((a, b) => b.ratio - a.ratio);
   return [
-    `Of ${ahead.length + level.length + behind.length} comparisons with the best other library in the same run, this package is ahead in ${ahead.length}, level in ${level.length} and behind in ${behind.length}.`,
+    `Of ${ahead.length + level.length + behind.length} comparisons with the best other in the same run, this package is ahead in ${ahead.length}, level in ${level.length} and behind in ${behind.length}.`,
     `In ${behind.filter(({ lacks }) => lacks.length > 0).length} of the ${behind.length}, the other one is without something that its lock has.`,
     farAway('ahead', farthest(ahead)),
     farAway('behind', farthest(behind).reverse()),

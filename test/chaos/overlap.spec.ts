@@ -29,6 +29,22 @@ describe('the rule that no two holders are inside', () => {
   });
 });
 
+describe('a claim', () => {
+  const entersAt = (time: number) =>
+    judged([
+      ...attempts,
+      // Recorded long after it was sent: the resource is busy.
+      [30, 'sent', 'w1/1.0.1'],
+      [31, 'enter', 'w1/1.0.1', HELD],
+      [time, 'enter', 'w2/1.0.1', HELD],
+    ]);
+
+  it('counts from the last record that the caller has waited for', async () => {
+    expect((await entersAt(50)).violations).toEqual([]);
+    expect((await entersAt(49)).violations).toEqual(['overlap']);
+  });
+});
+
 describe('a caller that was paused before it entered, and then finds that it lost the lock', () => {
   const enters = (token: string | null) =>
     judged([

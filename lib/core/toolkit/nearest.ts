@@ -28,7 +28,7 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return wanted.length < 4 ? undefined : known.find((each) => each.toLowerCase().includes(wanted));
 }
 
-/** Two letters apart, and still no misspelling: whoever wrote minHold does not want maxHold. */
+/** The name with max for one with min, and the other way round: only two letters differ, but they mean opposites. */
 function oppositeOf(name: string): string {
   return name.replace(/^m(?:in|ax)/, (limit) => (limit === 'min' ? 'max' : 'min'));
 }

@@ -1,12 +1,12 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
+import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { DEFAULTS } from '../methods/class-defaults.js';
 import type { DistributedLockModuleOptions, HttpLockStatuses } from '../options/module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
-const OPTIONS: Record<keyof DistributedLockModuleOptions, true> = {
+const OPTIONS: OptionNames<DistributedLockModuleOptions> = {
   provider: true,
   providers: true,
   default: true,
@@ -51,7 +51,7 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 
-const STATUSES: Record<keyof HttpLockStatuses, true> = { busy: true, unavailable: true, lost: true, conflict: true };
+const STATUSES: OptionNames<HttpLockStatuses> = { busy: true, unavailable: true, lost: true, conflict: true };
 
 function assertStatuses(mapErrors: unknown): void {
   if (typeof mapErrors !== 'object' || mapErrors === null) {

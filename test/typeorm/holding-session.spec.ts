@@ -3,7 +3,8 @@ import { AdvisoryRequest, type AdvisoryDatabase } from '../../lib/providers/sql/
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
 import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
-import { type Session, SilentServerError } from '../../lib/providers/sql/connection/session.js';
+import type { Session } from '../../lib/providers/sql/connection/session.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/turn.js';
 import type { SessionLockSettings } from '../../lib/providers/sql/options.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
@@ -12,7 +13,7 @@ function scripted() {
   const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
   const ends: string[] = [];
   const session = {
-    ...{ send: ask, run: ask, inTime: (answer: Promise<unknown>) => answer, isLost: () => false },
+    ...{ run: ask, isLost: () => false },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
@@ -54,7 +55,7 @@ describe('the locks on one session', () => {
     const locked = holding.tryLock('name', 'exclusive');
     await next();
     expect(await locked).toBe(true);
-    session.send = () => Promise.reject(new Error('interrupted'));
+    session.run = () => Promise.reject(new Error('interrupted'));
     await expect(holding.unlock('name', 'exclusive')).rejects.toThrow('interrupted');
     holding.leave(one);
     expect(ends).toEqual([]);
@@ -94,9 +95,9 @@ describe('the locks on one session', () => {
     const locked = holding.tryLock('name', 'exclusive');
     await next();
     expect(await locked).toBe(true);
-    const { send } = session;
-    session.send = () => {
-      session.send = send;
+    const { run } = session;
+    session.run = () => {
+      session.run = run;
       return Promise.reject(Object.assign(new Error('canceling statement'), { code: '57014' }));
     };
     const left = holding.unlock('name', 'exclusive');
@@ -109,11 +110,11 @@ describe('the locks on one session', () => {
   it('asks for many locks in one statement while another is in flight, and tells their callers apart', async () => {
     const asked: unknown[] = [];
     const answers: ((rows: object[]) => void)[] = [];
-    const send = (_: string, [names]: unknown[]) => {
+    const run = (_: string, [names]: unknown[]) => {
       asked.push(names);
       return new Promise((resolve) => answers.push(resolve));
     };
-    const session = { send, inTime: (answer: Promise<unknown>) => answer } as unknown as Session;
+    const session = { run } as unknown as Session;
     const holding = new HoldingSession(session, postgresAdvisoryLocks, () => {});
     const first = holding.tryLock('1', 'exclusive');
     await new Promise((resolve) => setImmediate(resolve));
@@ -142,15 +143,15 @@ describe('the locks on one session', () => {
   it('is not taken from a caller that asked for it after one whose statement was first late and then cancelled', async () => {
     const { holding, session } = scripted();
     const statements: { sql: string; settle: (error?: Error) => void }[] = [];
-    const send = (sql: string) =>
-      new Promise((resolve, reject) => {
+    const run = (sql: string) =>
+      new Promise<unknown>((resolve, reject) => {
         statements.push({ sql, settle: (error) => (error ? reject(error) : resolve([{ done: true }])) });
       });
     const settled = () => new Promise((resolve) => setImmediate(resolve));
-    Object.assign(session, { send, run: send, inTime: () => Promise.reject(new SilentServerError('late')) });
+    Object.assign(session, { run: (sql: string) => Promise.reject(new SilentServerError('late', run(sql))) });
     const late = holding.tryLock('name', 'exclusive');
     await expect(late).rejects.toThrow('late');
-    session.inTime = (answer) => answer;
+    Object.assign(session, { run });
     const second = holding.tryLock('name', 'exclusive');
     await settled();
     statements[0]!.settle(Object.assign(new Error('canceling statement'), { code: '57014' }));
@@ -165,7 +166,7 @@ describe('the locks on one session', () => {
 
   it('after a statement about several locks failed, it is not known which of them it has, and the session is not used again', async () => {
     const { holding, session } = scripted();
-    session.send = () => Promise.reject(new Error('out of shared memory'));
+    session.run = () => Promise.reject(new Error('out of shared memory'));
     const asked = ['1', '2'].map((name) => holding.tryLock(name, 'exclusive'));
     for (const answer of asked) await expect(answer).rejects.toThrow('out of shared memory');
     expect(holding.isUsable).toBe(false);

@@ -88,7 +88,7 @@ describe('a caller that leaves', () => {
     }
   });
 
-  it('does not get busy while a claim may still be granted, and the release makes that claim void', async () => {
+  it('makes a claim void by its release that may still be granted, and sends none behind it', async () => {
     const { attempt, leave, sent, answer, fail } = scripted();
     const first = attempt.acquire();
     await answer(free);
@@ -96,12 +96,26 @@ describe('a caller that leaves', () => {
     await expect(first).rejects.toThrow('No answer.');
     const again = attempt.acquire();
     leave();
-    await Promise.all([answer(free), expect(again).rejects.toThrow(/may still take the lock/)]);
     const released = attempt.release({ keepFor: 0, failed: true });
+    await answer(free);
+    expect(await again).toBe('busy');
     await answer(undefined);
     await answer(false);
     expect(await released).toBe('lost');
     expect(sent).toEqual(['read', 'claim', 'read', 'voidClaim', 'release']);
+  });
+
+  it('does not get busy while it waits and a claim may still be granted', async () => {
+    const { attempt, leave, sent, answer, fail } = scripted();
+    const first = attempt.acquire();
+    await answer(free);
+    await fail();
+    await expect(first).rejects.toThrow('No answer.');
+    const again = attempt.acquire();
+    await answer({ ...busy, version: free.version });
+    leave();
+    await expect(again).rejects.toThrow(/may still take the lock/);
+    expect(sent).toEqual(['read', 'claim', 'read']);
   });
 });
 

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 // The limit of MySQL; MariaDB takes 192.
 const LONGEST = 64;
@@ -12,9 +12,9 @@ const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 export function userLockName(database: string, namespace: string, key: string): string {
   // Servers differ in whether `Shop` and `shop` are one database. Taken for one, locks exclude too much at worst.
   const place = database.toLowerCase();
-  const hash = base32(digestOf(place, namespace, key).subarray(0, 20));
-  const readable = `${place}:${namespace}:${key}`.slice(0, LONGEST - 1 - hash.length).toLowerCase();
-  return `${readable.replace(/[^a-z0-9_.:@/=+,-]/g, '_')}#${hash}`;
+  const digest = base32(digestOf(place, namespace, key).subarray(0, 20));
+  const readable = `${place}:${namespace}:${key}`.slice(0, LONGEST - 1 - digest.length).toLowerCase();
+  return `${readable.replace(/[^a-z0-9_.:@/=+,-]/g, '_')}#${digest}`;
 }
 
 /**
@@ -27,15 +27,17 @@ export function advisoryLockNumber(namespace: string, key: string): string {
 
 // No part has a NUL but the key, which comes last. UTF-16, because UTF-8 has one spelling for all lone surrogates.
 function digestOf(database: string, namespace: string, key: string): Buffer {
-  return createHash('sha256').update(`${database}\0${namespace}\0${key}`, 'utf16le').digest();
+  return hash('sha256', Buffer.from(`${database}\0${namespace}\0${key}`, 'utf16le'), 'buffer');
 }
 
 /** Of a multiple of five bytes. */
 function base32(bytes: Uint8Array): string {
   let text = '';
-  for (let index = 0; index < bytes.length; index += 5) {
-    const block = bytes.subarray(index, index + 5).reduce((sum, byte) => sum * 256 + byte, 0);
-    for (let digit = 7; digit >= 0; digit -= 1) text += BASE32[Math.floor(block / 32 ** digit) % 32] ?? '';
+  let rest = 0;
+  let bits = 0;
+  for (const byte of bytes) {
+    rest = ((rest & 31) << 8) | byte;
+    for (bits += 8; bits >= 5; bits -= 5) text += BASE32[(rest >> (bits - 5)) & 31] ?? '';
   }
   return text;
 }

@@ -5,7 +5,6 @@ import type { Database } from '../database.js';
 import { counterNameOf } from '../table/lock-name.js';
 import type { SessionLockSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
-import type { Session } from '../connection/session.js';
 import type { SqlRequest } from '../sql-backend.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
@@ -127,7 +126,11 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       isLocked = await lock();
       if (!isLocked) return undefined;
       const { callers, mode } = this.request;
-      const lastToken = await this.#tokenOn(session, callers);
+      // The last of as many, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more.
+      const lastToken =
+        this.#counter === undefined
+          ? null
+          : await this.database.table.nextTokens(this.#counter, BigInt(callers), session.run);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
@@ -137,12 +140,6 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     } finally {
       if (!this.#grant) void this.#leave(place, isLocked);
     }
-  }
-
-  /** The last token of as many callers, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more. */
-  async #tokenOn(session: Session, callers: number): Promise<bigint | null> {
-    const { table } = this.database;
-    return this.#counter === undefined ? null : table.nextTokens(this.#counter, BigInt(callers), session.run);
   }
 
   async #leave(place: HoldingSession, isLocked: boolean): Promise<void> {

@@ -4,6 +4,7 @@ import { Batches } from '../connection/batches.js';
 import type { ConnectionRequest } from '../connection/connection-slots.js';
 import { failureOf } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
+import { SilentServerError } from '../connection/turn.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 import type { LockPlaces } from './lock-places.js';
 
@@ -17,7 +18,7 @@ export interface SessionUser {
 interface Name {
   readonly mode: LockMode;
   holders: number;
-  /** While it is asked for, or freed by its last holder; never rejects. */
+  /** While it is asked for, or freed by its last holder. */
   changes: Promise<unknown> | undefined;
 }
 
@@ -77,13 +78,13 @@ export class HoldingSession {
     for (;;) {
       const known = this.#names.get(name);
       if (!known) {
-        await this.places?.take(request);
+        if (this.places) await this.places.take(request);
         // Others may have asked for it meanwhile.
         if (!this.#names.has(name)) {
           return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
         }
         this.places?.free();
-      } else if (known.changes) await known.changes;
+      } else if (known.changes) await known.changes.catch(() => undefined);
       else if (mode === 'exclusive' || known.mode === 'exclusive') return false;
       else return this.#ask(name, known, this.statements.joinReaders);
     }
@@ -116,22 +117,12 @@ export class HoldingSession {
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
     const unlocks = this.#together(this.statements.unlock(mode));
-    let unlocked = unlocks.add(name);
-    // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
-    if (known && (known.holders -= 1) <= 0 && !known.changes) {
-      // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
-      unlocked = unlocked.catch((error: unknown) => {
-        if (failureOf(error) !== 'busy') throw error;
-        return unlocks.add(name).then(() => true);
-      });
-      // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
-      known.changes = unlocked
-        .catch(() => undefined)
-        .finally(() => {
-          this.#forget(name);
-        });
-    }
     try {
+      // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
+      if (!known || (known.holders -= 1) > 0 || known.changes) return await unlocks.add(name);
+      // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
+      const unlocked = this.#unlockLast(name, unlocks);
+      known.changes = unlocked;
       return await unlocked;
     } catch (error) {
       this.mayHaveLock = true;
@@ -139,10 +130,23 @@ export class HoldingSession {
     }
   }
 
+  async #unlockLast(name: string, unlocks: Batches<string, boolean>): Promise<boolean> {
+    try {
+      return await unlocks.add(name);
+    } catch (error) {
+      // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
+      if (failureOf(error) !== 'busy') throw error;
+      await unlocks.add(name);
+      return true;
+    } finally {
+      this.#forget(name);
+    }
+  }
+
   async #ask(name: string, entry: Name, operation: OfMany): Promise<boolean> {
     this.#names.set(name, entry);
     const answer = this.#together(operation, this.statements.unlock(entry.mode)).add(name);
-    entry.changes = answer.catch(() => undefined);
+    entry.changes = answer;
     let isLocked = false;
     try {
       isLocked = await answer;
@@ -174,25 +178,25 @@ export class HoldingSession {
 
   async #send(operation: OfMany, names: readonly string[], undo?: OfMany): Promise<readonly boolean[]> {
     const entries = names.map((name) => this.#names.get(name));
-    const answer = this.session.send(...operation(names)).then(doneOf);
     try {
-      return await this.session.inTime(answer);
+      return doneOf(await this.session.run(...operation(names)));
     } catch (error) {
-      if (undo) void this.#undo(answer, names, entries, undo);
+      if (undo) void this.#undo(error, names, entries, undo);
       throw error;
     }
   }
 
   /** Frees what their callers do not want any more: locks that are granted late, or by a statement that failed. */
   async #undo(
-    answer: Promise<readonly boolean[]>,
+    failure: unknown,
     names: readonly string[],
     entries: readonly (Name | undefined)[],
     undo: OfMany,
   ): Promise<void> {
     let locked: readonly string[];
     try {
-      const done = await answer;
+      if (!(failure instanceof SilentServerError)) throw failure;
+      const done = doneOf(await failure.answer);
       // The server counts holds, so those of others stay.
       locked = names.filter((_, index) => done[index]);
     } catch {

@@ -1,5 +1,6 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import { LockCapacityError } from '../../../api/errors.js';
+import type { Session } from '../connection/session.js';
 import type { Sessions } from '../connection/sessions.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
@@ -23,16 +24,17 @@ export class HoldingSessions {
   ) {}
 
   /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */
-  async shared(request: AcquireRequest, user: SessionUser): Promise<HoldingSession> {
-    for (;;) {
-      if (this.#shared?.isUsable) {
-        this.#shared.enter(user);
-        return this.#shared;
-      }
-      // Its caller may leave before it is open.
-      if (this.#opening) await this.#opening.catch(() => undefined);
-      else return this.#open(request, user);
+  shared(request: AcquireRequest, user: SessionUser): HoldingSession | Promise<HoldingSession> {
+    const shared = this.#shared;
+    if (shared?.isUsable) {
+      shared.enter(user);
+      return shared;
     }
+    // Its caller may leave before it is open.
+    const again = () => this.shared(request, user);
+    if (this.#opening) return this.#opening.then(again, again);
+    const session = this.source.take(request);
+    return session instanceof Promise ? this.#open(session, user) : this.#share(session, user);
   }
 
   /** A separate session to wait on; undefined when there is none, or when it would be the last one, which asks whether keys are free. */
@@ -51,19 +53,22 @@ export class HoldingSessions {
     }
   }
 
-  async #open(request: AcquireRequest, user: SessionUser): Promise<HoldingSession> {
-    const opening = this.source.take(request);
+  async #open(opening: Promise<Session>, user: SessionUser): Promise<HoldingSession> {
     this.#opening = opening;
     try {
-      const onEmpty = () => {
-        if (this.#shared === shared) this.#shared = undefined;
-      };
-      const shared: HoldingSession = new HoldingSession(await opening, this.statements, onEmpty, this.places);
-      this.#shared = shared;
-      shared.enter(user);
-      return shared;
+      return this.#share(await opening, user);
     } finally {
       this.#opening = undefined;
     }
+  }
+
+  #share(session: Session, user: SessionUser): HoldingSession {
+    const onEmpty = () => {
+      if (this.#shared === shared) this.#shared = undefined;
+    };
+    const shared: HoldingSession = new HoldingSession(session, this.statements, onEmpty, this.places);
+    this.#shared = shared;
+    shared.enter(user);
+    return shared;
   }
 }

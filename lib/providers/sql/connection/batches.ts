@@ -31,19 +31,26 @@ export class Batches<Item, Answer> {
   }
 
   readonly #flush = (): void => {
-    while (this.#asked.length > 0 && this.#inFlight < this.most) void this.#sendNext(this.#asked.splice(0, MOST));
+    while (this.#asked.length > 0 && this.#inFlight < this.most) this.#sendNext(this.#asked.splice(0, MOST));
   };
 
-  async #sendNext(asked: readonly Asked<Item, Answer>[]): Promise<void> {
+  #sendNext(asked: readonly Asked<Item, Answer>[]): void {
     this.#inFlight += 1;
-    try {
-      const answers = await this.send(asked.map(({ item }) => item));
-      asked.forEach(({ resolve }, index) => {
-        resolve(answers[index] as Answer);
-      });
-    } catch (error) {
-      for (const { reject } of asked) reject(error);
-    }
+    this.send(asked.map(({ item }) => item)).then(
+      (answers) => {
+        asked.forEach(({ resolve }, index) => {
+          resolve(answers[index] as Answer);
+        });
+        this.#next();
+      },
+      (error: unknown) => {
+        for (const { reject } of asked) reject(error);
+        this.#next();
+      },
+    );
+  }
+
+  #next(): void {
     this.#inFlight -= 1;
     this.#flush();
   }

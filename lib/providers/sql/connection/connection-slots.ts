@@ -30,13 +30,17 @@ export class ConnectionSlots {
     private readonly reserved: number,
   ) {}
 
+  /** Takes a connection if one is free. */
+  takeNow(request: ConnectionRequest): boolean {
+    if (this.#used >= this.#limitOf(request)) return false;
+    this.#used += 1;
+    return true;
+  }
+
   /** Takes a connection. @throws LockCapacityError, which `exhausted` makes, when none was free in the time of the request */
   async take(request: ConnectionRequest, exhausted: (key: string | undefined) => LockCapacityError): Promise<void> {
+    if (this.takeNow(request)) return;
     const limit = this.#limitOf(request);
-    if (this.#used < limit) {
-      this.#used += 1;
-      return;
-    }
     if (request.wait <= 0) throw exhausted(request.key);
     const served = new AbortController();
     const waiter = { limit, served };

@@ -60,17 +60,23 @@ export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'
 // MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
 const FAREWELL = 4031;
 
-// Settings of the application for the answers to its own statements do not change those to ours. A function, because that of a
-// connection would precede a mere `true`.
-const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
+// Settings of the application for the answers to its own statements do not change those to ours.
+const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: true as unknown };
+// A function of a connection precedes a mere `true`. Not always a function: the driver makes an object for each column of each answer then.
+const PLAINLY_CAST = { ...PLAIN, typeCast: (_field: unknown, next: () => unknown) => next() };
 
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
 
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. */
 export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
-  // Known from the first connection on.
+  // Both are known from the first connection on.
   let isMariaDb = false;
+  let plain = PLAIN;
+  const send = (connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> =>
+    new Promise((resolve, reject) => {
+      ask(connection, 'query', { sql, ...plain }, values, reject, resolve);
+    });
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -80,16 +86,14 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
           'The option "queryFormat" of mysql2 replaces how values get into a statement, and those of the locks would not work by it. Leave it out of "mysql", or out of "extra" of the DataSource.',
         );
       }
+      plain = typeof propertyOf(all, 'typeCast') === 'function' ? PLAINLY_CAST : PLAIN;
       const connection = driver.createConnection(all);
       // An error without a listener would end the process.
       connection.on('error', () => undefined);
       await promisify(connection.connect.bind(connection))();
       return connection;
     },
-    async send(connection: MysqlConnection, sql, parameters) {
-      const [answer] = await query(connection, { sql, ...PLAIN }, parameters);
-      return answer;
-    },
+    send,
     async setUp({ threadId }: MysqlConnection, run, kind) {
       const variables = await globalVariables(run);
       const version = String(variables.get('version'));
@@ -124,10 +128,10 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         maxConnections: Number(variables.get('max_connections')),
       };
     },
-    beginWith,
+    beginWith: (connection: MysqlConnection, sql, value) => send(connection, sql, [value]),
     async beginWait(connection: MysqlConnection, select, value, limits) {
-      await query(connection, setSession(limitsOf(limits)), []);
-      return beginWith(connection, select, value);
+      await send(connection, setSession(limitsOf(limits)), []);
+      return send(connection, select, [value]);
     },
     // InnoDB looks once a second whether a wait is over.
     slice: { unit: 1_000, longest: 3_000, late: 1_000 },
@@ -165,11 +169,6 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
   };
 }
 
-async function beginWith(connection: MysqlConnection, sql: string, value: string): Promise<unknown> {
-  const [rows] = await query(connection, { sql, ...PLAIN }, [value]);
-  return rows;
-}
-
 const setSession = (settings: readonly string[]) => `SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`;
 
 /** In whole seconds; rounded up, because the holder counts by the exact time. */
@@ -180,18 +179,31 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 
 type Answered = Promise<[answer: unknown, fields: unknown]>;
 
+function ask(
+  connection: MysqlConnection,
+  method: 'query' | 'execute',
+  sql: unknown,
+  values: unknown,
+  reject: (error: unknown) => void,
+  resolve: (answer: unknown, fields: unknown) => void,
+): void {
+  connection[method](sql, values, (error, answer, fields) => {
+    if (!error) {
+      resolve(answer, fields);
+      return;
+    }
+    // mysql2 reports the end of a connection either to the statement in flight or as this event.
+    if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
+    reject(error);
+  });
+}
+
 const sendBy =
   (method: 'query' | 'execute') =>
   (connection: MysqlConnection, sql: unknown, values: unknown): Answered =>
     new Promise((resolve, reject) => {
-      connection[method](sql, values, (error, answer, fields) => {
-        if (!error) {
-          resolve([answer, fields]);
-          return;
-        }
-        // mysql2 reports the end of a connection either to the statement in flight or as this event.
-        if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
-        reject(error);
+      ask(connection, method, sql, values, reject, (answer, fields) => {
+        resolve([answer, fields]);
       });
     });
 const query = sendBy('query');

@@ -109,22 +109,20 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       await client.connect();
       return client;
     },
-    async send(connection: PgClient, sql, parameters, prepares) {
-      const ask = async (name?: string): Promise<unknown> =>
-        answerOf(await connection.query({ name, text: sql, types: TYPES }, parameters));
+    send(connection: PgClient, sql, parameters, prepares) {
+      const ask = (name?: string) => connection.query({ name, text: sql, types: TYPES }, parameters);
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
-      try {
-        return await ask(name);
-      } catch (error) {
+      if (name === undefined) return ask().then(answerOf);
+      return ask(name).then(answerOf, (error: unknown) => {
         const code = propertyOf(error, 'code');
-        if (name === undefined || !STALE.includes(code)) throw error;
+        if (!STALE.includes(code)) throw error;
         // From now on it has another name, or none when all have been given.
         if (names.get(sql) === name) names.delete(sql);
-        if (!inSessions || code !== '26000') return ask();
+        if (!inSessions || code !== '26000') return ask().then(answerOf);
         // The session was reset, and its locks may be gone with its statements.
         connection.emit('error', error);
         throw error;
-      }
+      });
     },
     setUp: async (connection: PgClient, run, kind) => setUp(connection, await askFacts(run), run, kind, inSessions),
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),

@@ -6,7 +6,8 @@ import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { DatabaseSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { pause } from '../../../core/toolkit/timing.js';
-import { inTime, Session, type SessionHome } from './session.js';
+import { Session, type SessionHome } from './session.js';
+import { inTime } from './turn.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.
 const PAUSE = 1_000;
@@ -27,6 +28,7 @@ export class Server implements SessionHome {
   /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
   #refusedSince: number | undefined;
   #control: Promise<Session> | undefined;
+  #openControl: Session | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
@@ -55,15 +57,23 @@ export class Server implements SessionHome {
     );
   }
 
+  /** The control session, if it is open. */
+  get openControl(): Session | undefined {
+    return this.#openControl;
+  }
+
   /** The control session, opened again if it was lost. */
   control(): Promise<Session> {
     if (this.#control) return this.#control;
     const control = this.#open(CONTROL, undefined);
     const forget = () => {
-      if (this.#control === control) this.#control = undefined;
+      if (this.#control !== control) return;
+      this.#control = undefined;
+      this.#openControl = undefined;
     };
     this.#control = control;
     control.then((session) => {
+      this.#openControl = session;
       session.onFree = forget;
       session.onLost = () => {
         session.destroy();
@@ -89,7 +99,7 @@ export class Server implements SessionHome {
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
     const control = await this.#control?.catch(() => undefined);
-    await control?.inTime(control.idle()).catch(() => undefined);
+    await control?.idleSoon().catch(() => undefined);
     await control?.close();
   }
 

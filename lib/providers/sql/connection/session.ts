@@ -1,14 +1,11 @@
 import type { Clock } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
-import { withTimeout } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
 import { failureOf } from './failure.js';
+import { inTime, Turn, type TurnLimits } from './turn.js';
 import { sliceLength } from './wait-slice.js';
-
-/** The server has not answered in time. The outcome of the statement is unknown. */
-export class SilentServerError extends Error {}
 
 /** A statement that was not sent. */
 export class TransactionEndedError extends Error {
@@ -32,17 +29,6 @@ export interface SessionHome {
   endOnServer(session: Session, control: Session): void;
 }
 
-/** Resolves as `work` does, within `timeout` ms. @throws SilentServerError */
-export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
-  return withTimeout(clock, timeout, work, () => {
-    throw silentFor(timeout);
-  });
-}
-
-function silentFor(timeout: number): SilentServerError {
-  return new SilentServerError(`The database has not answered for ${timeout} ms.`);
-}
-
 /**
  * One connection of our own. It serves one attempt after the other, or the locks of several; it has at most one transaction, and is used
  * again only when nothing is left on it. In any doubt it is destroyed, and the server frees what it has.
@@ -61,10 +47,10 @@ export class Session {
   #hasTransaction = false;
   /** How many statements wait to be sent or for their answer. */
   #inFlight = 0;
-  /** The end of the last one. */
-  #last: Promise<void> = Promise.resolve();
-  /** Rejects the statement that is at the server. */
-  #abandon: ((reason: Error) => void) | undefined;
+  /** That of the statement that is at the server. */
+  #turn: Turn<unknown> | undefined;
+  /** Those behind it. */
+  readonly #turns: Turn<unknown>[] = [];
   #isSilent = false;
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
@@ -114,12 +100,7 @@ export class Session {
   }
 
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
-  readonly run: Run = (sql, parameters) => this.inTime(this.#inTurn(() => this.sendNow(sql, parameters)));
-
-  /** Sends a statement that may take as long as it likes. Rejects at the end of the session. */
-  send(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
-    return this.#inTurn(() => this.sendNow(sql, parameters));
-  }
+  readonly run: Run = (sql, parameters) => this.#inTurn(() => this.sendNow(sql, parameters), this.#soon);
 
   /** Sends a statement whose turn it is. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
@@ -135,21 +116,14 @@ export class Session {
     return this.home.dialect;
   }
 
-  /** Resolves as the answer to a statement of this session does, within `timeout` ms. @throws SilentServerError */
-  inTime<T>(answer: Promise<T>, timeout = this.home.statementTimeout): Promise<T> {
-    const { clock } = this.home;
-    const since = clock.now();
-    return withTimeout(clock, timeout, answer, () => {
-      this.#isSilent = true;
-      this.home.fellSilent(since);
-      throw silentFor(timeout);
-    });
+  get #soon(): TurnLimits {
+    return { timeout: this.home.statementTimeout };
   }
 
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const { dialect } = this.home;
-    const answer = await this.inTime(this.#inTurn(() => dialect.beginWith(this.connection, sql, value)));
+    const answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#soon);
     this.#hasTransaction = true;
     return firstRow(answer);
   }
@@ -198,12 +172,17 @@ export class Session {
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
   inTransaction<T>(statement: () => Promise<T>): Promise<T> {
     // After the end of the transaction the server would commit it by itself, without the lock.
-    return this.#inTurn(statement, true);
+    return this.#inTurn(statement, { inTransaction: true });
   }
 
-  /** Resolves when nothing is in flight. */
-  idle(): Promise<void> {
-    return this.#last;
+  /** Resolves when what is in flight now was answered, however long that takes. */
+  idle(): Promise<unknown> {
+    return this.#inTurn(undefined, {});
+  }
+
+  /** As {@link idle}. @throws SilentServerError when it takes too long */
+  idleSoon(): Promise<unknown> {
+    return this.#inTurn(undefined, this.#soon);
   }
 
   /** Ends this use of the session, with no transaction open and no lock held. */
@@ -258,11 +237,11 @@ export class Session {
   }
 
   async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout?: number): Promise<void> {
-    const ended = this.inTransaction(() => {
+    const end = () => {
       this.#hasTransaction = false;
       return this.sendNow(word);
-    });
-    await this.inTime(ended, timeout);
+    };
+    await this.#inTurn(end, { inTransaction: true, timeout: timeout ?? this.home.statementTimeout });
   }
 
   #whileWaiting(lockWait: number): TimeLimits {
@@ -275,8 +254,8 @@ export class Session {
     const length = sliceLength(dialect.slice, clock.now() - since);
     const { late } = dialect.slice;
     try {
-      const answer = this.#inTurn(() => work(this.#whileWaiting(length)), false, length + late);
-      return await this.inTime(answer, length + late + statementTimeout);
+      const limits = { answeredWithin: length + late, timeout: length + late + statementTimeout };
+      return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;
       return undefined;
@@ -305,8 +284,9 @@ export class Session {
     this.#state = 'ended';
     this.#hasTransaction = false;
     this.#dueAt = undefined;
-    this.#abandon?.(new Error('The session has ended.'));
+    this.#abandon(new Error('The session has ended.'));
     this.#free(false);
+    this.#nextTurn();
   }
 
   #free(isReusable: boolean): void {
@@ -321,44 +301,100 @@ export class Session {
     this.#state = 'lost';
     this.#hasTransaction = false;
     // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
-    this.#abandon?.(new Error('The session has been lost.', { cause }));
+    this.#abandon(new Error('The session has been lost.', { cause }));
     this.onLost?.(cause);
-  }
-
-  /** Sends a statement when everything before it was answered, in this tick if nothing is in flight: drivers are about to remove their own queues. */
-  #inTurn<T>(statement: () => Promise<T>, inTransaction = false, answeredWithin = 0): Promise<T> {
-    const exchange = () => this.#exchange(statement, inTransaction, answeredWithin);
-    const answer = this.#inFlight === 0 ? exchange() : this.#last.then(exchange);
-    this.#inFlight += 1;
-    const done = () => {
-      this.#inFlight -= 1;
-    };
-    this.#last = answer.then(done, done);
-    return answer;
+    this.#nextTurn();
   }
 
   /**
-   * Sends a statement whose turn it is. The answer shows that the server has heard of us, and whether the transaction still exists.
+   * Sends a statement when everything before it was answered, in this tick if nothing is in flight: drivers are about to remove their own
+   * queues. Rejects at the end of the session.
    *
    * @throws TransactionEndedError when the statement may not be sent any more
    */
-  async #exchange<T>(statement: () => Promise<T>, inTransaction: boolean, answeredWithin: number): Promise<T> {
-    if (inTransaction ? !this.#hasTransaction : this.#state === 'ended') throw new TransactionEndedError();
-    const { clock, dialect } = this.home;
-    const sentAt = clock.now();
-    this.#dueAt = sentAt + answeredWithin;
-    try {
-      const answer = await this.#untilEnd(statement);
-      this.#heard(sentAt);
-      if (this.#hasTransaction) this.#observe(answer);
-      return answer;
-    } catch (error) {
-      if (dialect.isAnswer(error)) {
-        this.#heard(sentAt);
-        if (this.#hasTransaction) await this.#observeAfter(error);
-      }
-      throw error;
+  #inTurn<T>(send: (() => Promise<T>) | undefined, limits: TurnLimits): Promise<T> {
+    const turn = new Turn<T>(send, limits, this.home.clock, this.#onSilent);
+    if (send) this.#inFlight += 1;
+    this.#turns.push(turn as Turn<unknown>);
+    this.#nextTurn();
+    return turn.answer;
+  }
+
+  readonly #onSilent = (since: number): void => {
+    this.#isSilent = true;
+    this.home.fellSilent(since);
+  };
+
+  #nextTurn(): void {
+    while (!this.#turn) {
+      const turn = this.#turns.shift();
+      if (!turn) return;
+      if (turn.send) this.#begin(turn, turn.send);
+      else turn.resolve(undefined);
     }
+  }
+
+  #begin(turn: Turn<unknown>, send: () => Promise<unknown>): void {
+    this.#turn = turn;
+    if (turn.inTransaction ? !this.#hasTransaction : this.#state === 'ended') {
+      this.#fail(turn, new TransactionEndedError());
+      return;
+    }
+    const sentAt = this.home.clock.now();
+    this.#dueAt = sentAt + turn.answeredWithin;
+    let answer: Promise<unknown>;
+    try {
+      answer = send();
+    } catch (error) {
+      this.#fail(turn, error);
+      return;
+    }
+    answer.then(
+      (answer) => {
+        this.#onAnswer(turn, sentAt, answer);
+      },
+      (error: unknown) => {
+        void this.#onError(turn, sentAt, error);
+      },
+    );
+  }
+
+  /** The answer shows that the server has heard of us, and whether the transaction still exists. */
+  #onAnswer(turn: Turn<unknown>, sentAt: number, answer: unknown): void {
+    if (this.#turn !== turn) return;
+    this.#heard(sentAt);
+    this.#endTurn();
+    if (this.#hasTransaction) this.#observe(answer);
+    turn.resolve(answer);
+    this.#nextTurn();
+  }
+
+  async #onError(turn: Turn<unknown>, sentAt: number, error: unknown): Promise<void> {
+    if (this.#turn !== turn) return;
+    if (this.home.dialect.isAnswer(error)) {
+      this.#heard(sentAt);
+      turn.failure = error;
+      if (this.#hasTransaction) await this.#observeAfter(turn, error);
+    }
+    this.#fail(turn, error);
+    this.#nextTurn();
+  }
+
+  /** A driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
+  #abandon(reason: Error): void {
+    const turn = this.#turn;
+    if (turn) this.#fail(turn, turn.failure ?? reason);
+  }
+
+  #fail(turn: Turn<unknown>, error: unknown): void {
+    if (this.#turn !== turn) return;
+    this.#endTurn();
+    turn.reject(error);
+  }
+
+  #endTurn(): void {
+    this.#turn = undefined;
+    this.#inFlight -= 1;
   }
 
   #heard(sentAt: number): void {
@@ -376,17 +412,8 @@ export class Session {
    * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
    * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
-  async #observeAfter(error: unknown): Promise<void> {
-    const answer = await this.#untilEnd(() => this.sendNow(this.home.dialect.heartbeat)).catch(() => undefined);
-    this.#observe(answer, error);
-  }
-
-  /** Rejects at the end of the session: a driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
-  #untilEnd<T>(statement: () => Promise<T>): Promise<T> {
-    if (this.#state === 'ended') return Promise.reject(new Error('The session has ended.'));
-    return new Promise((resolve, reject) => {
-      this.#abandon = reject;
-      statement().then(resolve, reject);
-    });
+  async #observeAfter(turn: Turn<unknown>, error: unknown): Promise<void> {
+    const answer = await this.sendNow(this.home.dialect.heartbeat).catch(() => undefined);
+    if (this.#turn === turn) this.#observe(answer, error);
   }
 }

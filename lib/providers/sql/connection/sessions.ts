@@ -3,7 +3,8 @@ import type { Run } from './answer.js';
 import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
-import { type Session, SilentServerError } from './session.js';
+import type { Session } from './session.js';
+import { SilentServerError } from './turn.js';
 
 /** The kind of the sessions, and how many there may be. */
 export interface SessionLimits extends SessionKind {
@@ -29,37 +30,54 @@ export class Sessions {
   }
 
   /**
-   * A session for one attempt.
+   * A session for one attempt: at once, if one is idle.
    *
    * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
    */
-  async take(request: ConnectionRequest): Promise<Session> {
+  take(request: ConnectionRequest): Session | Promise<Session> {
+    const control = this.server.openControl;
+    if (!control || this.#idle.length === 0 || !this.slots.takeNow(request)) return this.#takeLater(request);
+    const session = this.#reuse(control);
+    return session ? this.#use(session) : this.#open();
+  }
+
+  async #takeLater(request: ConnectionRequest): Promise<Session> {
     await this.slots.take(request, (key) => this.#exhausted(key));
+    return this.#open();
+  }
+
+  /** For a connection that was taken. */
+  async #open(): Promise<Session> {
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
-      if (this.#isClosed) {
-        await session.close();
-        throw new Error('The locks are closed, because the application stops.');
-      }
-      this.#used.add(session);
-      session.onFree = (isReusable) => {
-        this.#used.delete(session);
-        if (isReusable) this.#keep(session);
-        this.slots.free();
-      };
-      return session;
+      if (!this.#isClosed) return this.#use(session);
+      await session.close();
+      throw new Error('The locks are closed, because the application stops.');
     } catch (error) {
       this.slots.free();
       throw error;
     }
   }
 
+  #use(session: Session): Session {
+    this.#used.add(session);
+    session.onFree = (isReusable) => {
+      this.#used.delete(session);
+      if (isReusable) this.#keep(session);
+      this.slots.free();
+    };
+    return session;
+  }
+
   /** Runs a statement in autocommit, on a session that has nothing else. */
   readonly run: Run = async (sql, parameters) => {
-    const session = await this.take({ wait: this.server.statementTimeout }).catch((error: unknown) => {
+    let session: Session;
+    try {
+      session = await this.take({ wait: this.server.statementTimeout });
+    } catch (error) {
       // Each session is used for one statement: if none becomes free, the server is silent.
       throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;
-    });
+    }
     try {
       const answer = await session.run(sql, parameters);
       session.giveBack();

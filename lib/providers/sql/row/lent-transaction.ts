@@ -58,7 +58,7 @@ export class LentTransaction {
     let isSent = false;
     try {
       // A stream that was left early still receives its rows.
-      await session.inTime(session.idle());
+      await session.idleSoon();
       if (this.#isStreaming || this.isNested()) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
       }
@@ -102,7 +102,12 @@ export class LentTransaction {
   }
 
   #mark(): Promise<unknown> {
-    return (this.#marked ??= this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`)));
+    if (!this.#marked) {
+      this.#marked = this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`));
+      // The statements behind it fail by themselves then, and may never have looked at it.
+      this.#marked.catch(() => undefined);
+    }
+    return this.#marked;
   }
 
   readonly #statement: SendStatement = async <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => {

@@ -48,7 +48,6 @@ export class VersionRequest implements SqlRequest {
   #released = false;
   /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
   #hasLeft = false;
-  #isWaiting = false;
   /** Since when it looks or claims without an answer, on the monotonic clock. */
   #askedAt: number | undefined;
   /** Until when `minHold` lasts, on the monotonic clock. */
@@ -87,7 +86,8 @@ export class VersionRequest implements SqlRequest {
   /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
-    this.#answer = after === undefined ? this.#ask() : this.#askBehind(after.state as VersionRequest | undefined);
+    this.#answer =
+      after === undefined ? this.#claimWhenFree() : this.#askBehind(after.state as VersionRequest | undefined);
     return this.#answer;
   }
 
@@ -103,7 +103,7 @@ export class VersionRequest implements SqlRequest {
       () => undefined,
     );
     const isAsked = (await before?.isGranted()) === true && !this.#isReleased();
-    return isAsked ? this.#ask(await early) : 'not-asked';
+    return isAsked ? this.#claimWhenFree(await early) : 'not-asked';
   }
 
   /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
@@ -123,21 +123,6 @@ export class VersionRequest implements SqlRequest {
     });
   }
 
-  /** @param early a look that was made before its turn */
-  #ask(early?: Look): Promise<Grant | 'busy'> {
-    const { request } = this;
-    if (request.wait <= 0) return this.#claimWhenFree(early);
-    this.#isWaiting = false;
-    return new Promise((resolve, reject) => {
-      const leave = () => {
-        this.#hasLeft = true;
-        // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
-        if (this.#isWaiting && !this.#claim.sent) resolve('busy');
-      };
-      withAbort(request.signal, leave, () => this.#claimWhenFree(early)).then(resolve, reject);
-    });
-  }
-
   /**
    * Ends it, in whatever state it is. Without a claim there is nothing to release: in an outage each caller would leave a statement that is
    * repeated for a whole lease.
@@ -152,28 +137,44 @@ export class VersionRequest implements SqlRequest {
     }
   }
 
-  async #claimWhenFree(early: Look | undefined): Promise<Grant | 'busy'> {
+  /** @param early a look that was made before its turn */
+  async #claimWhenFree(early?: Look): Promise<Grant | 'busy'> {
+    const answer = await this.#claimIfFree(early);
+    if (typeof answer !== 'number') return answer;
+    if (this.request.wait <= 0) return this.#endWithoutClaim();
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        this.#hasLeft = true;
+        // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
+        if (!this.#claim.sent) resolve('busy');
+      };
+      // Not before it waits: the signal is made when it is read, and the release ends a first look as well.
+      withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
+    });
+  }
+
+  /** @param endsIn in how many ms the first of those ends that hold the lease */
+  async #wait(endsIn: number): Promise<Grant | 'busy'> {
     const { request } = this;
     const { clock, random } = this.context;
     const waitUntil = clock.now() + request.wait;
-    for (let round = 0; ; round += 1) {
-      const answer = await this.#claimIfFree(round === 0 ? early : undefined);
-      if (typeof answer !== 'number') return answer;
-      if (request.wait <= 0) return this.#endWithoutClaim();
+    for (let round = 0, left = endsIn; ; round += 1) {
       this.#askedAt = undefined;
-      const isFirst = !this.#isWaiting;
-      this.#isWaiting = true;
       this.#onWait?.();
-      if (isFirst) request.waits();
+      if (round === 0) request.waits();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
-      const delay = Math.min(backOff(random, round, PAUSE), answer, lastLook > 0 ? lastLook : Infinity);
+      const delay = Math.min(backOff(random, round, PAUSE), left, lastLook > 0 ? lastLook : Infinity);
       await pause(clock, Math.max(1, delay), request.signal);
       if (this.#hasEnded()) return this.#endWithoutClaim();
+      const answer = await this.#claimIfFree();
+      if (typeof answer !== 'number') return answer;
+      if (request.wait <= 0) return this.#endWithoutClaim();
+      left = answer;
     }
   }
 
   /** Looks, and claims what is free. Resolves to a number where others hold the lease: in how many ms the first of them ends. */
-  async #claimIfFree(early: Look | undefined): Promise<Grant | 'busy' | number> {
+  async #claimIfFree(early?: Look): Promise<Grant | 'busy' | number> {
     const { request } = this;
     const { clock } = this.context;
     const { leases } = this.database;

@@ -1,0 +1,95 @@
+import type { Clock, Timer } from '../../../api/clock.js';
+import { withTimeout } from '../../../core/toolkit/timing.js';
+
+/** The server has not answered in time. The outcome of the statement is unknown. */
+export class SilentServerError extends Error {
+  /** @param answer that of the server, if it comes later */
+  constructor(
+    message: string,
+    readonly answer?: Promise<unknown>,
+  ) {
+    super(message);
+  }
+}
+
+/** Resolves as `work` does, within `timeout` ms. @throws SilentServerError */
+export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
+  return withTimeout(clock, timeout, work, () => {
+    throw silentFor(timeout);
+  });
+}
+
+function silentFor(timeout: number, answer?: Promise<unknown>): SilentServerError {
+  return new SilentServerError(`The database has not answered for ${timeout} ms.`, answer);
+}
+
+/** How a statement is sent, and for how long it is waited for. */
+export interface TurnLimits {
+  /** Whether it may be sent only while the transaction lasts. Default false. */
+  readonly inTransaction?: boolean;
+  /** How long the server may work on it by itself, in ms. Default 0. */
+  readonly answeredWithin?: number;
+  /** After how many ms its caller is told that the server is silent. Default: never. */
+  readonly timeout?: number;
+}
+
+/** One statement of a session, from its request to its answer. */
+export class Turn<T> {
+  /** Rejects with a {@link SilentServerError} when that takes too long. */
+  readonly answer: Promise<T>;
+  readonly inTransaction: boolean;
+  readonly answeredWithin: number;
+  /** The server's answer that it has failed, while the server is asked what that has ended. */
+  failure: unknown = undefined;
+  readonly #clock: Clock;
+  readonly #timer: Timer | undefined;
+  #resolve!: (answer: T) => void;
+  #reject!: (error: unknown) => void;
+
+  /**
+   * @param send sends it; undefined where its turn is all that is waited for
+   * @param onSilent called with the time of the request on the monotonic clock, when its caller is told that the server is silent
+   */
+  constructor(
+    readonly send: (() => Promise<T>) | undefined,
+    { inTransaction = false, answeredWithin = 0, timeout }: TurnLimits,
+    clock: Clock,
+    onSilent: (since: number) => void,
+  ) {
+    this.inTransaction = inTransaction;
+    this.answeredWithin = answeredWithin;
+    this.#clock = clock;
+    this.answer = this.#promise();
+    if (timeout === undefined) return;
+    const since = clock.now();
+    const onLate = () => {
+      onSilent(since);
+      const reject = this.#reject;
+      const late = this.#promise();
+      late.catch(() => undefined);
+      reject(silentFor(timeout, late));
+    };
+    this.#timer = clock.setTimer(onLate, timeout, true);
+  }
+
+  resolve(answer: T): void {
+    this.#end();
+    this.#resolve(answer);
+  }
+
+  reject(error: unknown): void {
+    this.#end();
+    this.#reject(error);
+  }
+
+  #end(): void {
+    if (this.#timer !== undefined) this.#clock.clearTimer(this.#timer);
+  }
+
+  #promise(): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+  }
+}

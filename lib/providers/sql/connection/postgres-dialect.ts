@@ -10,10 +10,12 @@ export interface PgClient extends DriverConnection {
   /** The number of the server's process, as the server reported it when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
+  query(sql: unknown, values: unknown): Promise<Result>;
   query(
     sql: unknown,
     values: unknown,
-  ): Promise<{ readonly fields: readonly unknown[]; readonly rows: readonly unknown[] }>;
+    callback: (error: Error | null, result: Result | readonly Result[]) => void,
+  ): void;
   /** Whether answers come in the binary format. */
   binary?: boolean;
   emit(event: 'error', error: unknown): void;
@@ -21,6 +23,11 @@ export interface PgClient extends DriverConnection {
   end(): Promise<void>;
   readonly connection?: { readonly stream?: { destroy(): void } };
   readonly connectionParameters?: { query_timeout?: unknown };
+}
+
+interface Result {
+  readonly fields: readonly unknown[];
+  readonly rows: readonly unknown[];
 }
 
 export interface PostgresDriver {
@@ -110,15 +117,15 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return client;
     },
     send(connection: PgClient, sql, parameters, prepares) {
-      const ask = (name?: string) => connection.query({ name, text: sql, types: TYPES }, parameters);
+      const askAs = (name?: string) => ask(connection, { name, text: sql, types: TYPES }, parameters);
       const name = prepares && parameters.length > 0 ? nameOf(sql) : undefined;
-      if (name === undefined) return ask().then(answerOf);
-      return ask(name).then(answerOf, (error: unknown) => {
+      if (name === undefined) return askAs();
+      return askAs(name).catch((error: unknown) => {
         const code = propertyOf(error, 'code');
         if (!STALE.includes(code)) throw error;
         // From now on it has another name, or none when all have been given.
         if (names.get(sql) === name) names.delete(sql);
-        if (!inSessions || code !== '26000') return ask().then(answerOf);
+        if (!inSessions || code !== '26000') return askAs();
         // The session was reset, and its locks may be gone with its statements.
         connection.emit('error', error);
         throw error;
@@ -231,11 +238,19 @@ async function setUp(
   };
 }
 
-type Result = Awaited<ReturnType<PgClient['query']>>;
-
 /** Several statements in one message, which cannot have bound values. Resolves to the answer of the last one. */
-async function together(connection: PgClient, statements: readonly string[]): Promise<unknown> {
-  return answerOf(await connection.query({ text: statements.join('; '), types: TYPES }, undefined));
+function together(connection: PgClient, statements: readonly string[]): Promise<unknown> {
+  return ask(connection, { text: statements.join('; '), types: TYPES }, undefined);
+}
+
+/** By a callback: the driver makes two promises where it is given none. */
+function ask(connection: PgClient, statement: object, values: unknown): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    connection.query(statement, values, (error, result) => {
+      if (error) reject(error);
+      else resolve(answerOf(result));
+    });
+  });
 }
 
 /** Of several statements, that of the last one. */

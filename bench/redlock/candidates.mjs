@@ -1,5 +1,5 @@
 // The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
-import { builds, load } from '../builds.mjs';
+import { builds, load, OURS } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { scripts } from './scripts.mjs';
 
@@ -8,9 +8,13 @@ const LEASE = 10_000;
 /** What this library sends, without its code. It does not clean up where it loses, so it is for keys of its own. */
 export const SCRIPTS = 'the same scripts, bare ioredis';
 
+/** This library without servers: what a lock costs that is acquired by itself, before anything is sent. */
+export const IN_MEMORY = 'this library, in memory';
+
 /** The candidate `name` on the servers at these ports. */
 export async function candidate(name, ports) {
   if (name === SCRIPTS) return scripts(ports);
+  if (name === IN_MEMORY) return inMemory();
   return builds.includes(name) ? ours(ports, name) : (await peers())[name](ports);
 }
 
@@ -20,10 +24,19 @@ export async function peers() {
 }
 
 async function ours(ports, build) {
-  const { LockManager, RedlockProvider, namespace } = await load(build, 'redlock');
+  const { RedlockProvider } = await load(build, 'redlock');
   const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
-  const provider = new RedlockProvider({ nodes, maxLease: '30s' });
-  const locks = new LockManager({ providers: { redlock: provider }, namespace });
+  return byManager(build, new RedlockProvider({ nodes, maxLease: '30s' }));
+}
+
+async function inMemory() {
+  const { MemoryLockProvider } = await load(OURS);
+  return byManager(OURS, new MemoryLockProvider());
+}
+
+async function byManager(build, provider) {
+  const { LockManager, namespace } = await load(build);
+  const locks = new LockManager({ providers: { measured: provider }, namespace });
   await locks.start();
   const acquire = async (key) => {
     const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });

@@ -82,6 +82,7 @@ describe('options of mysql2', () => {
   const BIG = 7_000_000_000;
   const LENT: readonly (readonly [Settings, unknown])[] = [
     [{ rowsAsArray: true }, [BIG]],
+    [{ nestTables: '' }, { tn: BIG }],
     [{ nestTables: true }, { t: { n: BIG } }],
     [{ nestTables: '_' }, { t_n: BIG }],
     [{ typeCast: false }, { n: Buffer.from(String(BIG)) }],

@@ -4,7 +4,7 @@ import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session
 import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
 import type { Session } from '../../lib/providers/sql/connection/session.js';
-import { SilentServerError } from '../../lib/providers/sql/connection/turn.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
 import type { SessionLockSettings } from '../../lib/providers/sql/options.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
@@ -110,8 +110,8 @@ describe('the locks on one session', () => {
   it('asks for many locks in one statement while another is in flight, and tells their callers apart', async () => {
     const asked: unknown[] = [];
     const answers: ((rows: object[]) => void)[] = [];
-    const run = (_: string, [names]: unknown[]) => {
-      asked.push(names);
+    const run = (_: string, values: readonly unknown[]) => {
+      asked.push(values);
       return new Promise((resolve) => answers.push(resolve));
     };
     const session = { run } as unknown as Session;
@@ -123,7 +123,7 @@ describe('the locks on one session', () => {
     expect([await first, await again]).toEqual([true, false]);
     answers.shift()!([{ done: true }, { done: false }]);
     expect([await free, await taken]).toEqual([true, false]);
-    expect(asked).toEqual([['1'], ['2', '3']]);
+    expect(asked).toEqual([['1'], [['2', '3']]]);
   });
 
   it('a lock is asked for again when its release has been executed, so that another process may get it between', async () => {

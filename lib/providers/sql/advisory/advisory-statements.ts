@@ -72,10 +72,15 @@ export function userLocks(isReadOnly: string): AdvisoryStatements {
   };
 }
 
-/** An expression about the lock `n`, for each of a list of them, whose elements come in their order. */
+/** An expression about a lock, for each of a list of them, whose elements come in their order. */
 const ofEach =
-  (expression: string): OfMany =>
-  (names) => [`SELECT ${expression} AS done FROM unnest($1::bigint[]) AS n`, [names]];
+  (expressionOf: (n: string) => string): OfMany =>
+  (names) =>
+    names.length === 1
+      ? [`SELECT ${expressionOf('$1::bigint')} AS done`, names]
+      : [`SELECT ${expressionOf('n')} AS done FROM unnest($1::bigint[]) AS n`, [names]];
+
+const calling = (name: string) => ofEach((n) => `${name}(${n})`);
 
 const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode === 'shared' ? shared : exclusive);
 
@@ -89,13 +94,14 @@ export const postgresAdvisoryLocks: AdvisoryStatements = {
     );
   },
   nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
-  tryLock: byMode(ofEach('pg_try_advisory_lock(n)'), ofEach('pg_try_advisory_lock_shared(n)')),
+  tryLock: byMode(calling('pg_try_advisory_lock'), calling('pg_try_advisory_lock_shared')),
   joinReaders: ofEach(
-    `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
+    (n) =>
+      `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
       `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
-      `AND (classid::bigint << 32) | objid::bigint = n) THEN false ELSE pg_try_advisory_lock_shared(n) END`,
+      `AND (classid::bigint << 32) | objid::bigint = ${n}) THEN false ELSE pg_try_advisory_lock_shared(${n}) END`,
   ),
-  unlock: byMode(ofEach('pg_advisory_unlock(n)'), ofEach('pg_advisory_unlock_shared(n)')),
+  unlock: byMode(calling('pg_advisory_unlock'), calling('pg_advisory_unlock_shared')),
   // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
   awaitLock(name, mode, limits, { catchesErrors }) {
     // Several statements in one message cannot have bound values.

@@ -4,7 +4,7 @@ import { Batches } from '../connection/batches.js';
 import type { ConnectionRequest } from '../connection/connection-slots.js';
 import { failureOf } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
-import { SilentServerError } from '../connection/turn.js';
+import { SilentServerError } from '../connection/in-time.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 import type { LockPlaces } from './lock-places.js';
 

@@ -30,7 +30,7 @@ export class HoldingSessions {
       shared.enter(user);
       return shared;
     }
-    // Its caller may leave before it is open.
+    // Also after a failure, which was that of another caller: it may have left.
     const again = () => this.shared(request, user);
     if (this.#opening) return this.#opening.then(again, again);
     const session = this.source.take(request);

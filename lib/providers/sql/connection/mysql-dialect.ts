@@ -175,10 +175,12 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 /** Sends a statement of ours. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // As an object only where it must be: the driver takes as long to copy one as for half of its other work.
-  const statement = !rowsAsArray && !nestTables && typeCast === true ? sql : { sql, ...PLAIN };
+  // As an object only where it must be: the driver copies it, twice, which took a tenth of the time of sixteen callers. A text without characters nests
+  // tables, too.
+  const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
+  const statement = isPlain ? sql : { sql, ...PLAIN };
   return new Promise((resolve, reject) => {
-    ask(connection, 'query', statement, values, reject, resolve);
+    ask(connection, 'query', statement, values, resolve, reject);
   });
 }
 
@@ -189,8 +191,8 @@ function ask(
   method: 'query' | 'execute',
   sql: unknown,
   values: unknown,
-  reject: (error: unknown) => void,
   resolve: (answer: unknown, fields: unknown) => void,
+  reject: (error: unknown) => void,
 ): void {
   connection[method](sql, values, (error, answer, fields) => {
     if (!error) {
@@ -207,9 +209,10 @@ const sendBy =
   (method: 'query' | 'execute') =>
   (connection: MysqlConnection, sql: unknown, values: unknown): Answered =>
     new Promise((resolve, reject) => {
-      ask(connection, method, sql, values, reject, (answer, fields) => {
+      const onAnswer = (answer: unknown, fields: unknown) => {
         resolve([answer, fields]);
-      });
+      };
+      ask(connection, method, sql, values, onAnswer, reject);
     });
 const query = sendBy('query');
 const execute = sendBy('execute');

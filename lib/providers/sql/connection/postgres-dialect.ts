@@ -243,7 +243,7 @@ function together(connection: PgClient, statements: readonly string[]): Promise<
   return ask(connection, { text: statements.join('; '), types: TYPES }, undefined);
 }
 
-/** By a callback: the driver makes two promises where it is given none. */
+/** By a callback: without one the driver makes two promises, to give an error the stack of its caller, which here is the same for all. */
 function ask(connection: PgClient, statement: object, values: unknown): Promise<unknown> {
   return new Promise((resolve, reject) => {
     connection.query(statement, values, (error, result) => {

@@ -6,8 +6,8 @@ import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { DatabaseSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { pause } from '../../../core/toolkit/timing.js';
+import { inTime } from './in-time.js';
 import { Session, type SessionHome } from './session.js';
-import { inTime } from './turn.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.
 const PAUSE = 1_000;
@@ -27,8 +27,7 @@ export class Server implements SessionHome {
   #hasAccepted = false;
   /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
   #refusedSince: number | undefined;
-  #control: Promise<Session> | undefined;
-  #openControl: Session | undefined;
+  #control: { readonly opening: Promise<Session>; open?: Session } | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
@@ -59,28 +58,27 @@ export class Server implements SessionHome {
 
   /** The control session, if it is open. */
   get openControl(): Session | undefined {
-    return this.#openControl;
+    return this.#control?.open;
   }
 
   /** The control session, opened again if it was lost. */
   control(): Promise<Session> {
-    if (this.#control) return this.#control;
-    const control = this.#open(CONTROL, undefined);
+    if (this.#control) return this.#control.opening;
+    const opening = this.#open(CONTROL, undefined);
+    const control: { readonly opening: Promise<Session>; open?: Session } = { opening };
     const forget = () => {
-      if (this.#control !== control) return;
-      this.#control = undefined;
-      this.#openControl = undefined;
+      if (this.#control === control) this.#control = undefined;
     };
     this.#control = control;
-    control.then((session) => {
-      this.#openControl = session;
+    opening.then((session) => {
+      control.open = session;
       session.onFree = forget;
       session.onLost = () => {
         session.destroy();
       };
       if (session.isLost()) session.destroy();
     }, forget);
-    return control;
+    return opening;
   }
 
   fellSilent(since: number): void {
@@ -98,8 +96,8 @@ export class Server implements SessionHome {
   /** The control session is closed when it has ended the sessions that it had to end. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
-    const control = await this.#control?.catch(() => undefined);
-    await control?.idleSoon().catch(() => undefined);
+    const control = await this.#control?.opening.catch(() => undefined);
+    await control?.idle(this.statementTimeout).catch(() => undefined);
     await control?.close();
   }
 

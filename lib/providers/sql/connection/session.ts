@@ -1,10 +1,12 @@
+import { AsyncResource } from 'node:async_hooks';
 import type { Clock } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
 import { failureOf } from './failure.js';
-import { inTime, Turn, type TurnLimits } from './turn.js';
+import { inTime } from './in-time.js';
+import { Turn, type TurnLimits } from './turn.js';
 import { sliceLength } from './wait-slice.js';
 
 /** A statement that was not sent. */
@@ -47,10 +49,14 @@ export class Session {
   #hasTransaction = false;
   /** How many statements wait to be sent or for their answer. */
   #inFlight = 0;
-  /** That of the statement that is at the server. */
+  /** The turn of the statement that is at the server. */
   #turn: Turn<unknown> | undefined;
-  /** Those behind it. */
+  /** The server's answer that this statement has failed, while the server is asked what that has ended. */
+  #failure: unknown;
+  /** The turns behind it. */
   readonly #turns: Turn<unknown>[] = [];
+  /** Of a statement that waits for nothing. */
+  readonly #atOnce: TurnLimits;
   #isSilent = false;
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
@@ -67,6 +73,7 @@ export class Session {
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
+    this.#atOnce = { timeout: home.statementTimeout };
     const lose = (cause?: unknown) => {
       this.#lose(cause);
     };
@@ -89,6 +96,11 @@ export class Session {
     return this.limits.guard;
   }
 
+  /** How long the server may take to answer a statement of ours, in ms. */
+  get statementTimeout(): number {
+    return this.home.statementTimeout;
+  }
+
   /** For how many ms an answer is overdue. */
   get overdueFor(): number {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
@@ -100,7 +112,7 @@ export class Session {
   }
 
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
-  readonly run: Run = (sql, parameters) => this.#inTurn(() => this.sendNow(sql, parameters), this.#soon);
+  readonly run: Run = (sql, parameters) => this.#inTurn(() => this.sendNow(sql, parameters), this.#atOnce);
 
   /** Sends a statement whose turn it is. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
@@ -116,14 +128,10 @@ export class Session {
     return this.home.dialect;
   }
 
-  get #soon(): TurnLimits {
-    return { timeout: this.home.statementTimeout };
-  }
-
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const { dialect } = this.home;
-    const answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#soon);
+    const answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
     return firstRow(answer);
   }
@@ -175,14 +183,9 @@ export class Session {
     return this.#inTurn(statement, { inTransaction: true });
   }
 
-  /** Resolves when what is in flight now was answered, however long that takes. */
-  idle(): Promise<unknown> {
-    return this.#inTurn(undefined, {});
-  }
-
-  /** As {@link idle}. @throws SilentServerError when it takes too long */
-  idleSoon(): Promise<unknown> {
-    return this.#inTurn(undefined, this.#soon);
+  /** Resolves when what is in flight now was answered. @throws SilentServerError when that takes longer than `timeout` ms; by default never */
+  async idle(timeout?: number): Promise<void> {
+    await this.#inTurn(undefined, timeout === undefined ? {} : { timeout });
   }
 
   /** Ends this use of the session, with no transaction open and no lock held. */
@@ -241,7 +244,7 @@ export class Session {
       this.#hasTransaction = false;
       return this.sendNow(word);
     };
-    await this.#inTurn(end, { inTransaction: true, timeout: timeout ?? this.home.statementTimeout });
+    await this.#inTurn(end, { ...this.#atOnce, ...(timeout !== undefined && { timeout }), inTransaction: true });
   }
 
   #whileWaiting(lockWait: number): TimeLimits {
@@ -302,18 +305,24 @@ export class Session {
     this.#hasTransaction = false;
     // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
     this.#abandon(new Error('The session has been lost.', { cause }));
-    this.onLost?.(cause);
-    this.#nextTurn();
+    try {
+      this.onLost?.(cause);
+    } finally {
+      this.#nextTurn();
+    }
   }
 
   /**
    * Sends a statement when everything before it was answered, in this tick if nothing is in flight: drivers are about to remove their own
    * queues. Rejects at the end of the session.
    *
+   * It is sent in the async context of its caller, by which tracing libraries and values that read a store know whose it is.
+   *
    * @throws TransactionEndedError when the statement may not be sent any more
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: TurnLimits): Promise<T> {
-    const turn = new Turn<T>(send, limits, this.home.clock, this.#onSilent);
+    const own = send && this.#turn ? AsyncResource.bind(send) : send;
+    const turn = new Turn<T>(own, limits, this.home.clock, this.#onSilent);
     if (send) this.#inFlight += 1;
     this.#turns.push(turn as Turn<unknown>);
     this.#nextTurn();
@@ -364,8 +373,8 @@ export class Session {
     if (this.#turn !== turn) return;
     this.#heard(sentAt);
     this.#endTurn();
-    if (this.#hasTransaction) this.#observe(answer);
     turn.resolve(answer);
+    if (this.#hasTransaction) this.#observe(answer);
     this.#nextTurn();
   }
 
@@ -373,7 +382,7 @@ export class Session {
     if (this.#turn !== turn) return;
     if (this.home.dialect.isAnswer(error)) {
       this.#heard(sentAt);
-      turn.failure = error;
+      this.#failure = error;
       if (this.#hasTransaction) await this.#observeAfter(turn, error);
     }
     this.#fail(turn, error);
@@ -383,7 +392,7 @@ export class Session {
   /** A driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
   #abandon(reason: Error): void {
     const turn = this.#turn;
-    if (turn) this.#fail(turn, turn.failure ?? reason);
+    if (turn) this.#fail(turn, this.#failure ?? reason);
   }
 
   #fail(turn: Turn<unknown>, error: unknown): void {
@@ -394,6 +403,7 @@ export class Session {
 
   #endTurn(): void {
     this.#turn = undefined;
+    this.#failure = undefined;
     this.#inFlight -= 1;
   }
 

@@ -4,7 +4,7 @@ import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
-import { SilentServerError } from './turn.js';
+import { SilentServerError } from './in-time.js';
 
 /** The kind of the sessions, and how many there may be. */
 export interface SessionLimits extends SessionKind {
@@ -30,7 +30,7 @@ export class Sessions {
   }
 
   /**
-   * A session for one attempt: at once, if one is idle.
+   * A session for one attempt. No promise where one is idle: nearly each statement takes one.
    *
    * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
    */

@@ -58,7 +58,7 @@ export class LentTransaction {
     let isSent = false;
     try {
       // A stream that was left early still receives its rows.
-      await session.idleSoon();
+      await session.idle(session.statementTimeout);
       if (this.#isStreaming || this.isNested()) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
       }

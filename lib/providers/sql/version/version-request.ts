@@ -148,7 +148,8 @@ export class VersionRequest implements SqlRequest {
         // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Not before it waits: the signal is made when it is read, and the release ends a first look as well.
+      // Not before it waits: the signal is made when it is read. A first look is ended by the release of its caller, and what a caller without one was
+      // granted is given back.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
   }

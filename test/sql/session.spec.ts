@@ -1,0 +1,90 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { EventEmitter } from 'node:events';
+import type { Dialect, ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
+import { Session, type SessionHome } from '../../lib/providers/sql/connection/session.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+
+const context = new AsyncLocalStorage<string>();
+
+/** A session whose statements the test answers, and the contexts in which they were sent. */
+function scripted() {
+  const clock = new FakeClock();
+  const sent: (readonly [sql: string, context: string | undefined])[] = [];
+  const open: { resolve(answer: unknown): void; reject(error: Error): void }[] = [];
+  const send = (_: unknown, sql: string) => {
+    sent.push([sql, context.getStore()]);
+    return new Promise((resolve, reject) => open.push({ resolve, reject }));
+  };
+  const dialect = {
+    ...{ send, sever: () => undefined, isAnswer: () => true, heartbeat: 'heartbeat', isInTransaction: () => undefined },
+    beginWith: send,
+  } as unknown as Dialect;
+  const silences: number[] = [];
+  const home: SessionHome = {
+    ...{ clock, dialect, statementTimeout: 1_000, endOnServer: () => undefined },
+    fellSilent: (since) => silences.push(since),
+  };
+  const connection = new EventEmitter();
+  const limits = { guard: 30_000, lockWait: 1_000 };
+  const session = new Session(home, connection, {} as ServerFacts, undefined, limits, clock.now());
+  const answer = async (value?: unknown) => {
+    open.shift()?.resolve(value);
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  return { clock, session, connection, sent, silences, answer, texts: () => sent.map(([sql]) => sql) };
+}
+
+describe('a session', () => {
+  it('sends a statement that has waited for its turn in the context of its caller', async () => {
+    const { session, sent, answer } = scripted();
+    const [first, second] = ['first', 'second'].map((name) => context.run(name, () => session.run(name)));
+    const third = session.run('third');
+    for (let index = 0; index < 3; index += 1) await answer(index);
+    expect(await Promise.all([first, second, third])).toEqual([0, 1, 2]);
+    expect(sent).toEqual([
+      ['first', 'first'],
+      ['second', 'second'],
+      ['third', undefined],
+    ]);
+  });
+
+  it('sends nothing behind a silent statement before that is answered, and gives its late answer to who asks', async () => {
+    const { clock, session, texts, silences, answer } = scripted();
+    const silent = session.run('silent').catch((error: unknown) => error);
+    await clock.advance(1_000);
+    const error = (await silent) as SilentServerError;
+    expect(error).toBeInstanceOf(SilentServerError);
+    expect(silences).toHaveLength(1);
+    expect([session.isSilent, session.inFlight]).toEqual([true, 1]);
+    const next = session.run('next');
+    expect(texts()).toEqual(['silent']);
+    await answer('late');
+    expect(await error.answer).toBe('late');
+    expect([session.isSilent, texts()]).toEqual([false, ['silent', 'next']]);
+    await answer('in time');
+    expect(await next).toBe('in time');
+    expect(session.inFlight).toBe(0);
+  });
+
+  it('refuses each statement that waits in a transaction that has ended, whatever its listener does', async () => {
+    const { session, connection, texts, answer } = scripted();
+    const begun = session.beginWith('begin', 'row');
+    await answer([{ read_only: false }]);
+    await begun;
+    const outcomes: string[] = [];
+    const note = (name: string) => (error: Error) => outcomes.push(`${name}: ${error.message}`);
+    session.inTransaction(() => session.sendNow('one')).catch(note('one'));
+    session.inTransaction(() => session.sendNow('two')).catch(note('two'));
+    session.onLost = () => {
+      throw new Error('of a listener');
+    };
+    expect(() => connection.emit('end')).toThrow('of a listener');
+    await session.idle();
+    expect(outcomes).toEqual([
+      'one: The session has been lost.',
+      'two: The transaction of the lock has ended: this statement was not run.',
+    ]);
+    expect(texts()).toEqual(['begin', 'one']);
+  });
+});

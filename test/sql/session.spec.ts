@@ -80,7 +80,7 @@ describe('a session', () => {
       throw new Error('of a listener');
     };
     expect(() => connection.emit('end')).toThrow('of a listener');
-    await session.idle();
+    await new Promise((resolve) => setImmediate(resolve));
     expect(outcomes).toEqual([
       'one: The session has been lost.',
       'two: The transaction of the lock has ended: this statement was not run.',

@@ -17,7 +17,7 @@ export interface TurnLimits {
  * It makes one promise: on Node 20 each costs what ten calls cost.
  */
 export class Turn<T> {
-  /** Rejects with a {@link SilentServerError} when that takes too long. */
+  /** Rejects with a `SilentServerError` when that takes too long. */
   readonly answer: Promise<T>;
   readonly inTransaction: boolean;
   readonly answeredWithin: number;

@@ -57,6 +57,16 @@ const until = async (isTrue: () => boolean) => {
   while (!isTrue()) await new Promise((resolve) => setTimeout(resolve, 1));
 };
 
+/** An attempt that asks again after a claim that was not answered. */
+async function askedAgain() {
+  const { fail, ...script } = scripted();
+  const first = script.attempt.acquire();
+  await script.answer(free);
+  await fail();
+  await expect(first).rejects.toThrow('No answer.');
+  return { ...script, again: script.attempt.acquire() };
+}
+
 describe('a caller that leaves', () => {
   it('gets busy immediately while the row is held, although a look is in flight', async () => {
     const { attempt, leave, sent, answer } = scripted();
@@ -89,12 +99,7 @@ describe('a caller that leaves', () => {
   });
 
   it('makes a claim void by its release that may still be granted, and sends none behind it', async () => {
-    const { attempt, leave, sent, answer, fail } = scripted();
-    const first = attempt.acquire();
-    await answer(free);
-    await fail();
-    await expect(first).rejects.toThrow('No answer.');
-    const again = attempt.acquire();
+    const { attempt, leave, sent, answer, again } = await askedAgain();
     leave();
     const released = attempt.release({ keepFor: 0, failed: true });
     await answer(free);
@@ -106,12 +111,7 @@ describe('a caller that leaves', () => {
   });
 
   it('does not get busy while it waits and a claim may still be granted', async () => {
-    const { attempt, leave, sent, answer, fail } = scripted();
-    const first = attempt.acquire();
-    await answer(free);
-    await fail();
-    await expect(first).rejects.toThrow('No answer.');
-    const again = attempt.acquire();
+    const { leave, sent, answer, again } = await askedAgain();
     await answer({ ...busy, version: free.version });
     leave();
     await expect(again).rejects.toThrow(/may still take the lock/);

@@ -169,12 +169,12 @@ export class Session {
   }
 
   /** Commits what was written in the transaction, and frees its locks. */
-  commit(timeout?: number): Promise<void> {
+  commit(timeout: number): Promise<void> {
     return this.#endTransaction('COMMIT', timeout);
   }
 
   async rollback(): Promise<void> {
-    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK');
+    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.statementTimeout);
   }
 
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
@@ -185,7 +185,7 @@ export class Session {
 
   /** Resolves when what is in flight now was answered. @throws SilentServerError when that takes longer than `timeout` ms; by default never */
   async idle(timeout?: number): Promise<void> {
-    await this.#inTurn(undefined, timeout === undefined ? {} : { timeout });
+    await this.#inTurn(undefined, { timeout });
   }
 
   /** Ends this use of the session, with no transaction open and no lock held. */
@@ -239,12 +239,12 @@ export class Session {
     });
   }
 
-  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout?: number): Promise<void> {
+  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<void> {
     const end = () => {
       this.#hasTransaction = false;
       return this.sendNow(word);
     };
-    await this.#inTurn(end, { ...this.#atOnce, ...(timeout !== undefined && { timeout }), inTransaction: true });
+    await this.#inTurn(end, { timeout, inTransaction: true });
   }
 
   #whileWaiting(lockWait: number): TimeLimits {

@@ -8,7 +8,7 @@ export interface TurnLimits {
   /** How long the server may work on it by itself, in ms. Default 0. */
   readonly answeredWithin?: number;
   /** After how many ms its caller is told that the server is silent. Default: never. */
-  readonly timeout?: number;
+  readonly timeout?: number | undefined;
 }
 
 /**
@@ -45,7 +45,7 @@ export class Turn<T> {
     const onLate = () => {
       onSilent(since);
       const reject = this.#reject;
-      // From here on the answer goes to whoever has to undo what it grants.
+      // What a late answer grants has to be undone, by the caller.
       const late = this.#promise();
       late.catch(() => undefined);
       reject(silentFor(timeout, late));

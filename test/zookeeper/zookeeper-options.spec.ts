@@ -47,6 +47,45 @@ describe('The options of ZooKeeperLockProvider', () => {
     });
   });
 
+  it.each([
+    ' zk1:2182, zk2 ',
+    'zk1:2182\t,\n zk2:2181\n',
+    'zk1:2182,zk2,',
+    ',zk1:2182,, zk2,',
+    'zk1:2182 , zk2 / ',
+    ' zk1:2182,zk2/ ',
+  ])('ignore blanks and empty addresses: %j', (spelled) => {
+    expect(readOptions({ connectString: spelled })).toMatchObject({ servers, root: '' });
+  });
+
+  it('ignore blanks around a folder', () => {
+    expect(readOptions({ connectString: ' zk1/a/b ', chroot: '/c\n' }).root).toBe('/a/b/c');
+  });
+
+  // Otherwise the folder depends on the order in which a service lists the servers.
+  it.each([
+    'zk1:2181/x,zk2:2181/x',
+    'zk1/x, zk2/x',
+    'ZK1:2181/X,zk2:2181',
+    'zk1:2181,zk2:2181/x,zk3:2181/x',
+    'zk1:2181/x,',
+    'zk1:2181/,zk2:2181/',
+    '[fd00::1]:2181/x,[fd00::2]:2181/x',
+    'zk1:2181/x;zk2:2181/x',
+    'zk1:2181/x zk2:2181/x',
+    'zk1:2181/x\tzk2:2181/x',
+    'zk1:2181/a,b',
+  ])('refuse a folder for each address: %j', (spelled) => {
+    expect(() => readOptions({ connectString: spelled })).toThrow(LockConfigError);
+    expect(() => readOptions({ connectString: spelled })).toThrow(
+      'Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
+    );
+  });
+
+  it('take any name of a folder in "chroot"', () => {
+    expect(readOptions({ connectString, chroot: '/a,b/c d' }).root).toBe('/a,b/c d');
+  });
+
   it('with credentials, close the nodes to everybody else', () => {
     const { auth, acl } = readOptions({ connectString, auth: { credentials: 'me:secret' } });
     expect(auth).toEqual({ scheme: 'digest', credentials: 'me:secret' });
@@ -70,7 +109,11 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['connectString', {}],
     ['connectString', { connectString: '' }],
     ['connectString', { connectString: 'zk1:65536' }],
-    ['connectString', { connectString: 'zk1:2181,' }],
+    ['connectString', { connectString: ' , ' }],
+    ['connectString', { connectString: '/shop' }],
+    ['connectString', { connectString: 'zk1 zk2' }],
+    ['connectString', { connectString: 'zk1;zk2' }],
+    ['connectString', { connectString: 'zk1 :2181' }],
     ['connectString', { connectString: '::1:2181' }],
     ['connectString', { connectString: '[zk1]:2181' }],
     ['tls', { connectString, tls: 'secret' }],

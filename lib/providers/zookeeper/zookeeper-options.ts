@@ -25,8 +25,8 @@ export interface ZooKeeperAcl {
 /** Where ZooKeeper is, and where in it the locks are. */
 export interface ZooKeeperLockProviderOptions {
   /**
-   * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path at
-   * the end is a part of `chroot`. A name stands for all of its addresses, which are looked up again for each round of tries.
+   * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path, one
+   * time and at the end, is a part of `chroot`. A name stands for all of its addresses, which are looked up again for each round of tries.
    */
   readonly connectString: string;
   /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
@@ -91,7 +91,7 @@ const AUTH: OptionNames<ZooKeeperAuth> = { scheme: true, credentials: true };
 const START_TIMEOUT = 5_000;
 
 /** A name or an IPv4 address, or an IPv6 address in brackets; and a port. */
-const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,@[\]]+))(?::(\d{1,5}))?$/i;
+const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,;@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
 /** The permissions that locks need. */
@@ -135,8 +135,17 @@ function readConnectString(options: { readonly connectString?: unknown }): {
     return refuse(`"connectString" is missing.${unknownIn(options, OPTIONS)} Write it as zk1:2181,zk2:2181.`);
   }
   const slash = text.indexOf('/');
-  const servers = (slash < 0 ? text : text.slice(0, slash)).split(',').map(readServer);
-  return { servers, path: slash < 0 ? '' : readChroot(text.slice(slash)) };
+  const [list, path] = slash < 0 ? [text, ''] : [text.slice(0, slash), text.slice(slash).trim()];
+  // Java's client ignores blanks and empty addresses too, such as behind the comma that a template leaves at the end.
+  const [first = '', ...others] = list.split(',').flatMap((address) => address.trim() || []);
+  const servers = [first, ...others].map(readServer);
+  // In "zk1/shop,zk2/shop" the folder would be "/shop,zk2/shop", and another one for a service that lists the servers in another order.
+  if (/[,;\s]/.test(path)) {
+    return refuse(
+      '"connectString" has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop. A folder whose name has such a character belongs in "chroot".',
+    );
+  }
+  return { servers, path: readChroot(path) };
 }
 
 function readServer(text: string): Server {
@@ -158,7 +167,8 @@ function readTls(tls: unknown): ConnectionOptions | undefined {
       );
 }
 
-function readChroot(chroot: unknown = ''): string {
+function readChroot(given: unknown = ''): string {
+  const chroot = typeof given === 'string' ? given.trim() : given;
   if (chroot === '' || chroot === '/') return '';
   const isPath =
     typeof chroot === 'string' &&

@@ -85,7 +85,73 @@ const DocumentTable = new EntitySchema<Document>({
     deletedAt: { type: Date, deleteDate: true, nullable: true },
   },
 });
-const entities = [OwnerTable, AccountTable, DocumentTable];
+/** With a key of two columns. */
+class Team {
+  tenant!: number;
+  id!: number;
+}
+/** With relations of every kind to one other row. */
+class Ticket {
+  id!: number;
+  version!: number;
+  text!: string;
+  twice?: number;
+  secret?: string;
+  fixed?: string;
+  tenant?: number | null;
+  ownerId?: number | null;
+  helperId?: number | null;
+  owner?: Owner | number | null;
+  helper!: Promise<Owner | null>;
+  tester!: Promise<Owner | null>;
+  team?: Team | null;
+  room?: Team | null;
+}
+const column = (type: typeof Number | typeof String, options = {}) => ({ type, nullable: true, ...options });
+const toOwner = (name: string, options = {}) => ({
+  type: 'many-to-one' as const,
+  target: () => Owner,
+  joinColumn: { name },
+  nullable: true,
+  ...options,
+});
+const toTeam = (tenant: string, id: string) => ({
+  type: 'many-to-one' as const,
+  target: () => Team,
+  joinColumn: [
+    { name: tenant, referencedColumnName: 'tenant' },
+    { name: id, referencedColumnName: 'id' },
+  ],
+  nullable: true,
+});
+const TeamTable = new EntitySchema<Team>({
+  name: 'team',
+  target: Team,
+  columns: { tenant: { type: Number, primary: true }, id: { type: Number, primary: true } },
+});
+const TicketTable = new EntitySchema<Ticket>({
+  name: 'ticket',
+  target: Ticket,
+  columns: {
+    id: { type: Number, primary: true },
+    version: { type: Number, version: true },
+    text: { type: String },
+    twice: column(Number, { virtualProperty: true, query: () => 'SELECT 2' }),
+    secret: column(String, { select: false }),
+    fixed: column(String, { update: false }),
+    tenant: column(Number),
+    ownerId: column(Number),
+    helperId: column(Number),
+  },
+  relations: {
+    owner: toOwner('ownerId'),
+    helper: toOwner('helperId', { lazy: true }),
+    tester: toOwner('testerId', { lazy: true }),
+    team: toTeam('teamTenant', 'teamId'),
+    room: toTeam('tenant', 'roomId'),
+  },
+});
+const entities = [OwnerTable, AccountTable, DocumentTable, TeamTable, TicketTable];
 
 describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (type) => {
   let source: DataSource;
@@ -103,6 +169,8 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await Promise.all(processes.splice(0).map((process) => process.stop()));
     await source.manager.deleteAll(Account);
     await source.manager.deleteAll(Document);
+    await source.manager.deleteAll(Ticket);
+    await source.manager.deleteAll(Team);
     await source.manager.deleteAll(Owner);
   });
   afterAll(async () => {
@@ -344,6 +412,109 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await lock.release();
     await expect(save(account({ balance: 1 }), lock)).rejects.toThrow(LockLostError);
     expect((await stored()).balance).toBe(0);
+  });
+
+  describe('writes what save() writes', () => {
+    const ownerOf = (id: number) => Object.assign(new Owner(), { id });
+    const teamOf = (tenant: number, id: number) => Object.assign(new Team(), { tenant, id });
+    const rowOf = async (id: number): Promise<object> => {
+      const escape = (name: string) => source.createQueryBuilder().escape(name);
+      const [row] = await source.query<object[]>(`SELECT * FROM ${escape('ticket')} WHERE ${escape('id')} = ${id}`);
+      return { ...row, id: undefined };
+    };
+
+    it.each<[string, (ticket: Ticket) => unknown]>([
+      ['nothing of a lazy relation that is not loaded', (ticket) => (ticket.text = 'b')],
+      ['a lazy relation that was loaded', (ticket) => Promise.all([ticket.tester, ticket.helper])],
+      ['null in a lazy relation', (ticket) => (ticket.tester = Promise.resolve(null))],
+      ['null, not as a promise', (ticket) => Object.assign(ticket, { tester: null })],
+      [
+        'null in a lazy relation that was loaded',
+        async (ticket) => {
+          await ticket.tester;
+          ticket.tester = Promise.resolve(null);
+        },
+      ],
+      ['null in a lazy relation whose key has a property', (ticket) => (ticket.helper = Promise.resolve(null))],
+      ['an entity in a lazy relation', (ticket) => (ticket.tester = Promise.resolve(ownerOf(2)))],
+      [
+        'an entity in a lazy relation whose key has a property',
+        (ticket) => (ticket.helper = Promise.resolve(ownerOf(2))),
+      ],
+      ['the property of the key of a lazy relation', (ticket) => (ticket.helperId = 2)],
+      ['null in a relation whose key has a property', (ticket) => (ticket.owner = null)],
+      ['null in such a relation and its key', (ticket) => Object.assign(ticket, { owner: null, ownerId: null })],
+      ['null in such a relation and another key', (ticket) => Object.assign(ticket, { owner: null, ownerId: 2 })],
+      ['an entity in a relation whose key has a property', (ticket) => (ticket.owner = ownerOf(2))],
+      ['the property of a key', (ticket) => (ticket.ownerId = 2)],
+      ['a relation by a key of two columns', (ticket) => (ticket.team = teamOf(1, 8))],
+      ['null in a relation by a key of two columns', (ticket) => (ticket.team = null)],
+      ['a relation by a key of which one column has a property', (ticket) => (ticket.room = teamOf(1, 8))],
+      ['a column that is not selected', (ticket) => (ticket.secret = 'b')],
+      ['nothing of a column that is never updated', (ticket) => Object.assign(ticket, { text: 'b', fixed: 'b' })],
+      ['nothing of a virtual column', (ticket) => Object.assign(ticket, { text: 'b', twice: 5 })],
+    ])('%s', async (_, change) => {
+      await source.manager.save([ownerOf(0), ownerOf(1), ownerOf(2), teamOf(1, 7), teamOf(1, 8)]);
+      const written = { text: 'a', secret: 'a', fixed: 'a', ownerId: 1, helperId: 1, tenant: 1 };
+      for (const id of [1, 2]) {
+        await source.manager.insert(Ticket, { id, ...written, team: teamOf(1, 7), room: teamOf(1, 7) });
+        await source
+          .createQueryBuilder()
+          .update(Ticket)
+          .set({ tester: () => '1' } as object)
+          .where({ id })
+          .execute();
+      }
+      const saved = await source.manager.findOneByOrFail(Ticket, { id: 1 });
+      const fenced = await source.manager.findOneByOrFail(Ticket, { id: 2 });
+      // Until here the change may be in a promise.
+      await Promise.all([change(saved), change(fenced)].filter((changed) => changed instanceof Promise));
+      await source.manager.save(saved);
+      await saveFenced(source.manager, fenced, { column: 'version' });
+      expect({ ...(await rowOf(2)), version: 0 }).toEqual({ ...(await rowOf(1)), version: 0 });
+    });
+  });
+
+  it('writes a key that was set where its relation was loaded as null', async () => {
+    await source.manager.save(Object.assign(new Owner(), { id: 2 }));
+    await source.manager.insert(Ticket, { id: 1, text: '' });
+    const read = await source.manager.findOneOrFail(Ticket, { where: { id: 1 }, relations: { owner: true } });
+    expect(read.owner).toBeNull();
+    await saveFenced(source.manager, Object.assign(read, { ownerId: 2 }), { column: 'version' });
+    expect(await source.manager.findOneByOrFail(Ticket, { id: 1 })).toMatchObject({ ownerId: 2, version: 2 });
+  });
+
+  it('does not write a key back whose relation was set to null before', async () => {
+    await source.manager.save(Object.assign(new Owner(), { id: 1 }));
+    await source.manager.insert(Ticket, { id: 1, text: '', ownerId: 1 });
+    const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
+    await saveFenced(source.manager, Object.assign(read, { owner: null }), { column: 'version' });
+    await saveFenced(source.manager, Object.assign(read, { text: 'later' }), { column: 'version' });
+    expect(await source.manager.findOneByOrFail(Ticket, { id: 1 })).toMatchObject({ ownerId: null, text: 'later' });
+  });
+
+  it('waits for the promise in a lazy relation, and writes nothing if that fails', async () => {
+    await source.manager.save(Object.assign(new Owner(), { id: 1 }));
+    await source.manager.insert(Ticket, { id: 1, text: '', helperId: 1 });
+    const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
+    read.tester = source.manager.findOneByOrFail(Owner, { id: 1 });
+    await saveFenced(source.manager, read, { column: 'version' });
+    expect(await source.manager.findOneOrFail(Ticket, { where: { id: 1, tester: { id: 1 } } })).toMatchObject({
+      version: 2,
+    });
+    const fails = Promise.reject(new Error('not found'));
+    Object.assign(read, { __promise_tester__: fails });
+    await expect(saveFenced(source.manager, read, { column: 'version' })).rejects.toThrow('not found');
+    expect((await source.manager.findOneByOrFail(Ticket, { id: 1 })).version).toBe(2);
+  });
+
+  it('refuses a relation to what is not in its table', async () => {
+    await source.manager.insert(Ticket, { id: 1, text: '' });
+    const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
+    const write = saveFenced(source.manager, Object.assign(read, { owner: new Owner() }), { column: 'version' });
+    await expect(write).rejects.toThrow(LockConfigError);
+    await expect(write).rejects.toThrow('its "owner" has no "id": insert that first');
+    expect((await source.manager.findOneByOrFail(Ticket, { id: 1 })).version).toBe(1);
   });
 
   if (type !== 'sqljs') {

@@ -32,9 +32,9 @@ export interface SaveFencedOptions<E> {
  * - A `@VersionColumn` refuses the write when anybody has written the row since the entity was read, with a lock or
  *   without. The lock need not have a token then.
  *
- * Written are all columns whose property is not `undefined`, embedded ones and the keys of to-one relations included.
- * Nothing cascades; of listeners and subscribers those run that run for any UPDATE of a query builder. The entity gets its
- * new version and token; what the database computes (`@UpdateDateColumn`) is not read back.
+ * Written are all columns whose property is not `undefined`, embedded ones and the keys of to-one relations included. A lazy
+ * relation that is set to a promise is awaited. Nothing cascades, and no row of another table is written; of listeners and
+ * subscribers those run that run for any UPDATE of a query builder. The entity gets its new version and token; what the database computes (`@UpdateDateColumn`) is not read back.
  *
  * The guard fails with other writers of the fence column, `manager.save()` of an entity that was read earlier among them; and
  * mysql2 with the flag `-FOUND_ROWS`, by which a write that changes nothing counts as refused.
@@ -71,11 +71,12 @@ export async function saveFenced<E extends ObjectLiteral>(
   ...guard: [Lock, SaveFencedOptions<E>] | [SaveFencedOptions<E>]
 ): Promise<E> {
   const [lock, { column }] = guard.length === 2 ? guard : [undefined, ...guard];
-  lock?.assertHeld();
   const row = new GuardedRow(manager, entity, lock, column);
+  await row.relationsLoaded();
+  lock?.assertHeld();
   const { affected } = await row.update().execute();
   if (affected !== 1) throw await row.refusal();
-  row.refresh();
+  await row.refresh();
   return entity;
 }
 
@@ -85,6 +86,8 @@ class GuardedRow<E extends ObjectLiteral> {
   readonly #id: ObjectLiteral;
   readonly #fence: { readonly column: ColumnMetadata; readonly token: bigint } | undefined;
   readonly #version: { readonly column: ColumnMetadata; readonly value: number | string } | undefined;
+  /** Keys of relations that are null, with a property of their own that is not. */
+  readonly #disputed: ColumnMetadata[] = [];
 
   constructor(
     manager: EntityManager,
@@ -106,9 +109,24 @@ class GuardedRow<E extends ObjectLiteral> {
     this.#version = this.#versionOf(metadata.versionColumn);
   }
 
+  /** A lazy relation that is set to a promise has its value when that is fulfilled. */
+  async relationsLoaded(): Promise<void> {
+    for (const { isLazy, propertyName } of this.#repository.metadata.relationsWithJoinColumns) {
+      // Its own property would load what was never loaded.
+      if (isLazy) await propertyOf(this.entity, `__promise_${propertyName}__`);
+    }
+  }
+
   update(): UpdateQueryBuilder<E> {
     const query = this.#repository.createQueryBuilder().update();
     const values = this.#values();
+    for (const [index, column] of this.#disputed.entries()) {
+      const value: unknown = column.getEntityValue(this.entity);
+      const parameter = `disputed${index}`;
+      query.setParameter(parameter, this.#driver.preparePersistentValue(value, column));
+      // As save() does: what differs from the row was changed. If both do, the property is written.
+      assign(values, column.propertyPath, () => `NULLIF(:${parameter}, ${query.escape(column.databaseName)})`);
+    }
     query.whereInIds([this.#id]);
     if (this.#fence) {
       const { column, token } = this.#fence;
@@ -128,12 +146,10 @@ class GuardedRow<E extends ObjectLiteral> {
   /** Why no row was written. Asked after the fact, so of two reasons it may be the later one. */
   async refusal(): Promise<LockLostError | VersionConflictError> {
     const name = this.#repository.metadata.name;
-    const query = this.#repository.createQueryBuilder('entity').withDeleted().whereInIds([this.#id]);
     if (this.#fence && this.lock) {
-      const found: unknown = await query.select(`entity.${this.property}`, 'fence').getRawOne();
-      const seen = propertyOf(found, 'fence') as string | number | null | undefined;
+      const seen = (await this.#stored(this.#fence.column)) as string | number | null | undefined;
       const isStale = BigInt(seen ?? 0) > this.#fence.token;
-      if (isStale || (found && !this.#version)) {
+      if (isStale || (seen !== undefined && !this.#version)) {
         const { key, provider } = this.lock;
         return new LockLostError(
           `Lock "${key}" of provider "${provider}" was lost before ${name} was saved: a later holder has written the row, and this write was refused.`,
@@ -148,7 +164,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 
   /** Gives the entity what was written beside its own values: else the next save would undo it. */
-  refresh(): void {
+  async refresh(): Promise<void> {
     if (this.#fence) {
       const { column, token } = this.#fence;
       const driver = this.#driver;
@@ -159,6 +175,15 @@ class GuardedRow<E extends ObjectLiteral> {
       const { column, value } = this.#version;
       column.setEntityValue(this.entity, typeof value === 'number' ? value + 1 : String(BigInt(value) + 1n));
     }
+    for (const column of this.#disputed) {
+      if ((await this.#stored(column)) === null) column.setEntityValue(this.entity, null);
+    }
+  }
+
+  /** The value in the row; undefined without a row. */
+  async #stored(column: ColumnMetadata): Promise<unknown> {
+    const query = this.#repository.createQueryBuilder('entity').withDeleted().whereInIds([this.#id]);
+    return propertyOf(await query.select(`entity.${column.propertyPath}`, 'value').getRawOne(), 'value');
   }
 
   get #driver(): DataSource['driver'] {
@@ -203,16 +228,45 @@ class GuardedRow<E extends ObjectLiteral> {
 
   #values(): ObjectLiteral {
     const { metadata } = this.#repository;
-    const { versionColumn, updateDateColumn, columns } = metadata;
+    const { versionColumn, updateDateColumn, columns, relationsWithJoinColumns } = metadata;
     const values = {};
     // A fence column that does not guard this write is among them. The version proves that nobody has written since the
     // read, so the token that was read is the one that the row has.
     for (const column of columns) {
-      if (column.isPrimary || column === versionColumn || column === updateDateColumn || column.asExpression) continue;
-      const value: unknown = column.getEntityValue(this.entity);
+      if (column === versionColumn || column === updateDateColumn) continue;
+      if (column.isPrimary || column.isDiscriminator || column.asExpression) continue;
+      const value = this.#valueOf(column);
       if (value !== undefined) assign(values, column.propertyPath, value);
     }
+    // Of a key of several columns, the query builder takes also those with properties of their own from the relation.
+    for (const relation of relationsWithJoinColumns) {
+      if (relation.isLazy) continue;
+      const [written, related] = [values, this.entity].map((from): unknown => relation.getEntityValue(from));
+      if (isEntity(written) && isEntity(related)) Object.assign(written, relation.getRelationIdMap(related));
+    }
     return values;
+  }
+
+  /** The value that save() compares with the row's; undefined to leave it. */
+  #valueOf(column: ColumnMetadata): unknown {
+    const { relationMetadata: relation, referencedColumn } = column;
+    const own: unknown = column.isVirtual ? undefined : column.getEntityValue(this.entity);
+    if (!relation?.persistenceEnabled || !referencedColumn) return own;
+    const related: unknown = relation.getEntityValue(this.entity);
+    if (related === undefined) return own;
+    if (related === null && own !== undefined && own !== null) {
+      this.#disputed.push(column);
+      return undefined;
+    }
+    if (!isEntity(related)) return related;
+    if (relation.isTreeParent && this.#repository.metadata.treeType !== 'adjacency-list') {
+      throw this.#misuse(
+        `"${relation.propertyName}" is its parent in a tree, whose paths only save() writes: read it without its parent`,
+      );
+    }
+    const key: unknown = referencedColumn.getEntityValue(related);
+    if (key !== undefined) return key;
+    throw this.#misuse(`its "${relation.propertyName}" has no "${referencedColumn.propertyName}": insert that first`);
   }
 
   #misuse(what: string): LockConfigError {
@@ -225,6 +279,10 @@ class GuardedRow<E extends ObjectLiteral> {
 
 // Their drivers answer a bigint as a number, all others as text.
 const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
+
+function isEntity(value: unknown): value is ObjectLiteral {
+  return typeof value === 'object' && value !== null && !(value instanceof Date) && !(value instanceof Uint8Array);
+}
 
 /** Sets `{ name: { first: value } }` for the path `name.first`. */
 function assign(values: ObjectLiteral, path: string, value: unknown): void {

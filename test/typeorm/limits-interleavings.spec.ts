@@ -61,7 +61,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
   const leases = new LeaseTable('sqlite', 'distributed_lock', run, 1);
   const limited = new LimitedLeases(leases);
   const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
-  return { run, leases, limited, ...rest };
+  return { run, table: leases, leases, limited, ...rest };
 }
 
 /** Who believes to hold the key. */

@@ -18,6 +18,7 @@ import type { DatabaseSettings } from './options.js';
 import { pauseBeforeRetry } from './retry-pause.js';
 import { SqlCasStore } from './table/cas-store.js';
 import { probeNamespaceOf } from './table/lock-name.js';
+import { type LockTable, withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
 // For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
@@ -41,6 +42,7 @@ export interface SqlRequest {
 export interface Connected {
   /** Runs a statement in autocommit. */
   readonly run: Run;
+  readonly table: LockTable;
   /** The findings in the configuration that weaken the guarantee. */
   diagnose(): readonly Diagnostic[];
   close(): Promise<void>;
@@ -96,8 +98,8 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   async renew({ state }: AcquireRequest<SqlRequest>, lease: number): Promise<RenewOutcome> {
     try {
       return (await state?.renew(lease)) ?? 'lost';
-    } catch {
-      return 'unknown';
+    } catch (error) {
+      return outcomeOf(error);
     }
   }
 
@@ -106,8 +108,8 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
       // After this line an ask that came before has set the state.
       await this.database();
       return (await request.state?.release(options)) ?? 'lost';
-    } catch {
-      return 'unknown';
+    } catch (error) {
+      return outcomeOf(error);
     }
   }
 
@@ -166,9 +168,17 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
   protected async operate<T>(what: string, work: (database: D) => Promise<T>, key?: string): Promise<T> {
     const database = await this.database();
     try {
-      return await work(database);
+      return await withTable(
+        () => work(database),
+        () => database.table.restore(this.settings.synchronize, this.context.name),
+      );
     } catch (error) {
       throw lockErrorOf(error, what, { provider: this.context.name, key });
     }
   }
+}
+
+/** A dropped table takes its leases with it, also if it is created again. */
+function outcomeOf(error: unknown): 'lost' | 'unknown' {
+  return failureOf(error) === 'no-table' ? 'lost' : 'unknown';
 }

@@ -3,6 +3,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { propertyOf } from '../sql/connection/answer.js';
+import { reasonOf } from '../sql/connection/failure.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
 import { SQL_OPTIONS } from '../sql/option-names.js';
@@ -81,14 +82,26 @@ function mysqlSource(dataSource: DataSource): MysqlSource {
   };
 }
 
-/** @throws LockConfigError for another driver than mysql2, which would end the process when a connection is closed from outside */
+/** The driver, as the DataSource makes it. @throws LockConfigError for one without the part that opens connections of our own */
 function driverOf(options: DataSourceOptions): TypeOrmMysqlDriver {
   // TypeORM 0.3 takes `mysql` first where both are installed.
-  const { driver } = new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
-  const mysqlDriver = driver as unknown as TypeOrmMysqlDriver;
-  if ('authPlugins' in mysqlDriver.mysql) return mysqlDriver;
+  const driver = typeOrmDriverOf({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
+  assertOpens(propertyOf(driver, 'mysql'), 'createConnection', 'mysql2');
+  return driver as TypeOrmMysqlDriver;
+}
+
+function typeOrmDriverOf(options: DataSourceOptions): unknown {
+  try {
+    return new DataSource(options).driver;
+  } catch (cause) {
+    throw new LockConfigError(`TypeORM could not load the driver of the DataSource: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+function assertOpens(driver: unknown, part: string, name: string): void {
+  if (typeof propertyOf(driver, part) === 'function') return;
   throw new LockConfigError(
-    'Locks on MySQL and MariaDB need the driver mysql2: install it (npm install mysql2), and remove another "driver" from the options of the DataSource.',
+    `The "driver" of the DataSource has no ${part}, by which the locks open connections of their own. Give it the whole module (driver: require('${name}')), or leave "driver" out.`,
   );
 }
 
@@ -102,7 +115,7 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
       const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
       const { url, username, applicationName, host, port, password, database, ssl } = given;
-      driver ??= propertyOf(new DataSource(options).driver, 'postgres') as PostgresDriver;
+      driver ??= postgresDriverOf(options);
       const settings = {
         ...{ connectionString: url, host, port, user: username, password, database, ssl },
         application_name: rest['applicationName'] ?? applicationName,
@@ -111,6 +124,12 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       return Promise.resolve({ driver, settings });
     },
   };
+}
+
+function postgresDriverOf(options: DataSourceOptions): PostgresDriver {
+  const driver = propertyOf(typeOrmDriverOf(options), 'postgres');
+  assertOpens(driver, 'Client', 'pg');
+  return driver as PostgresDriver;
 }
 
 function refuseMemory(provider: string, options: DataSourceOptions): void {

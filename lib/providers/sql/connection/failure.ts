@@ -49,6 +49,8 @@ export function failureOf(error: unknown): Failure {
   if (known) return known[0];
   // SQLite has no code for them.
   if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
+  // Postgres, where the table is dropped while a statement begins.
+  if (error instanceof Error && error.message.includes('could not open relation with OID')) return 'no-table';
   if (error instanceof Error && error.message.includes('no such column')) return 'refused';
   return typeof code === 'string' && LOGIN_CLASS.test(code) ? 'refused' : 'other';
 }
@@ -94,6 +96,8 @@ function remedyOf(error: unknown): string {
   if (isOneOf(OTHER_TABLE)) {
     return 'The table is not one of this version: create it by the migration, or give "table" the name of another one.';
   }
+  if (failureOf(error) === 'no-table')
+    return 'The table was dropped: create it by the migration, or set "synchronize".';
   if (isOneOf(READ_ONLY)) return 'Give the provider the address of the server that takes writes.';
   return 'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.';
 }

@@ -83,6 +83,12 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         );
       }
       const connection = driver.createConnection(all);
+      // The driver mysql would end the process when a connection is closed from outside.
+      if (typeof propertyOf(connection, 'execute') !== 'function') {
+        throw new LockConfigError(
+          'Locks on MySQL and MariaDB need the driver mysql2, and the driver of the DataSource is another one. Give mysql2 as its "driver", or install mysql2 and leave "driver" out.',
+        );
+      }
       // An error without a listener would end the process.
       connection.on('error', () => undefined);
       await promisify(connection.connect.bind(connection))();

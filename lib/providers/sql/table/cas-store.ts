@@ -4,7 +4,7 @@ import { lockErrorOf } from '../connection/failure.js';
 import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';
 import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
-import { ensureTable } from './lock-table.js';
+import { ensureTable, withTable } from './lock-table.js';
 import type { DatabaseSettings } from '../options.js';
 import type { ServerSource } from '../sources/source.js';
 
@@ -21,7 +21,8 @@ import type { ServerSource } from '../sources/source.js';
  * SQLite has no such store: sql.js forgets with its process, and a file with a write-ahead log may lose its last commits to a power cut.
  */
 export class SqlCasStore implements CasStore {
-  #isReady = false;
+  #ready: Promise<void> | undefined;
+  #wasThere = false;
 
   constructor(
     private readonly settings: DatabaseSettings<ServerSource>,
@@ -32,8 +33,14 @@ export class SqlCasStore implements CasStore {
   async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
     const { run } = await this.connect();
     try {
-      await this.#prepare(run);
-      return await this.#exchange(run, rowNameOf(this.context.namespace, name), expected, next);
+      await this.#prepared(run);
+      return await withTable(
+        () => this.#exchange(run, rowNameOf(this.context.namespace, name), expected, next),
+        () => {
+          this.#ready = undefined;
+          return this.#prepared(run);
+        },
+      );
     } catch (error) {
       throw lockErrorOf(error, `Record "${name}"`, { provider: this.context.name });
     }
@@ -61,12 +68,20 @@ export class SqlCasStore implements CasStore {
     }
   }
 
+  #prepared(run: Run): Promise<void> {
+    this.#ready ??= this.#prepare(run).catch((error: unknown) => {
+      this.#ready = undefined;
+      throw error;
+    });
+    return this.#ready;
+  }
+
   async #prepare(run: Run): Promise<void> {
-    if (this.#isReady) return;
     const { source, table, synchronize } = this.settings;
     const columns = `name, value, revision FROM ${quotedTable(source.database, recordTable(table))}`;
     const create = createRecordTableSql(source.database, table);
-    await ensureTable(run, { what: 'records', columns, create, synchronize, provider: this.context.name });
-    this.#isReady = true;
+    const provider = this.context.name;
+    await ensureTable(run, { what: 'records', columns, create, synchronize, provider, wasThere: this.#wasThere });
+    this.#wasThere = true;
   }
 }

@@ -8,6 +8,7 @@ import { createTableSql, quotedTable, TABLE_QUESTIONS } from './lock-schema.js';
 export class LockTable {
   readonly name: string;
   readonly family: Family;
+  #restoring: Promise<void> | undefined;
 
   constructor(
     protected readonly database: DatabaseFamily,
@@ -25,11 +26,30 @@ export class LockTable {
    * @param provider its name, for messages
    * @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing
    */
-  async prepare(synchronize: boolean, provider: string): Promise<void> {
-    const { name, run, database, table } = this;
+  prepare(synchronize: boolean, provider: string): Promise<void> {
+    return this.#prepare({ synchronize, provider, wasThere: false });
+  }
+
+  /** After a drop. Callers that miss the table in the same moment share one attempt. */
+  restore(synchronize: boolean, provider: string): Promise<void> {
+    this.#restoring ??= this.#prepare({ synchronize, provider, wasThere: true }).finally(() => {
+      this.#restoring = undefined;
+    });
+    return this.#restoring;
+  }
+
+  async #prepare(needs: Pick<NeededTable, 'synchronize' | 'provider' | 'wasThere'>): Promise<void> {
+    const { name, database, table } = this;
     const columns = `name, token, holder, expires, label, holders FROM ${name}`;
-    const create = createTableSql(database, table);
-    await ensureTable(run, { what: 'locks', columns, create, synchronize, provider });
+    const ensure = () =>
+      ensureTable(this.run, { what: 'locks', columns, create: createTableSql(database, table), ...needs });
+    await ensure();
+    // Another process may drop all tables at its start.
+    await withTable(() => this.#check(needs), ensure);
+  }
+
+  async #check({ provider }: Pick<NeededTable, 'provider'>): Promise<void> {
+    const { name, run, database, table } = this;
     if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
@@ -87,12 +107,29 @@ interface NeededTable {
   readonly synchronize: boolean;
   /** The name of the provider that needs it. */
   readonly provider: string;
+  /** Whether it has existed in the life of this process. */
+  readonly wasThere: boolean;
+}
+
+// How often a table may be dropped while one operation runs.
+const MOST_DROPS = 3;
+
+/** Resolves as `work` does. If the table is missing, restores it and works again. */
+export async function withTable<T>(work: () => Promise<T>, restore: () => Promise<void>): Promise<T> {
+  for (let drops = 0; ; drops += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (failureOf(error) !== 'no-table' || drops === MOST_DROPS) throw error;
+      await restore();
+    }
+  }
 }
 
 /** @throws LockConfigError when the table does not exist and must not be created */
 export async function ensureTable(
   run: Run,
-  { what, columns, create, synchronize, provider }: NeededTable,
+  { what, columns, create, synchronize, provider, wasThere }: NeededTable,
 ): Promise<void> {
   const find = () => run(`SELECT ${columns} LIMIT 0`);
   try {
@@ -102,7 +139,7 @@ export async function ensureTable(
     if (failureOf(error) !== 'no-table') throw error;
     if (!synchronize) {
       throw new LockConfigError(
-        `Lock provider "${provider}": the table of the ${what} does not exist. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
+        `Lock provider "${provider}": the table of the ${what} ${wasThere ? 'is gone: it was dropped or renamed since the start' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
         { provider, cause: error },
       );
     }

@@ -4,7 +4,7 @@ import { firstRow, type Run, textOf } from '../connection/answer.js';
 import { lockErrorOf } from '../connection/failure.js';
 import type { DatabaseSettings } from '../options.js';
 import { leaseLabelOf, labelOf, nameOfRecord, recordNameOf, recordNamesOf, textOfLabel } from './lock-name.js';
-import { LockTable } from './lock-table.js';
+import { LockTable, withTable } from './lock-table.js';
 
 /** For how long no purge may delete a record after its last write, in µs: 400 days, so that a job that runs once a year is remembered. */
 const KEEP = 400 * 86_400_000_000;
@@ -67,7 +67,11 @@ export class SqlRecords implements RecordStore {
   async #operate<T>(what: string, work: (table: LockTable) => Promise<T>): Promise<T> {
     const { run } = await this.connect();
     try {
-      return await work(await this.#prepared(run));
+      const table = await this.#prepared(run);
+      return await withTable(
+        () => work(table),
+        () => table.restore(this.settings.synchronize, this.context.name),
+      );
     } catch (error) {
       throw lockErrorOf(error, what, { provider: this.context.name });
     }

@@ -54,6 +54,7 @@ export async function connectToSqlite(
   }
   return {
     run,
+    table: leases,
     leases,
     limited: new LimitedLeases(leases),
     async purge(unusedFor, range = ALL_NAMES) {

@@ -130,11 +130,7 @@ export class VersionRequest implements SqlRequest {
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#released = true;
     if (!this.#claim.sent) return 'lost';
-    try {
-      return (await this.#claim.release(keepFor)) ? 'released' : 'lost';
-    } catch {
-      return 'unknown';
-    }
+    return (await this.#claim.release(keepFor)) ? 'released' : 'lost';
   }
 
   /** @param early a look that was made before its turn */

@@ -1,0 +1,99 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { DataSource } from 'typeorm';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import {
+  TypeOrmAdvisoryLockProvider,
+  TypeOrmRowLockProvider,
+  TypeOrmVersionLockProvider,
+  VersionLockBackend,
+} from '../../lib/providers/typeorm/index.js';
+import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
+
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
+const patient = { synchronize: true, statementTimeout: '10s' } as const;
+
+/** The kinds of locks that use the table. */
+const KINDS: readonly (readonly [string, (dataSource: DataSource, options?: object) => LockProvider])[] = [
+  ['version', (dataSource, options) => new TypeOrmVersionLockProvider({ dataSource, ...patient, ...options })],
+  ['row', (dataSource, options) => new TypeOrmRowLockProvider({ dataSource, ...patient, ...options })],
+  ['fenced row', (dataSource) => new TypeOrmRowLockProvider({ dataSource, ...patient, fencing: true })],
+  ['fenced advisory', (dataSource) => new TypeOrmAdvisoryLockProvider({ dataSource, ...patient, fencing: true })],
+];
+
+describe.each(databases)('a table that is dropped on %s', (type) => {
+  let backend: SqlBackend;
+  const managers: LockManager[] = [];
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+  }, 60_000);
+  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
+  afterAll(() => backend.stop());
+
+  async function start(provider: LockProvider): Promise<LockManager> {
+    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  it.each(KINDS)('is created again for %s locks, also by many callers in the same moment', async (_, providerOf) => {
+    const locks = await start(providerOf(backend.source()));
+    const before = await locks.acquire('known');
+    const token = before.fencingToken;
+    await before.release();
+    await backend.admin.query('DROP TABLE distributed_lock');
+    await Promise.all(['known', 'a', 'b', 'c', 'd'].map((key) => locks.withLock(key, () => Promise.resolve())));
+    const after = await locks.acquire('known');
+    if (token !== null) expect(after.fencingToken).toBeGreaterThan(token);
+    await after.release();
+  });
+
+  it('is created again for limited locks and records', async () => {
+    const locks = await start(KINDS[0]![1](backend.source()));
+    await locks.withLock('limited', () => Promise.resolve(), { limit: 2 });
+    const { records } = locks.admin.backend(VersionLockBackend);
+    await records.replace('job', null, 'one');
+    await backend.admin.query('DROP TABLE distributed_lock');
+    expect((await records.read('job')).value).toBeNull();
+    await backend.admin.query('DROP TABLE distributed_lock');
+    await records.replace('job', null, 'two');
+    expect((await records.read('job')).value).toBe('two');
+    await backend.admin.query('DROP TABLE distributed_lock');
+    await locks.withLock('limited', () => Promise.resolve(), { limit: 2 });
+  });
+
+  it('of a compare-and-set store is created again', async () => {
+    const store = casStoreOf(await start(KINDS[1]![1](backend.source())));
+    expect(await store.compareAndSet('leader', null, 'one')).toBe('one');
+    await backend.admin.query('DROP TABLE distributed_lock_record');
+    // It is not taken for the one that was expected.
+    expect(await store.compareAndSet('leader', 'one', 'two')).toBeNull();
+    expect(await store.compareAndSet('leader', null, 'three')).toBe('three');
+  });
+
+  it('takes a lease that is held with it: its release and its renewal report the loss', async () => {
+    const locks = await start(KINDS[0]![1](backend.source()));
+    const lock = await locks.acquire('held', { lease: '1h', renew: false });
+    const renewed = await locks.acquire('renewed', { lease: '1h', renew: false });
+    await backend.admin.query('DROP TABLE distributed_lock');
+    expect(await lock.release()).toBe('lost');
+    await expect(renewed.extend('1h')).rejects.toThrow();
+    expect(renewed.isHeld()).toBe(false);
+  });
+
+  it('is named with a remedy without `synchronize`', async () => {
+    for (const [, providerOf] of KINDS.slice(0, 2)) {
+      await start(providerOf(backend.source()));
+      const locks = await start(providerOf(backend.source(), { synchronize: false }));
+      await backend.admin.query('DROP TABLE distributed_lock');
+      const refused = await locks.acquire('a').catch((error: unknown) => error);
+      expect(refused).toBeInstanceOf(LockConfigError);
+      expect(String(refused)).toMatch(
+        /the table of the locks is gone.*dropped.*Create it in a migration \(CREATE TABLE/,
+      );
+    }
+  });
+});

@@ -84,6 +84,16 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     expect(renewed.isHeld()).toBe(false);
   });
 
+  it('does not fail the start of an application beside it, as with `dropSchema`', async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const starting = KINDS.map(([, providerOf]) => start(providerOf(backend.source())));
+      const dropping = backend.admin.query('DROP TABLE IF EXISTS distributed_lock');
+      for (const locks of await Promise.all(starting)) await locks.withLock('a', () => Promise.resolve());
+      await dropping;
+      await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+    }
+  }, 120_000);
+
   it('is named with a remedy without `synchronize`', async () => {
     for (const [, providerOf] of KINDS.slice(0, 2)) {
       await start(providerOf(backend.source()));

@@ -55,5 +55,5 @@ export type PostgresStandby = SqlServer & {
  */
 export function startPostgresStandby(
   primary: SqlServer,
-  settings?: { readonly sourcePort?: number },
+  settings?: { readonly sourcePort?: number; readonly addresses?: readonly string[] },
 ): Promise<PostgresStandby>;

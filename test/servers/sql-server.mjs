@@ -133,7 +133,7 @@ export function startPostgres({ addresses } = {}) {
  * Starts a standby of this Postgres and makes the primary wait for it at every COMMIT. It replicates from `sourcePort`, for example the
  * port of a proxy that a test cuts off.
  */
-export async function startPostgresStandby(primary, { sourcePort = primary.port } = {}) {
+export async function startPostgresStandby(primary, { sourcePort = primary.port, addresses } = {}) {
   const source = ['-h', '127.0.0.1', '-p', String(sourcePort), '-U', 'postgres'];
   const make = (data, options) =>
     run(
@@ -141,7 +141,7 @@ export async function startPostgresStandby(primary, { sourcePort = primary.port 
       [...source, '-d', 'application_name=standby', '-D', data, '-R', '-c', 'fast', '--no-sync'],
       options,
     );
-  const standby = await startPostgresIn(make);
+  const standby = await startPostgresIn(make, addresses);
   await psql(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'");
   await psql(primary, 'SELECT pg_reload_conf()');
   while ((await psql(primary, 'SELECT sync_state FROM pg_stat_replication')) !== 'sync') await sleep(50);

@@ -45,8 +45,9 @@ describe('a fault that takes all locks at its begin', () => {
     expect((await judge(...asks(101), claims(110), ...otherEnters(120))).violations).toEqual(['overlap']);
   });
 
-  it('excuses no overlap before the begin', async () => {
+  it('excuses no overlap before the begin, even if it is claimed later', async () => {
     expect((await judge(...asks(50), claims(60), ...otherEnters(70))).violations).toEqual(['overlap']);
+    expect((await judge(...asks(50), ...otherEnters(70), claims(150))).violations).toEqual(['overlap']);
   });
 
   it('finds a holder that the old server keeps guilty, at each claim, and at its release', async () => {

@@ -43,6 +43,7 @@ async function inject(fault, { subject, fleet, backend, resource }, random) {
   const context = { subject, fleet, backend, resource, worker, server, random, duration };
   if (fault.possible?.(context) === false) return;
   const { name, of, settle } = fault;
+  await fault.prepare?.(context);
   await resource.record({ event: 'begin', fault: name, of, target: worker.name, duration, settle });
   await fault.begin(context);
   if (fault.end) await sleep(duration);

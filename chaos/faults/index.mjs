@@ -6,6 +6,7 @@ import * as processes from './processes.mjs';
 import * as redis from './redis.mjs';
 import * as servers from './servers.mjs';
 import * as sql from './sql.mjs';
+import * as switchovers from './switchovers.mjs';
 
 /**
  * The faults by name. A fault has
@@ -13,12 +14,13 @@ import * as sql from './sql.mjs';
  * - `of`: `worker` if it affects one worker, `server` if all workers may notice it
  * - `begin`, and `end` if it lasts. Both receive `{ subject, fleet, backend, resource, worker, server, random, duration }`: a worker
  *   and a server that were drawn for it, and how long it lasts, in ms
+ * - `prepare`: what happens before its begin is recorded. It receives the same, and may add to it
  * - `settle`: for how many ms after its end it may still do harm. No other fault begins in that time
  * - `possible`: whether this backend can have it
  */
 export const faults = new Map(
   [
     ...[network, processes].map((group) => ({ group, of: 'worker' })),
-    ...[failover, load, memcached, redis, servers, sql].map((group) => ({ group, of: 'server' })),
+    ...[failover, load, memcached, redis, servers, sql, switchovers].map((group) => ({ group, of: 'server' })),
   ].flatMap(({ group, of }) => Object.values(group).map((fault) => [fault.name, { ...fault, of }])),
 );

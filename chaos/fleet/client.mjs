@@ -30,9 +30,9 @@ export class Client {
 
   /**
    * One section, from the acquire to the end of the release. The rest is drawn; with `isExtra`, no other fault uses its key. It must
-   * not fail with `never`. The signal `over` ends it before its `length` is over. A lock of several keys is recorded as one of each.
+   * not fail with `never`. The signal `over` ends it before its `length` is over, in which it makes so many `acts`. A lock of several keys is recorded as one of each.
    */
-  async section({ length, over, ...given } = {}) {
+  async section({ length, over, acts, ...given } = {}) {
     this.#sections += 1;
     const op = `${this.#name}.${this.#sections}`;
     const isFresh = this.#freshKeys > 0 && this.#random.chance(this.#freshKeys);
@@ -44,7 +44,7 @@ export class Client {
     for (const part of parts) await this.#resource.record({ event: 'attempt', ...part, wait: patience });
     const lock = await this.#acquire(parts, patience);
     if (!lock) return;
-    await this.#act(parts, lock, length, over);
+    await this.#act(parts, lock, { length, over, acts });
     const releasing = lock.release();
     for (const key of keys) this.#onRelease(key);
     const result = await releasing;
@@ -95,7 +95,7 @@ export class Client {
     }
   }
 
-  async #act(parts, lock, given, over) {
+  async #act(parts, lock, given) {
     const record = async (event) => {
       let isAccepted = true;
       for (const part of parts) {
@@ -113,10 +113,10 @@ export class Client {
     // A section that outlasts its lease needs the watchdog.
     const { lifetime, longSections = { share: 0.005, length: lifetime * 1.3 } } = this.#subject;
     const drawn = this.#random.chance(longSections.share) ? longSections.length : this.#random.between(0, 12);
-    const length = given ?? drawn;
-    const acts = this.#random.between(1, 3);
-    for (let act = 0; act < acts && lock.claim(parts[0].key).held; act += 1) {
-      await sleep(length / acts, undefined, { signal: over }).catch(() => undefined);
+    const length = given.length ?? drawn;
+    const acts = given.acts ?? this.#random.between(1, 3);
+    for (let act = 0; act < acts && !given.over?.aborted && lock.claim(parts[0].key).held; act += 1) {
+      await sleep(length / acts, undefined, { signal: given.over }).catch(() => undefined);
       await record(this.#random.chance(0.7) ? 'write' : 'check');
     }
     await record('leave');

@@ -362,7 +362,9 @@ export class Checker {
     this.#overtake(holder, at, entrant);
     // A server may notice the end of a killed process before the resource does. What the process says later still counts.
     const mayBeDead = this.#fault?.name === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
-    if (at < holder.claimedUntil && !mayBeDead) this.#violation('overlap', at, holder, `when ${entrant.op} entered`);
+    // It made its claim at its last record.
+    if (at < holder.claimedUntil && !mayBeDead)
+      this.#violation('overlap', at, holder, `when ${entrant.op} entered`, at, holder.before);
     else {
       this.counts.overstays += 1;
       if (this.#fault) this.#fault.overstays += 1;
@@ -458,7 +460,7 @@ export class Checker {
     if (this.#fault) this.#fault.refused += 1;
   }
 
-  #violation(rule, at, op, what, since = at) {
+  #violation(rule, at, op, what, since = at, claimedAt = at) {
     const fault = this.#fault;
     const violation = {
       rule,
@@ -468,7 +470,7 @@ export class Checker {
       what,
       under: fault && since <= fault.end + this.#subject.lifetime ? fault.name : 'no fault',
     };
-    if (this.#isDocumented(rule, op, at, since)) {
+    if (this.#isDocumented(rule, op, at, since, claimedAt)) {
       this.excused.push(violation);
       return;
     }
@@ -476,16 +478,19 @@ export class Checker {
     if (fault) fault.violations += 1;
   }
 
-  #isDocumented(rule, op, at, since) {
-    const { allows, lifetime, settle = 0, noticedWithin = Infinity } = this.#subject;
-    // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
-    if (at - since > noticedWithin) return false;
+  #isDocumented(rule, op, at, since, claimedAt = at) {
+    const { allows, lifetime, settle = 0, noticedWithin = Infinity, lostAtBegin = {} } = this.#subject;
     return documentedAs(rule, op).some((documented) =>
       this.#faults.some((fault) => {
-        const covers =
-          since >= fault.begin && since <= fault.end + lifetime && allows[fault.name]?.includes(documented);
+        if (since < fault.begin || !allows[fault.name]?.includes(documented)) return false;
+        const noticed = lostAtBegin[fault.name];
+        // Its locks were lost at its begin. Their holders must have noticed then, and not when others are granted the locks.
+        if (noticed !== undefined)
+          return op.startedAt <= fault.begin && claimedAt <= fault.begin + noticed && since <= fault.begin + lifetime;
+        // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
+        if (since > fault.end + lifetime || at - since > noticedWithin) return false;
         // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
-        return covers && (documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle));
+        return documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle);
       }),
     );
   }

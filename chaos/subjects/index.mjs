@@ -17,9 +17,13 @@ import * as redisSentinel from './redis-sentinel.mjs';
 import * as redisSentinelNodeRedis from './redis-sentinel-node-redis.mjs';
 import * as redlock from './redlock.mjs';
 import { nestedKeysOf, severalKeysOf } from './several-keys.mjs';
+import { switchoversOf } from './switchovers.mjs';
 import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
+
+/** A switchover takes a second, in ms. */
+const LONG_LEASE = 4_000;
 
 /**
  * The subjects of the tests by name: our providers, and the controls that must be found guilty. A subject has
@@ -36,6 +40,8 @@ import * as zookeeper from './zookeeper.mjs';
  * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
  * - `allows`: by fault, the rules that its documentation gives up under that fault; `excuse`: why, in one sentence for the page
  * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
+ * - `lostAtBegin`: by fault that takes all locks at its begin, within how many ms after that a holder must notice. Such a fault excuses no lock that was
+ *   asked for later, and none for longer than a lifetime
  * - `jobs`: set where each section is a run of a job for a tick: the `period` of the jobs in ms, `afterCrash`, and `outageOver`, for how many ms
  *   after a fault of the server its clients may be without it
  * - `circles`: its clients record their waits under other locks, and the circles for which they are refused
@@ -68,6 +74,12 @@ export const subjects = {
   'typeorm-version': versionLocks('mariadb'),
   'typeorm-version-mysql': versionLocks('mysql'),
   'typeorm-version-postgres': versionLocks('postgres'),
+  'typeorm-row-switchover': switchoversOf(rowLocks('mariadb'), 'mariadb'),
+  'typeorm-row-switchover-postgres': switchoversOf(rowLocks('postgres'), 'postgres'),
+  'typeorm-advisory-switchover': switchoversOf(advisoryLocks('mariadb'), 'mariadb'),
+  'typeorm-advisory-switchover-postgres': switchoversOf(advisoryLocks('postgres'), 'postgres'),
+  'typeorm-version-switchover': switchoversOf(versionLocks('mariadb', LONG_LEASE), 'mariadb'),
+  'typeorm-version-switchover-postgres': switchoversOf(versionLocks('postgres', LONG_LEASE), 'postgres'),
   zookeeper,
   memcached,
   failover,

@@ -7,7 +7,10 @@ import { ROWS } from '../../test/matrix/rows.mjs';
 import { hasMySql, startMariaDb, startMySqlOrMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
 
 /** One server that clients reach by two addresses, as a host in two networks. Other systems than Linux have only the first by themselves. */
-const ADDRESSES = process.platform === 'linux' ? ['127.0.0.1', '127.0.0.2'] : ['127.0.0.1'];
+export const ADDRESSES = process.platform === 'linux' ? ['127.0.0.1', '127.0.0.2'] : ['127.0.0.1'];
+
+/** MariaDB has no list of advisory locks without this plugin. */
+export const LISTS_ADVISORY_LOCKS = `INSTALL SONAME 'metadata_lock_info'`;
 
 const MARIADB = {
   start: (options) => startMariaDb({ options }),
@@ -53,39 +56,54 @@ export async function startSql(type, random) {
   const initFile = join(folder, 'init.sql');
   await writeFile(initFile, '');
   const server = await database.start([`--bind-address=${ADDRESSES}`, `--init-file=${initFile}`]);
-  // Opens a connection for each query, because the faults would end one that stays open.
-  async function withConnection(task) {
-    const admin = await dataSource(type, server.port).initialize();
-    try {
-      return await task(admin);
-    } finally {
-      await admin.destroy();
-    }
-  }
-  const others = async (admin) => (await admin.query(database.others)).map(({ id }) => id);
+  const operator = operatorOf(type, () => server);
   let conditions;
   if (type !== 'postgres') {
-    const sqlMode = await withConnection((admin) => drawSqlMode(admin, random));
+    const sqlMode = await operator.withConnection((admin) => drawSqlMode(admin, random));
     await writeFile(initFile, `SET GLOBAL sql_mode = '${sqlMode}';\n`);
     conditions = { sql_mode: sqlMode };
   }
-  if (type === 'mariadb') await withConnection((admin) => admin.query(`INSTALL SONAME 'metadata_lock_info'`));
+  if (type === 'mariadb') await operator.withConnection((admin) => admin.query(LISTS_ADVISORY_LOCKS));
   return {
+    ...operator,
     port: server.port,
     addresses: ADDRESSES,
     conditions,
-    withConnection,
     signal: (name) => server.signal(name),
     crash: (options) => server.crash(options),
+    async stop() {
+      await server.stop();
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+/** Opens a connection for each task, because the faults would end one that stays open. */
+export async function withConnection(type, port, task) {
+  const admin = await dataSource(type, port).initialize();
+  try {
+    return await task(admin);
+  } finally {
+    await admin.destroy();
+  }
+}
+
+/** What an operator sees and does on the server that `current()` returns. */
+export function operatorOf(type, current) {
+  const database = DATABASES[type];
+  const connected = (task) => withConnection(type, current().port, task);
+  const others = async (admin) => (await admin.query(database.others)).map(({ id }) => id);
+  return {
+    withConnection: connected,
     /** Ends about half of the connections, also in the middle of a statement. */
     killConnections: (random) =>
-      withConnection(async (admin) => {
+      connected(async (admin) => {
         const victims = (await others(admin)).filter(() => random.chance(0.5));
         await Promise.all(victims.map((id) => admin.query(database.kill(id)).catch(() => undefined)));
       }),
     /** Ends what about half of the sessions do, each time when `moment` resolves to true, until it resolves to false. The sessions stay. */
     cancelStatements: (random, times, moment) =>
-      withConnection(async (admin) => {
+      connected(async (admin) => {
         for (let time = 0; time < times; time += 1) {
           const victims = (await others(admin)).filter(() => random.chance(0.5));
           if (!(await moment())) return;
@@ -94,17 +112,13 @@ export async function startSql(type, random) {
       }),
     /** How many sessions the server has with clients that have these ports. */
     sessionsOf: (ports) =>
-      withConnection(async (admin) => (ports.length > 0 ? (await admin.query(database.sessionsOf(ports))).length : 0)),
+      connected(async (admin) => (ports.length > 0 ? (await admin.query(database.sessionsOf(ports))).length : 0)),
     /** The advisory locks of all sessions. */
     advisoryLocks: async () => {
-      const rows = await withConnection((admin) => admin.query(database.advisoryLocks));
+      const rows = await connected((admin) => admin.query(database.advisoryLocks));
       return rows.map(({ name }) => `advisory lock ${name}`);
     },
-    connections: () => withConnection(async (admin) => (await others(admin)).length),
-    async stop() {
-      await server.stop();
-      await rm(folder, { recursive: true });
-    },
+    connections: () => connected(async (admin) => (await others(admin)).length),
   };
 }
 
@@ -128,9 +142,12 @@ async function drawSqlMode(admin, random) {
   }
 }
 
+/** An account of MariaDB that may not write on a server that is read-only, as root may. */
+export const LIMITED_ACCOUNT = { username: 'application' };
+
 /** A DataSource as the application has it, not initialized. */
-export function dataSource(type, port) {
-  return new DataSource({ type, host: '127.0.0.1', port, ...DATABASES[type].account });
+export function dataSource(type, port, account) {
+  return new DataSource({ type, host: '127.0.0.1', port, ...DATABASES[type].account, ...account });
 }
 
 /** Whether a worker could make the table of the locks: no lock works without it. */

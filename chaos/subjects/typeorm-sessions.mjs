@@ -41,20 +41,20 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   /** The sockets end together, but the holder notices only when its process runs. */
   noticedWithin: 500,
 
-  async startBackend({ random }) {
+  async startBackend({ random, start }) {
     const { startSql } = await import('./sql-server.mjs');
-    const server = await startSql(type, random);
+    const server = await (start ?? startSql)(type, random);
     const { conditions } = server;
     return { servers: [server], conditions, remainingLocks: () => remainingLocks(server), stop: () => server.stop() };
   },
 
-  async connect({ library, ports, sessionGuard = GUARD }) {
+  async connect({ library, ports, account, fencing = true, sessionGuard = GUARD }) {
     const { dataSource } = await import('./sql-server.mjs');
     const providers = await load(library, 'providers/typeorm/index.js');
     const locks = new providers[provider]({
-      dataSource: dataSource(type, ports[0]),
+      dataSource: dataSource(type, ports[0], account),
       synchronize: true,
-      fencing: true,
+      fencing,
       sessionGuard,
       statementTimeout: 500,
       // Fewer connections than keys, so that the pool is exhausted all the time.

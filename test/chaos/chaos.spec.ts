@@ -22,12 +22,15 @@ const OTHER_SUBJECTS = [
   'several-keys-redis',
   'several-keys-version',
   'opposite-keys-redis',
+  ...['typeorm-advisory-switchover', 'typeorm-version-switchover-postgres'],
 ];
 const CONTROLS = ['naive', 'naive-limit', 'naive-deadlock', 'redlock-package'];
 
-/** Only these faults where all would take too long: an election may take the whole run. */
+/** Only these faults where all would take too long: an election or a switchover may take the whole run. */
 const FAULTS: Readonly<Record<string, readonly string[]>> = {
   'redis-cluster': ['slot moved', 'worker paused', 'connections reset', 'CLIENT KILL'],
+  'typeorm-advisory-switchover': ['graceful switchover'],
+  'typeorm-version-switchover-postgres': ['cut-off standby promoted'],
 };
 
 // Runs the program of `npm run chaos` for some seconds. The same seed draws the same faults.

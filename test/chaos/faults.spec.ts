@@ -17,7 +17,11 @@ interface Section {
 function recorded(left: (port: number) => number = () => 0) {
   const log: string[] = [];
   const records: object[] = [];
-  const [worker, holder] = ['w1', 'w2'].map((name) => ({ name, life: 1, proxies: [] }));
+  const proxyOf = (name: string) => ({
+    leadTo: (port: number) => void log.push(`${name} leads to ${port}`),
+    resetAll: () => void log.push(`${name} is reset`),
+  });
+  const [worker, holder] = ['w1', 'w2'].map((name) => ({ name, life: 1, proxies: [proxyOf(name)] }));
   const extra = (index: number): Process => ({
     name: `w1/x${index}`,
     life: 1,
@@ -43,16 +47,38 @@ function recorded(left: (port: number) => number = () => 0) {
     async cancelStatements(_: unknown, times: number, moment: () => Promise<boolean>) {
       for (let time = 0; time < times && (await moment()); time += 1) log.push('cancel');
     },
+    port: 7,
+    makeReadOnly: () => Promise.resolve(void log.push('read-only')),
+    cutOffReplica: () => void log.push('cut off'),
+    killWriter: () => Promise.resolve(void log.push('kill')),
+    promote: () => Promise.resolve(void log.push('promote')),
+    replaceOld: () => Promise.resolve(void log.push('replace')),
   };
   const resource = { record: (entry: object) => Promise.resolve(void records.push(entry)) };
   const random = { pick: <T>([first]: readonly T[]) => first, chance: () => false };
-  const context = { subject: { sessionsEndWithin: 100, recovery: 100 }, fleet, worker, server, resource, random };
+  const context = {
+    subject: { sessionsEndWithin: 100, recovery: 100, lifetime: 100 },
+    fleet,
+    worker,
+    server,
+    resource,
+    random,
+  };
   return { log, records, context };
 }
 
+interface Fault {
+  prepare?(context: object): Promise<void>;
+  begin(context: object): Promise<void>;
+}
+
+async function load(name: string) {
+  const { faults } = (await import(FAULTS)) as { faults: Map<string, Fault> };
+  return faults.get(name)!;
+}
+
 async function begin(name: string, context: object) {
-  const { faults } = (await import(FAULTS)) as { faults: Map<string, { begin(context: object): Promise<void> }> };
-  await faults.get(name)!.begin(context);
+  await (await load(name)).begin(context);
 }
 
 describe('the fault that kills waiters', () => {
@@ -91,5 +117,21 @@ describe('the fault that cancels statements', () => {
     const [races, end] = [log.slice(0, log.indexOf('drain')), log.slice(log.indexOf('drain'))];
     expect(races.slice(0, 5)).toEqual(['start', 'run w1/x1', 'run w1/x2', 'release w1/x1', 'cancel']);
     expect(end).toEqual(['drain', 'release w1', 'add w1 never busy', 'remove']);
+  });
+});
+
+describe('a switchover', () => {
+  const competition = [...['w1 leads to 7', 'w2 leads to 7', 'w1 is reset', 'add w1', 'letGo w2'], ...['replace']];
+
+  it.each([
+    ['graceful switchover', ['hold w2 switched:w1', 'read-only'], ['promote', ...competition]],
+    ['cut-off standby promoted', ['cut off', 'hold w2 switched:w1'], ['kill', 'promote', ...competition]],
+  ])('begins when its locks are lost, and lets another worker compete: %s', async (name, prepared, begun) => {
+    const { log, context } = recorded();
+    const fault = await load(name);
+    await fault.prepare?.(context);
+    expect(log).toEqual(prepared);
+    await fault.begin(context);
+    expect(log.slice(prepared.length)).toEqual(begun);
   });
 });

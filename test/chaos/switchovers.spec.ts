@@ -1,0 +1,102 @@
+import { describe, expect, it } from '@jest/globals';
+import { type Entry, HELD, judged, OVER } from './hand-written.js';
+
+// Plain JavaScript without types, as the programs are.
+const SUBJECTS: string = '../../chaos/subjects/index.mjs';
+
+/** All locks are lost at 100, which their holders must have noticed at 160. A lock lasts for 100 after its confirmation. */
+const BEGIN: Entry = [100, 'begin', undefined, { fault: 'switchover', of: 'server' }];
+const SUBJECT = { allows: { switchover: ['overlap'] }, noticedWithin: 60, lostAtBegin: { switchover: 60 } };
+
+function judge(...history: readonly Entry[]) {
+  return judged(
+    [BEGIN, ...history].sort(([one], [other]) => one - other),
+    SUBJECT,
+  );
+}
+
+describe('a fault that takes all locks at its begin', () => {
+  const asks = (at: number): readonly Entry[] => [
+    [at, 'attempt', 'w1/1.0.1'],
+    [at + 1, 'enter', 'w1/1.0.1', { ...HELD, remaining: 10 }],
+  ];
+  const claims = (at: number): Entry => [at, 'check', 'w1/1.0.1', { ...HELD, remaining: 300 }];
+  const otherEnters = (at: number): readonly Entry[] => [
+    [at - 1, 'attempt', 'w2/1.0.1'],
+    [at, 'enter', 'w2/1.0.1', HELD],
+  ];
+
+  it('excuses what a holder claimed before it must have noticed', async () => {
+    const excused = { violations: [], excused: ['overlap'] };
+    expect(await judge(...asks(50), claims(159), ...otherEnters(200))).toMatchObject(excused);
+    expect(await judge(...asks(50), ...otherEnters(110), claims(159))).toMatchObject(excused);
+  });
+
+  it('excuses no later claim, however soon after the other holder has entered', async () => {
+    expect((await judge(...asks(50), claims(161), ...otherEnters(170))).violations).toEqual(['overlap']);
+    expect((await judge(...asks(50), ...otherEnters(155), claims(161))).violations).toEqual(['overlap']);
+  });
+
+  it('excuses no claim that outlasts the lifetime of a lock', async () => {
+    expect((await judge(...asks(50), claims(150), ...otherEnters(201))).violations).toEqual(['overlap']);
+  });
+
+  it('excuses no lock that was asked for after the begin', async () => {
+    expect((await judge(...asks(101), claims(110), ...otherEnters(120))).violations).toEqual(['overlap']);
+  });
+
+  it('excuses no overlap before the begin, even if it is claimed later', async () => {
+    expect((await judge(...asks(50), claims(60), ...otherEnters(70))).violations).toEqual(['overlap']);
+    expect((await judge(...asks(50), ...otherEnters(70), claims(150))).violations).toEqual(['overlap']);
+  });
+
+  it('finds a holder that the old server keeps guilty, at each claim, and at its release', async () => {
+    const kept = await judge(...asks(50), ...otherEnters(250), ...[claims(300), claims(350)], [
+      360,
+      'done',
+      'w1/1.0.1',
+      { result: 'released' },
+    ]);
+    expect(kept).toMatchObject({ violations: ['overlap', 'overlap', 'release'], excused: [] });
+  });
+
+  it('has nothing to say of a holder that has noticed', async () => {
+    const noticed = await judge(
+      ...asks(50),
+      ...otherEnters(250),
+      [300, 'check', 'w1/1.0.1', OVER],
+      [310, 'done', 'w1/1.0.1', { result: 'lost', signaled: true }],
+    );
+    expect(noticed).toMatchObject({ violations: [], excused: [] });
+  });
+});
+
+interface Subject {
+  readonly faults: readonly string[];
+  readonly allows: Readonly<Record<string, readonly string[]>>;
+  readonly lostAtBegin: Readonly<Record<string, number>>;
+  readonly lifetime: number;
+  readonly calm: readonly [number, number];
+}
+
+describe.each(['', '-postgres'])('a subject with a replica: typeorm-…-switchover%s', (suffix) => {
+  const load = async (kind: string) => {
+    const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, Subject> };
+    return subjects[`typeorm-${kind}-switchover${suffix}`]!;
+  };
+
+  it.each(['row', 'advisory'])('gives up nothing but what %s locks lose at the begin of a switchover', async (kind) => {
+    const { allows, lostAtBegin, lifetime, calm } = await load(kind);
+    expect(Object.keys(allows)).toEqual(Object.keys(lostAtBegin).slice(0, Object.keys(allows).length));
+    for (const [fault, rules] of Object.entries(allows)) {
+      expect(rules).toEqual(['overlap']);
+      expect(lostAtBegin[fault]).toBeLessThan(lifetime);
+    }
+    // An earlier fault covers the time of a lifetime after its end.
+    expect(calm[0]).toBeGreaterThanOrEqual(lifetime);
+  });
+
+  it('gives up nothing for version locks', async () => {
+    expect((await load('version')).allows).toEqual({});
+  });
+});

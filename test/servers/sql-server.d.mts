@@ -42,3 +42,18 @@ export function startPgBouncer(port: number, mode?: 'session' | 'transaction'): 
  * by default on 127.0.0.1.
  */
 export function startPostgres(settings?: { addresses?: readonly string[] }): Promise<SqlServer>;
+
+/** A standby, for which its primary waits at every COMMIT. */
+export type PostgresStandby = SqlServer & {
+  /** Makes it writable, without a farewell to the primary, which may still run. */
+  promote(): Promise<void>;
+};
+
+/**
+ * Starts a standby of this Postgres and makes the primary wait for it at every COMMIT. It replicates from the primary, or from `sourcePort`:
+ * the port of a proxy in front of the primary, which a test cuts off.
+ */
+export function startPostgresStandby(
+  primary: SqlServer,
+  settings?: { readonly sourcePort?: number },
+): Promise<PostgresStandby>;

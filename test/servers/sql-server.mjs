@@ -117,22 +117,60 @@ export async function startPgBouncer(port, mode = 'transaction') {
 }
 
 /** Starts a Postgres of its own on a free loopback port, in a temporary folder. */
-export async function startPostgres({ addresses = ['127.0.0.1'] } = {}) {
+export function startPostgres({ addresses } = {}) {
+  const make = (data, options) =>
+    copyOrMake('postgres', data, () =>
+      run(
+        join(postgresFolder(), 'initdb'),
+        ['-D', data, '-U', 'postgres', '-A', 'trust', '--no-sync', '-E', 'UTF8'],
+        options,
+      ),
+    );
+  return startPostgresIn(make, addresses);
+}
+
+/**
+ * Starts a standby of this Postgres and makes the primary wait for it at every COMMIT. It replicates from `sourcePort`, for example the
+ * port of a proxy that a test cuts off.
+ */
+export async function startPostgresStandby(primary, { sourcePort = primary.port } = {}) {
+  const source = ['-h', '127.0.0.1', '-p', String(sourcePort), '-U', 'postgres'];
+  const make = (data, options) =>
+    run(
+      join(postgresFolder(), 'pg_basebackup'),
+      [...source, '-d', 'application_name=standby', '-D', data, '-R', '-c', 'fast', '--no-sync'],
+      options,
+    );
+  const standby = await startPostgresIn(make);
+  await psql(primary, "ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+  await psql(primary, 'SELECT pg_reload_conf()');
+  while ((await psql(primary, 'SELECT sync_state FROM pg_stat_replication')) !== 'sync') await sleep(50);
+  return Object.assign(standby, {
+    async promote() {
+      await psql(standby, 'SELECT pg_promote()');
+    },
+  });
+}
+
+async function psql({ url }, statement) {
+  const { stdout } = await run(join(postgresFolder(), 'psql'), [url, '-XAtqc', statement]);
+  return stdout.trim();
+}
+
+/** @param make makes the data folder */
+async function startPostgresIn(make, addresses = ['127.0.0.1']) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-postgres-'));
   const data = join(folder, 'data');
   // It refuses to be root at all.
   const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
   if (account) await chown(folder, account.uid, account.gid);
   await chmod(folder, 0o700);
-  const bin = postgresFolder();
   const options = { ...account, cwd: folder };
-  const make = () =>
-    run(join(bin, 'initdb'), ['-D', data, '-U', 'postgres', '-A', 'trust', '--no-sync', '-E', 'UTF8'], options);
-  await copyOrMake('postgres', data, make);
+  await make(data, options);
   const port = await freePort();
   const start = () =>
     launch(
-      join(bin, 'postgres'),
+      join(postgresFolder(), 'postgres'),
       [
         ...['-D', data, '-p', String(port), '-h', addresses.join(), '-k', folder],
         ...['-c', 'fsync=off', '-c', 'max_connections=400', '-c', 'shared_buffers=64MB'],

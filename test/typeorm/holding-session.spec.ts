@@ -9,19 +9,19 @@ import type { SessionLockSettings } from '../../lib/providers/sql/options.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
 function scripted() {
-  const answers: (() => void)[] = [];
-  const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
+  const answers: ((done: boolean) => void)[] = [];
+  const ask = () => new Promise<unknown>((resolve) => answers.push((done) => resolve([{ done }])));
   const ends: string[] = [];
   const session = {
-    ...{ run: ask, isLost: () => false },
+    ...{ run: ask, isLost: () => false, isSilent: false, overdueFor: 0 },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
   const holding = new HoldingSession(session as unknown as Session, postgresAdvisoryLocks, () => {});
   const sent = () => new Promise((resolve) => setImmediate(resolve));
-  const next = async () => {
+  const next = async (done = true) => {
     await sent();
-    answers.shift()?.();
+    answers.shift()?.(done);
     await sent();
   };
   return { holding, next, answers, session, ends };
@@ -88,6 +88,35 @@ describe('the locks on one session', () => {
     await next();
     expect(await released).toBe('released');
     expect(ends).toEqual(['given back']);
+  });
+
+  it('is not busy for its process while the server is silent about an attempt that may have it', async () => {
+    const [silent, other] = [scripted(), scripted()];
+    const sessions = [silent.session];
+    const take = async () => (sessions.shift() ?? other.session) as unknown as Session;
+    const holding = new HoldingSessions({ take }, postgresAdvisoryLocks, 2);
+    const database = {
+      ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
+      table: { nextTokens: () => Promise.reject(new SilentServerError('late')) },
+    } as unknown as AdvisoryDatabase;
+    const settings = { guard: 30_000, fencing: true } as SessionLockSettings;
+    const { signal } = new AbortController();
+    const attempt = (id: string) => {
+      const request = { key: 'k', id, mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
+      return new AdvisoryRequest(database, settings, request);
+    };
+    const first = attempt('1').acquire();
+    await silent.next();
+    Object.assign(silent.session, { isSilent: true, overdueFor: 2_000 });
+    await expect(first).rejects.toThrow('late');
+    const second = attempt('2');
+    const refused = second.acquire();
+    await Promise.all([other.next(false), expect(refused).rejects.toThrow('has not answered an earlier attempt')]);
+    expect(second.unansweredFor).toBe(2_000);
+    await silent.next();
+    const third = attempt('3').acquire();
+    await other.next(false);
+    expect(await third).toBe('busy');
   });
 
   it('frees a lock whose unlock was cancelled, and is used again', async () => {

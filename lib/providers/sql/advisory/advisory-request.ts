@@ -41,7 +41,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   get unansweredFor(): number {
-    return this.#place?.session.overdueFor ?? 0;
+    return Math.max(this.#place?.session.overdueFor ?? 0, this.database.holding.unansweredFor(this.#name));
   }
 
   async acquire(): Promise<Grant | 'busy'> {
@@ -57,6 +57,10 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
       if (grant) return grant;
+      // An attempt never waits behind itself, nor is that busy: nobody knows yet whether anyone has the lock.
+      if (holding.unansweredFor(this.#name) > 0) {
+        throw new Error('The server has not answered an earlier attempt of this process, which may have the lock.');
+      }
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();
       const leave = () => {

@@ -31,6 +31,8 @@ interface Name {
 export class HoldingSession {
   /** A lock that no request has any more could not be freed: the session has to end. */
   mayHaveLock = false;
+  /** The names of such locks. */
+  readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
   /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
   readonly #users = new Map<SessionUser, number>();
@@ -53,6 +55,12 @@ export class HoldingSession {
   /** Whether locks may be asked for on it. */
   get isUsable(): boolean {
     return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
+  }
+
+  /** For how many ms the server has been silent while the session may have this lock for no request: one that it asks for, or could not free. */
+  unansweredFor(name: string): number {
+    const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
+    return mayHave && this.session.isSilent ? this.session.overdueFor : 0;
   }
 
   enter(user: SessionUser): void {
@@ -126,6 +134,7 @@ export class HoldingSession {
       return await unlocked;
     } catch (error) {
       this.mayHaveLock = true;
+      this.#leftOver.add(name);
       throw error;
     }
   }
@@ -212,6 +221,7 @@ export class HoldingSession {
       if (locked.length > 0) await this.session.run(...undo(locked));
     } catch {
       this.mayHaveLock = true;
+      for (const name of locked) this.#leftOver.add(name);
     }
   }
 }

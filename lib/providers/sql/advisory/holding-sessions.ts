@@ -11,6 +11,8 @@ import type { LockPlaces } from './lock-places.js';
  * than one. A waiter has a session of its own, which keeps the lock.
  */
 export class HoldingSessions {
+  /** Those that have a user. */
+  readonly #used = new Set<HoldingSession>();
   #shared: HoldingSession | undefined;
   #opening: Promise<unknown> | undefined;
   #alone = 0;
@@ -22,6 +24,11 @@ export class HoldingSessions {
     /** Of the locks on shared sessions. One that was waited for has a session of its own, so the number of these limits it. */
     private readonly places?: LockPlaces,
   ) {}
+
+  /** As {@link HoldingSession.unansweredFor}, of any of them: what keeps this lock busy may be an earlier attempt of this process. */
+  unansweredFor(name: string): number {
+    return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));
+  }
 
   /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */
   shared(request: AcquireRequest, user: SessionUser): HoldingSession | Promise<HoldingSession> {
@@ -43,7 +50,12 @@ export class HoldingSessions {
     this.#alone += 1;
     try {
       const session = await this.source.take({ key, wait: 0 });
-      const own = new HoldingSession(session, this.statements, () => (this.#alone -= 1));
+      const onEmpty = () => {
+        this.#alone -= 1;
+        this.#used.delete(own);
+      };
+      const own: HoldingSession = new HoldingSession(session, this.statements, onEmpty);
+      this.#used.add(own);
       own.enter(user);
       return own;
     } catch (error) {
@@ -64,10 +76,12 @@ export class HoldingSessions {
 
   #share(session: Session, user: SessionUser): HoldingSession {
     const onEmpty = () => {
+      this.#used.delete(shared);
       if (this.#shared === shared) this.#shared = undefined;
     };
     const shared: HoldingSession = new HoldingSession(session, this.statements, onEmpty, this.places);
     this.#shared = shared;
+    this.#used.add(shared);
     shared.enter(user);
     return shared;
   }

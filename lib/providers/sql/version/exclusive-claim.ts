@@ -1,7 +1,7 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import type { Lease } from './lease.js';
-import { type GrantedLease, type LeaseClaim, remainingOf, unlessUndone } from './lease-claim.js';
+import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf, unlessUndone } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
 
 /** The claim to a lease that one request has alone. */
@@ -22,12 +22,13 @@ export class ExclusiveClaim implements LeaseClaim {
     return this.#held !== undefined || this.#unanswered !== undefined;
   }
 
-  look(seen: Lease | undefined): GrantedLease | undefined {
+  look(seen: Lease | undefined): FoundLease | undefined {
     // A claim that was not answered has arrived or never will, if the version is another one.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     const own = seen?.holds.find(({ holder }) => holder === this.request.id);
     this.#held = own?.token;
-    return seen && own && { fencingToken: own.token, followers: 0, remaining: remainingOf(seen, own) };
+    if (!seen || !own) return undefined;
+    return { fencingToken: own.token, followers: 0, remaining: remainingOf(seen, own), isAcknowledged: false };
   }
 
   fits({ holds }: Lease): boolean {

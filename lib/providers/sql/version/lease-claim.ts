@@ -11,6 +11,16 @@ export interface GrantedLease {
   readonly remaining: number;
 }
 
+/**
+ * A lease that a look has found in the row. It shows that a claim was executed, not that it survives a failover: Postgres shows a row whose COMMIT
+ * waits for a standby as soon as the connection of that COMMIT has ended. If that standby is promoted, it does not have the row, and grants the
+ * lease to another caller.
+ */
+export interface FoundLease extends GrantedLease {
+  /** The statement that put it there was acknowledged, so it survives. Otherwise it counts from the first renewal that is acknowledged. */
+  readonly isAcknowledged: boolean;
+}
+
 /** The statements by which one request takes, renews and frees its lease. Each kind of lease has its own. */
 export interface LeaseClaim {
   /**
@@ -18,8 +28,8 @@ export interface LeaseClaim {
    * changes nothing.
    */
   readonly sent: boolean;
-  /** Compares what was sent with the row, or with its absence. Gives the lease if an earlier claim was granted. */
-  look(seen: Lease | undefined): GrantedLease | undefined | Promise<GrantedLease | undefined>;
+  /** Compares what was sent with the row, or with its absence. Gives the lease if the request has it there. */
+  look(seen: Lease | undefined): FoundLease | undefined | Promise<FoundLease | undefined>;
   /** Whether a claim may be granted on a row in which {@link look} has found no lease of this request. */
   fits(seen: Lease): boolean;
   /** Asks for the lease. Undefined if another claim was faster, or if only the next look shows the outcome. */

@@ -3,7 +3,7 @@ import type { LimitShare } from '../../../api/lock-mode.js';
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import { admits, isGranted, type Lease, type LeaseHold } from './lease.js';
-import { type GrantedLease, type LeaseClaim, remainingOf, unlessUndone } from './lease-claim.js';
+import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf, unlessUndone } from './lease-claim.js';
 import { toMicroseconds } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 
@@ -19,6 +19,8 @@ const RESERVE_WITHIN = 500;
 export class LimitedClaim implements LeaseClaim {
   /** The request is among the holders: it was granted, or has reserved a place. */
   #isThere = false;
+  /** The place that it has reserved was acknowledged. */
+  #hasReserved = false;
   /** The version that a claim compares with that was sent and not answered: it may arrive at any time. */
   #unanswered: bigint | undefined;
   /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
@@ -38,17 +40,20 @@ export class LimitedClaim implements LeaseClaim {
     return this.#isThere || this.#unanswered !== undefined || this.#unansweredUntil > 0;
   }
 
-  async look(seen: Lease | undefined): Promise<GrantedLease | undefined> {
+  async look(seen: Lease | undefined): Promise<FoundLease | undefined> {
     // A claim that was not answered has arrived or never will, if the version is another one.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
     const own = seen?.holds.find((hold) => this.#isOwn(hold));
     this.#isThere = own !== undefined;
     if (!seen || !own) return undefined;
-    if (isGranted(seen, own)) return this.#granted(1, remainingOf(seen, own));
+    if (isGranted(seen, own)) {
+      return { ...this.#granted(1, remainingOf(seen, own)), isAcknowledged: this.#hasReserved };
+    }
     // The reserved place has no room.
     await this.places.release(this.name, this.request.id, 0);
     this.#isThere = false;
+    this.#hasReserved = false;
     return undefined;
   }
 
@@ -99,7 +104,8 @@ export class LimitedClaim implements LeaseClaim {
     this.#unansweredUntil = seen.serverTime + toMicroseconds(RESERVE_WITHIN);
     const holder = { name, seen, holder: this.request.id, limited };
     const isReserved = await unlessUndone(this.places.reserve(holder, duration, this.#unansweredUntil));
-    this.#isThere = isReserved === true;
+    this.#hasReserved = isReserved === true;
+    this.#isThere = this.#hasReserved;
     this.#unansweredUntil = earlier;
   }
 

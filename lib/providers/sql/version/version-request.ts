@@ -15,7 +15,7 @@ import type { NameRange } from '../table/purge.js';
 import type { Connected, SqlRequest } from '../sql-backend.js';
 import { ExclusiveClaim } from './exclusive-claim.js';
 import type { Lease } from './lease.js';
-import { type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
+import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
 import { holderIn } from './lease-info.js';
 import type { LeaseTable } from './lease-table.js';
 import { LimitedClaim } from './limited-claim.js';
@@ -182,7 +182,12 @@ export class VersionRequest implements SqlRequest {
       const seen = look ? look.seen : await leases.read(this.#name);
       if (this.#isReleased()) break;
       const found = await claim.look(seen);
-      if (found) return this.#grant(found, lookedAt);
+      if (found) {
+        const confirmed = await this.#confirm(found, lookedAt);
+        if (confirmed) return confirmed;
+        // The release that was sent meanwhile has freed it, or it had ended: that shows the next look.
+        continue;
+      }
       if (this.#hasEnded()) break;
       if (!seen) {
         await leases.createRow(this.#name, leaseLabelOf(request.key));
@@ -204,6 +209,16 @@ export class VersionRequest implements SqlRequest {
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
+  }
+
+  /** Grants what was found, once a write shows that it survives a failover. Resolves to nothing if it had ended before. */
+  async #confirm(found: FoundLease, lookedAt: number): Promise<Grant | undefined> {
+    if (found.isAcknowledged) return this.#grant(found, lookedAt);
+    const { lease, minHold } = this.request;
+    const remaining = Math.max(lease, minHold);
+    const sentAt = this.context.clock.now();
+    const isRenewed = await this.#claim.renew(remaining);
+    return isRenewed ? this.#grant({ ...found, remaining }, sentAt) : undefined;
   }
 
   #grant({ fencingToken, followers, remaining }: GrantedLease, sentAt: number): Grant {

@@ -1,0 +1,105 @@
+import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import pg from 'pg';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
+import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { type PostgresStandby, type SqlServer, startPostgres, startPostgresStandby } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+import { TIMEOUT, until } from '../until.js';
+
+const KEY = 'order:7';
+// A statement that waits for the standby is given up after this time, so that the key is asked for again.
+const IMPATIENT = { statementTimeout: '500ms' };
+
+/** While the standby is away, each COMMIT of the primary hangs, and what it wrote becomes visible when its connection is ended. */
+describe('a synchronous standby of Postgres', () => {
+  const processes = new LockProcesses();
+  let primary: SqlServer;
+  let standby: PostgresStandby;
+  /** Between the standby and the primary. */
+  let link: TcpProxy;
+  /** The address of the writer. */
+  let address: TcpProxy;
+
+  beforeEach(async () => {
+    primary = await startPostgres();
+    [link, address] = await Promise.all([startTcpProxy(primary.port), startTcpProxy(primary.port)]);
+    standby = await startPostgresStandby(primary, { sourcePort: link.port });
+  }, 60_000);
+  afterEach(async () => {
+    await processes.stop();
+    await Promise.all([link.close(), address.close(), standby.stop(), primary.stop()]);
+  });
+
+  const start = (Provider: typeof SqlVersionLockProvider, options: object = {}): Promise<LockManager> =>
+    processes.start(
+      new Provider({ url: `postgres://postgres@127.0.0.1:${address.port}/postgres`, synchronize: true, ...options }),
+    );
+
+  async function failOver(): Promise<void> {
+    await primary.stop();
+    await standby.promote();
+    address.leadTo(standby.port);
+    address.cut();
+  }
+
+  async function holdersAt({ url }: SqlServer): Promise<unknown[]> {
+    const admin = new pg.Client(url);
+    await admin.connect();
+    // A place that was freed ends at 0.
+    const { rows } = await admin.query<{ holder: unknown; holders: unknown }>(
+      `SELECT holder, holders FROM distributed_lock WHERE name = $1 AND (holder IS NOT NULL OR holders ~ '=[1-9]')`,
+      [leaseNameOf('test', KEY)],
+    );
+    await admin.end();
+    return rows;
+  }
+
+  describe.each([
+    ['a lock', {}],
+    ['a place in a limit', { limit: 1 }],
+  ])('%s in the table', (_, terms) => {
+    it('is not granted by a row that the standby does not have', async () => {
+      const locks = await start(SqlVersionLockProvider, IMPATIENT);
+      await (await locks.acquire(KEY, terms)).release();
+      link.refuse();
+      const refused = expect(locks.acquire(KEY, { wait: '4s', ...terms })).rejects.toBeInstanceOf(LockUnavailableError);
+      await until(async () => (await holdersAt(primary)).length === 1, 'the row shows the holder');
+      await refused;
+      await failOver();
+      expect(await holdersAt(standby)).toEqual([]);
+    }, 60_000);
+
+    it('is granted when the standby is back, and survives the primary', async () => {
+      const locks = await start(SqlVersionLockProvider, IMPATIENT);
+      await (await locks.acquire(KEY, terms)).release();
+      link.refuse();
+      const acquired = locks.acquire(KEY, { wait: TIMEOUT, lease: '60s', ...terms });
+      await until(async () => (await holdersAt(primary)).length === 1, 'the row shows the holder');
+      link.admit();
+      const lock = await acquired;
+      await failOver();
+      expect(await holdersAt(standby)).toHaveLength(1);
+      expect(lock.isHeld()).toBe(true);
+    }, 60_000);
+  });
+
+  it.each([
+    ['version', SqlVersionLockProvider, {}],
+    ['row', SqlRowLockProvider, { fencing: true }],
+    ['advisory', SqlAdvisoryLockProvider, { fencing: true }],
+  ])(
+    'that is away is an outage for a %s lock, and never busy',
+    async (_, Provider, options) => {
+      const locks = await start(Provider as typeof SqlVersionLockProvider, { ...IMPATIENT, ...options });
+      await (await locks.acquire('first')).release();
+      link.refuse();
+      for (const wait of [0, '800ms', '1.3s', '2.1s'] as const) {
+        await expect(locks.acquire(`k${wait}`, { wait })).rejects.toBeInstanceOf(LockUnavailableError);
+      }
+    },
+    60_000,
+  );
+});

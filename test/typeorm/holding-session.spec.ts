@@ -13,7 +13,7 @@ function scripted() {
   const ask = () => new Promise<unknown>((resolve) => answers.push(() => resolve([{ done: true }])));
   const ends: string[] = [];
   const session = {
-    ...{ run: ask, isLost: () => false },
+    ...{ run: ask, isLost: () => false, facts: { isReadOnly: 'false' }, assertWriter: () => undefined },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
@@ -114,7 +114,8 @@ describe('the locks on one session', () => {
       asked.push(values);
       return new Promise((resolve) => answers.push(resolve));
     };
-    const session = { run } as unknown as Session;
+    const writer = { facts: { isReadOnly: 'false' }, assertWriter: () => undefined };
+    const session = { run, ...writer } as unknown as Session;
     const holding = new HoldingSession(session, postgresAdvisoryLocks, () => {});
     const first = holding.tryLock('1', 'exclusive');
     await new Promise((resolve) => setImmediate(resolve));

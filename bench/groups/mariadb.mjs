@@ -3,6 +3,9 @@ import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startMariaDb } from '../../test/servers/sql-server.mjs';
 import { measureSql } from '../sql/cycles.mjs';
 
+const READ_ONLY = ['read_only', 'innodb_read_only', 'tx_read_only']
+  .map((name) => `CAST(@@global.${name} AS CHAR) NOT IN ('0', 'OFF')`)
+  .join(' OR ');
 const NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
 ensureServers(['mariadbd']);
@@ -27,18 +30,16 @@ await measureSql(await startMariaDb(), {
   raw: {
     async row(connection, key) {
       await connection.query(
-        `SELECT CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') AS read_only FROM \`test\`.\`distributed_lock\` ` +
+        `SELECT ${READ_ONLY} AS read_only FROM \`test\`.\`distributed_lock\` ` +
           'WHERE name = ? FOR UPDATE SKIP LOCKED',
         [`lock:${key}`],
       );
       return () => connection.query('ROLLBACK');
     },
     async advisory(connection, key) {
-      await connection.query(
-        `SELECT IF(CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'), 2, GET_LOCK(?, 0)) AS done`,
-        [`lock:${key}`],
-      );
-      return () => connection.query('SELECT COALESCE(RELEASE_LOCK(?), 0) AS done', [`lock:${key}`]);
+      await connection.query(`SELECT GET_LOCK(?, 0) AS done, ${READ_ONLY} AS read_only`, [`lock:${key}`]);
+      return () =>
+        connection.query(`SELECT COALESCE(RELEASE_LOCK(?), 0) AS done, ${READ_ONLY} AS read_only`, [`lock:${key}`]);
     },
     async version(connection, key) {
       const [name, holder, lease] = [`lock#lease:${key}`, 'raw', 10_000_000];

@@ -3,6 +3,7 @@ import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startPostgres } from '../../test/servers/sql-server.mjs';
 import { measureSql } from '../sql/cycles.mjs';
 
+const READ_ONLY = `pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'`;
 const NOW = '(extract(epoch FROM statement_timestamp()) * 1000000)::bigint';
 const TABLE = '"public"."distributed_lock"';
 
@@ -25,14 +26,15 @@ await measureSql(await startPostgres(), {
   raw: {
     async row(client, key) {
       await client.query(
-        `BEGIN; SELECT false AS read_only FROM ${TABLE} WHERE name = 'lock:${key}' FOR UPDATE SKIP LOCKED`,
+        `BEGIN; SELECT ${READ_ONLY} AS read_only FROM ${TABLE} WHERE name = 'lock:${key}' FOR UPDATE SKIP LOCKED`,
       );
       return () => client.query('ROLLBACK');
     },
     async advisory(client, key) {
       const number = [String([...key].reduce((sum, character) => sum * 31n + BigInt(character.charCodeAt(0)), 7n))];
-      await named(client, 'try', 'SELECT pg_try_advisory_lock($1::bigint) AS done', number);
-      return () => named(client, 'unlock', 'SELECT pg_advisory_unlock($1::bigint) AS done', number);
+      await named(client, 'try', `SELECT pg_try_advisory_lock($1::bigint) AS done, ${READ_ONLY} AS read_only`, number);
+      return () =>
+        named(client, 'unlock', `SELECT pg_advisory_unlock($1::bigint) AS done, ${READ_ONLY} AS read_only`, number);
     },
     async version(client, key) {
       const [name, holder, lease] = [`lock#lease:${key}`, 'raw', 10_000_000];

@@ -17,16 +17,16 @@ function scripted() {
     return new Promise((resolve, reject) => open.push({ resolve, reject }));
   };
   const dialect = {
-    ...{ send, sever: () => undefined, isAnswer: () => true, heartbeat: 'heartbeat', isInTransaction: () => undefined },
-    beginWith: send,
+    ...{ send, sever: () => undefined, isAnswer: () => true, isInTransaction: () => undefined, beginWith: send },
+    ...{ heartbeat: () => 'heartbeat', saysReadOnly: () => false },
   } as unknown as Dialect;
   const silences: number[] = [];
-  const home: SessionHome = {
-    ...{ clock, dialect, statementTimeout: 1_000, endOnServer: () => undefined },
-    fellSilent: (since) => silences.push(since),
-  };
+  const home = {
+    ...{ clock, dialect, statementTimeout: 1_000, endOnServer: () => undefined, ended: () => undefined },
+    fellSilent: (since: number) => silences.push(since),
+  } as unknown as SessionHome;
   const connection = new EventEmitter();
-  const limits = { guard: 30_000, lockWait: 1_000 };
+  const limits = { guard: 30_000, lockWait: 1_000, autocommit: false };
   const session = new Session(home, connection, {} as ServerFacts, undefined, limits, clock.now());
   const answer = async (value?: unknown) => {
     open.shift()?.resolve(value);

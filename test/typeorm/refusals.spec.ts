@@ -170,9 +170,8 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
       await refused(names.acquire('free'), /read-only/);
       // A new connection.
       await refused(Promise.all(['a', 'b', 'c'].map((key) => rows.acquire(key))), /read-only/);
-      await held.release();
+      expect([held.isHeld(), name.isHeld()]).toEqual([false, false]);
       // It was queued before.
-      await name.release();
       await refused(waiter, /read-only/);
       await run('SET GLOBAL read_only = 0');
       for (const locks of [rows, names]) await (await locks.acquire('free')).release();

@@ -1,6 +1,5 @@
 import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
 import { connectToServer } from '../database.js';
-import { IS_READ_ONLY } from '../connection/mysql-dialect.js';
 import type { SessionLockSettings } from '../options.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
 import { AdvisoryRequest, type AdvisoryDatabase } from './advisory-request.js';
@@ -21,11 +20,10 @@ export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, Se
   }
 
   protected async open(): Promise<AdvisoryDatabase> {
-    const { guard, fencing, maxConnections: most, source, allowUnsafeTopology } = this.settings;
+    const { guard, fencing, maxConnections: most, source } = this.settings;
     const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
     const database = await connectToServer(this.settings, this.context, { forStatements: 1, forLocks, table: fencing });
-    const advisory =
-      source.database === 'mysql' ? userLocks(allowUnsafeTopology ? 'false' : IS_READ_ONLY) : postgresAdvisoryLocks;
+    const advisory = source.database === 'mysql' ? userLocks : postgresAdvisoryLocks;
     try {
       const scope = await advisory.scopeOf(database.run);
       const { lockTable } = (await database.server.control()).facts;

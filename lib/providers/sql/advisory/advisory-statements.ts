@@ -1,15 +1,15 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';
-import { firstRow, type Run, textOf } from '../connection/answer.js';
+import { firstRow, isTrue, type Run, textOf } from '../connection/answer.js';
 import type { ServerFacts, TimeLimits } from '../connection/dialect.js';
 import { waitQuietly } from '../connection/postgres-dialect.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
- * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. The
- * same operation is the same function.
+ * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. It asks
+ * whether the server is read-only, as `read_only`. The same operation is the same function.
  */
-export type OfMany = (names: readonly string[]) => Statement;
+export type OfMany = (names: readonly string[], isReadOnly: string) => Statement;
 
 type Statement = readonly [sql: string, values: readonly unknown[]];
 
@@ -27,58 +27,47 @@ export interface AdvisoryStatements {
   awaitLock(name: string, mode: LockMode, limits: TimeLimits, facts: ServerFacts): Statement;
   /** Frees whatever the session has. */
   readonly unlockAll: string;
-  /** Looks at the server again, where it may have become read-only during a wait. */
-  readonly afterWait?: string;
 }
 
-const READ_ONLY = 2;
-
-/**
- * Of each lock, whether the statement succeeded.
- *
- * @throws LockConfigError on a server that has become read-only: others may lock on the writer
- * @throws Error when the server does not know (GET_LOCK: NULL)
- */
+/** Of each lock, whether the statement succeeded. @throws Error when the server does not know (GET_LOCK: NULL) */
 export function doneOf(answer: unknown): readonly boolean[] {
   return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
     if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
-    if (Number(done) !== READ_ONLY) return Number(done) === 1;
-    throw new LockConfigError(
-      'This server has become read-only, so others may lock on the writer: give the provider the address of the writer.',
-    );
+    return isTrue(done);
   });
 }
 
 /** The same SELECT for each name. */
 const forEach =
   (expression: string): OfMany =>
-  (names) => [names.map(() => `SELECT ${expression} AS done`).join(' UNION ALL '), names];
+  (names, isReadOnly) => [
+    names.map(() => `SELECT ${expression} AS done, ${isReadOnly} AS read_only`).join(' UNION ALL '),
+    names,
+  ];
+
+const tryUserLock = forEach('GET_LOCK(?, 0)');
+const unlockUserLock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
 
 /** `GET_LOCK` of MySQL and MariaDB. */
-export function userLocks(isReadOnly: string): AdvisoryStatements {
-  const tryLock = forEach(`IF(${isReadOnly}, ${READ_ONLY}, GET_LOCK(?, 0))`);
-  const unlock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
-  return {
-    async scopeOf(run) {
-      return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
-    },
-    nameOf: userLockName,
-    tryLock: () => tryLock,
-    joinReaders: tryLock,
-    unlock: () => unlock,
-    awaitLock: (name, _, { lockWait }) => [`SELECT GET_LOCK(?, ${Math.ceil(lockWait / 1_000)}) AS done`, [name]],
-    unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
-    afterWait: `SELECT IF(${isReadOnly}, ${READ_ONLY}, 1) AS done`,
-  };
-}
+export const userLocks: AdvisoryStatements = {
+  async scopeOf(run) {
+    return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
+  },
+  nameOf: userLockName,
+  tryLock: () => tryUserLock,
+  joinReaders: tryUserLock,
+  unlock: () => unlockUserLock,
+  awaitLock: (name, _, { lockWait }) => [`SELECT GET_LOCK(?, ${Math.ceil(lockWait / 1_000)}) AS done`, [name]],
+  unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
+};
 
 /** An expression about a lock, for each of a list of them, whose elements come in their order. */
 const ofEach =
   (expressionOf: (n: string) => string): OfMany =>
-  (names) =>
+  (names, isReadOnly) =>
     names.length === 1
-      ? [`SELECT ${expressionOf('$1::bigint')} AS done`, names]
-      : [`SELECT ${expressionOf('n')} AS done FROM unnest($1::bigint[]) AS n`, [names]];
+      ? [`SELECT ${expressionOf('$1::bigint')} AS done, ${isReadOnly} AS read_only`, names]
+      : [`SELECT ${expressionOf('n')} AS done, ${isReadOnly} AS read_only FROM unnest($1::bigint[]) AS n`, [names]];
 
 const calling = (name: string) => ofEach((n) => `${name}(${n})`);
 

@@ -115,7 +115,6 @@ export class HoldingSession {
       if (answer === undefined) await session.run(statements.unlockAll);
     }
     await session.endWait();
-    if (statements.afterWait !== undefined) doneOf(await session.run(statements.afterWait));
     this.mayHaveLock = false;
     this.#names.set(name, { mode, holders: 1, changes: undefined });
     return true;
@@ -186,9 +185,12 @@ export class HoldingSession {
   }
 
   async #send(operation: OfMany, names: readonly string[], undo?: OfMany): Promise<readonly boolean[]> {
+    const { session } = this;
     const entries = names.map((name) => this.#names.get(name));
     try {
-      return doneOf(await this.session.run(...operation(names)));
+      const answer = await session.run(...operation(names, session.facts.isReadOnly));
+      session.assertWriter(answer);
+      return doneOf(answer);
     } catch (error) {
       if (undo) void this.#undo(error, names, entries, undo);
       throw error;
@@ -218,7 +220,7 @@ export class HoldingSession {
       });
     }
     try {
-      if (locked.length > 0) await this.session.run(...undo(locked));
+      if (locked.length > 0) await this.session.run(...undo(locked, 'false'));
     } catch {
       this.mayHaveLock = true;
       for (const name of locked) this.#leftOver.add(name);

@@ -47,6 +47,11 @@ export interface ServerFacts {
   readonly diagnostics: readonly Diagnostic[];
   /** Its one fault is that it takes no writes, which may change: it is a replica, or an operator has stopped them. */
   readonly refusesWrites: boolean;
+  /**
+   * Is true on a server that may not be written any more, so others may lock on another one. A statement that locks asks for it, as `read_only`.
+   * `false` where the application allows such a server.
+   */
+  readonly isReadOnly: string;
   /** Whether the server may keep parsed statements for this connection. */
   readonly prepares: boolean;
   /** Whether a statement may catch an error (on Postgres, by the language plpgsql). */
@@ -74,18 +79,20 @@ export interface Dialect {
     limits: TimeLimits,
     facts: ServerFacts,
   ): Promise<unknown>;
-  /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. */
-  setLimits(limits: TimeLimits, inTransaction: boolean): string;
+  /** Undoes whatever the application has set on a connection. It has to be set up again. */
+  reset(connection: DriverConnection): Promise<unknown>;
+  /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. Asks as a heartbeat does. */
+  setLimits(limits: TimeLimits, inTransaction: boolean, isReadOnly: string): string;
   /** How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. Without the lock it is answered up to `late` later. */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
-  /** Is true on a server that takes no writes. Any statement may ask for it, at no cost. */
-  readonly isReadOnly: string;
   /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
   readonly withoutWait: (sql: string) => string;
-  /** Asks of the connection only that it answers. */
-  readonly heartbeat: string;
+  /** Asks of the connection that it answers, and whether the server is read-only by {@link ServerFacts.isReadOnly}. */
+  heartbeat(isReadOnly: string, isLent: boolean): string;
+  /** Whether the server has answered such a question with yes: by its answer, or by its error. */
+  saysReadOnly(answer: unknown): boolean;
   /** Whether the server itself has sent this error, so it has received the statement. */
   isAnswer(error: unknown): boolean;
   /** Whether a savepoint did not exist when it was released. */

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf, textOf } from './answer.js';
+import { firstRow, isTrue, propertyOf, textOf } from './answer.js';
 import type {
   Dialect,
   DriverConnection,
@@ -23,6 +23,7 @@ export interface MysqlConnection extends DriverConnection {
   execute(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
+  changeUser(options: object, callback: (error: Error | null) => void): void;
   end(callback: () => void): void;
   readonly stream: Duplex;
   /** As the server reported it when the connection was opened. */
@@ -56,8 +57,8 @@ const IDLE_TRANSACTION = [
   'idle_write_transaction_timeout',
 ];
 
-/** Is true on a server that takes no writes. From MariaDB 12 on the variable is a word. */
-export const IS_READ_ONLY = `CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')`;
+// ER_DATA_OUT_OF_RANGE.
+const OUT_OF_RANGE = 1690;
 
 // MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
 const FAREWELL = 4031;
@@ -122,6 +123,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
+        isReadOnly: isReadOnlyBy(variables),
         prepares: false,
         catchesErrors: false,
         // A user lock takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
@@ -136,15 +138,17 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
     // InnoDB looks once a second whether a wait is over.
     slice: { unit: 1_000, longest: 3_000, late: 1_000 },
-    setLimits: (limits) => setSession(limitsOf(limits)),
+    // COM_RESET_CONNECTION would keep the database of a USE, and MariaDB the character set of its own. This is as a new login.
+    reset: (connection: MysqlConnection) => promisify(connection.changeUser.bind(connection))({}),
+    setLimits: (limits, _, isReadOnly) => `${setSession(limitsOf(limits))}, ${failIf(isReadOnly)}`,
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
       return isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
     },
-    isReadOnly: IS_READ_ONLY,
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
-    heartbeat: 'DO 0',
+    heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,
+    saysReadOnly: (answer) => isTrue(firstRow(answer)?.['read_only']) || propertyOf(answer, 'errno') === OUT_OF_RANGE,
     async uptime(run) {
       // In whole seconds, and up to one too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
@@ -169,6 +173,12 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
   };
 }
+
+/**
+ * For a statement without rows, whose answer has the status of the server: an assignment that goes out of range where this is true. DO would ignore
+ * the error.
+ */
+const failIf = (condition: string) => `@distributed_lock = ~0 + (${condition})`;
 
 const setSession = (settings: readonly string[]) => `SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`;
 
@@ -256,7 +266,7 @@ function lend(connection: MysqlConnection, statement: SendStatement, stream: Ope
   };
 }
 
-// An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
+// What keeps a server from being written. An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 // Two servers of one machine may have copies of one folder and the same port, each at another address; but not the same folder.
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port', 'datadir'];
@@ -272,6 +282,12 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
       textOf(propertyOf(row, 'Value')),
     ]),
   );
+}
+
+/** By those variables that this server has. A few are words on some servers. */
+function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>): string {
+  const known = READ_ONLY.filter((name) => variables.has(name));
+  return known.map((name) => `CAST(@@global.${name} AS CHAR) NOT IN ('0', 'OFF')`).join(' OR ') || 'false';
 }
 
 function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'diagnostics' | 'refusesWrites'> {

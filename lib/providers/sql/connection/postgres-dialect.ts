@@ -45,6 +45,18 @@ const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
 // A standby and a copy have the same one, and have started at another time. Not the address of the connection: a server may have several.
 const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
+// What keeps a server from being written. Operators use the setting to keep applications from a server that has been replaced.
+const IS_STANDBY = 'pg_is_in_recovery()';
+const READ_ONLY = `current_setting('default_transaction_read_only')`;
+// That of the server, database and role, whatever a task has set for its session or transaction. It takes the server up to a millisecond.
+const READ_ONLY_OF_SERVER = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only')`;
+
+// Like DISCARD ALL, but prepared statements stay, because pg remembers them; and the role is that of a new connection.
+const RESET = [
+  ...['CLOSE ALL', 'SET SESSION AUTHORIZATION DEFAULT', 'RESET ROLE', 'RESET ALL', 'UNLISTEN *'],
+  ...['SELECT pg_advisory_unlock_all()', 'DISCARD SEQUENCES', 'DISCARD TEMP'],
+];
+
 // insufficient_privilege, undefined_function, feature_not_supported.
 const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
 // The table is for locks of all kinds. When it is full, each client is refused statements that need a place in it, a SELECT among them.
@@ -53,12 +65,14 @@ const LOCK_TABLE =
   `(current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`;
 const factsSql = (system: string) =>
   `SELECT pid, ${BEGUN} AS begun, ${system} AS system, extract(epoch FROM pg_postmaster_start_time())::text AS started, ` +
-  `current_setting('port') AS port, pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only') AS read_only, ` +
+  `current_setting('port') AS port, ${IS_STANDBY} AS standby, ${READ_ONLY} AS read_only, ` +
   `current_setting('default_transaction_isolation') AS isolation, ` +
   `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ${LOCK_TABLE} AS places, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
 
-const NOTICE_DEATH = `SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval'`;
+// Settings that not every server has. A look at pg_settings would take twenty times as long (measured: 3 ms).
+const has = (setting: string) => `current_setting('${setting}', true) IS NOT NULL`;
+const NOTICE_DEATH = `SELECT set_config('client_connection_check_interval', '1s', false) WHERE ${has('client_connection_check_interval')}`;
 
 // A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
 const MOST_PREPARED = 50;
@@ -131,20 +145,25 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
         throw error;
       });
     },
-    setUp: async (connection: PgClient, run, kind) => setUp(connection, await askFacts(run), run, kind, inSessions),
+    async setUp(connection: PgClient, run, kind) {
+      // A statement of the application could hide that the server becomes read-only.
+      if (kind.initSql?.length) await run('RESET default_transaction_read_only');
+      return setUp(connection, await askFacts(run), run, kind, inSessions);
+    },
     beginWith: (connection: PgClient, sql, value) => together(connection, ['BEGIN', withValue(sql, value)]),
     beginWait(connection: PgClient, select, value, limits, { catchesErrors }) {
       const wait = waitQuietly(select, literal(value), limits, catchesErrors);
       return together(connection, ['BEGIN', wait, `${withValue(select, value)} SKIP LOCKED`]);
     },
-    setLimits,
+    reset: (connection: PgClient) => together(connection, RESET),
+    setLimits: (limits, inTransaction, isReadOnly) => `${setLimits(limits, inTransaction)}, ${isReadOnly} AS read_only`,
     // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait where log_lock_waits is on.
     slice: { unit: 100, longest: 900, late: 0 },
     forMode: () => 'FOR UPDATE',
-    // A primary becomes a standby by a restart only, which ends its connections.
-    isReadOnly: 'false',
     withoutWait: (sql) => sql,
-    heartbeat: 'SELECT 1',
+    heartbeat: (isReadOnly, isLent) =>
+      `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,
+    saysReadOnly: (answer) => isTrue(firstRow(answer)?.['read_only']),
     uptime: () => Promise.resolve(Infinity),
     isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
     isAnswer,
@@ -190,13 +209,17 @@ async function setUp(
   // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
   // whole transactions: a lock lasts as long as its holder lives.
   if (mayConfigure) {
-    await run(
-      `SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $2 WHEN 'default_transaction_isolation' THEN 'read committed' ` +
-        `WHEN 'idle_in_transaction_session_timeout' THEN $1 WHEN 'idle_session_timeout' THEN $1 ELSE '0' END, false) ` +
-        `FROM pg_settings WHERE name IN ('lock_timeout', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', ` +
-        `'idle_session_timeout', 'transaction_timeout', 'statement_timeout')`,
-      [wholeMs(guard), wholeMs(lockWait)],
-    );
+    const set = (setting: string, value: string) => `set_config('${setting}', ${value}, false)`;
+    const setIfKnown = (setting: string, value: string) => `CASE WHEN ${has(setting)} THEN ${set(setting, value)} END`;
+    const settings = [
+      set('lock_timeout', '$2'),
+      set('default_transaction_isolation', `'read committed'`),
+      set('idle_in_transaction_session_timeout', '$1'),
+      setIfKnown('idle_session_timeout', '$1'),
+      setIfKnown('transaction_timeout', `'0'`),
+      set('statement_timeout', `'0'`),
+    ];
+    await run(`SELECT ${settings.join(', ')}`, [wholeMs(guard), wholeMs(lockWait)]);
   }
   // By default a server notices only at the end of a statement of the application that its client was killed. One on an operating system that
   // cannot tell earlier refuses any other value.
@@ -204,7 +227,6 @@ async function setUp(
   const diagnostics: Diagnostic[] = [];
   const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
   if (facts?.['standby'] === true) refuse('This server is a standby: give the provider the address of the primary.');
-  // Not overridden: operators also use it to keep applications from writing to a server that has been replaced.
   if (facts?.['read_only'] === 'on') {
     refuse(
       'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
@@ -230,6 +252,7 @@ async function setUp(
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
     diagnostics,
     refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
+    isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
     // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),

@@ -1,6 +1,6 @@
 import type { Clock } from '../../../api/clock.js';
 import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
-import { LockConfigError, LockUnavailableError } from '../../../api/errors.js';
+import { LockConfigError, type LockError, LockUnavailableError } from '../../../api/errors.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { DatabaseSettings } from '../options.js';
@@ -27,6 +27,8 @@ export class Server implements SessionHome {
   #hasAccepted = false;
   /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
   #refusedSince: number | undefined;
+  /** All that are open, the control session among them. */
+  readonly #sessions = new Set<Session>();
   #control: { readonly opening: Promise<Session>; open?: Session } | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
@@ -47,13 +49,9 @@ export class Server implements SessionHome {
     const control = await this.control();
     const session = await this.#open(kind, control);
     if (session.facts.server === control.facts.server) return session;
-    await session.close();
     // The next one is opened where new connections go by now.
-    control.destroy();
-    throw new LockUnavailableError(
-      `Lock provider "${this.name}": two connections reached two servers, as behind a load balancer or after a failover. Give it the address of one writer.`,
-      { provider: this.name, sent: false },
-    );
+    await session.close();
+    throw this.#twoServers();
   }
 
   /** The control session, if it is open. */
@@ -79,6 +77,24 @@ export class Server implements SessionHome {
       if (session.isLost()) session.destroy();
     }, forget);
     return opening;
+  }
+
+  async confirmWriter(): Promise<void> {
+    const control = await this.control();
+    await control.beat();
+  }
+
+  loseReadOnly(server: string): LockConfigError {
+    const error = new LockConfigError(
+      `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
+      { provider: this.name, refused: true },
+    );
+    this.#loseAt(server, error);
+    return error;
+  }
+
+  ended(session: Session): void {
+    this.#sessions.delete(session);
   }
 
   fellSilent(since: number): void {
@@ -133,22 +149,49 @@ export class Server implements SessionHome {
   }
 
   async #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
-    const { dialect } = this;
     const connection = await this.#connect();
     try {
       const sentAt = this.clock.now();
-      const run = (sql: string, parameters: readonly unknown[] = []) =>
-        inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
-      for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
-      const facts = await dialect.setUp(connection, run, kind);
-      this.#closing.signal.throwIfAborted();
-      this.diagnostics = facts.diagnostics;
-      if (!this.settings.allowUnsafeTopology) this.#refuse(facts);
-      return new Session(this, connection, facts, control, kind, sentAt);
+      const facts = await this.setUp(connection, kind);
+      const session = new Session(this, connection, facts, control, kind, sentAt);
+      this.#sessions.add(session);
+      // Others lock where new connections go by now.
+      this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
+      return session;
     } catch (error) {
-      dialect.sever(connection);
+      this.dialect.sever(connection);
       throw error;
     }
+  }
+
+  /** @throws LockConfigError for a server on which locks cannot exclude each other */
+  async setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
+    const { dialect } = this;
+    const run = (sql: string, parameters: readonly unknown[] = []) =>
+      inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
+    for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
+    const facts = await dialect.setUp(connection, run, kind);
+    this.#closing.signal.throwIfAborted();
+    this.diagnostics = facts.diagnostics;
+    if (this.settings.allowUnsafeTopology) return { ...facts, isReadOnly: 'false' };
+    this.#refuse(facts);
+    return facts;
+  }
+
+  /** It holds no locks any more. */
+  #loseAt(server: string, cause: LockError): void {
+    this.#loseWhere((session) => session.facts.server === server, cause);
+  }
+
+  #loseWhere(isLost: (session: Session) => boolean, cause: LockError): void {
+    for (const session of [...this.#sessions].filter(isLost)) session.lose(cause);
+  }
+
+  #twoServers(): LockUnavailableError {
+    return new LockUnavailableError(
+      `Lock provider "${this.name}": two connections reached two servers, as behind a load balancer or after a failover. Give it the address of one writer.`,
+      { provider: this.name, sent: false },
+    );
   }
 
   async #connect(): Promise<DriverConnection> {
@@ -192,12 +235,14 @@ export class Server implements SessionHome {
     );
   }
 
-  #refuse({ diagnostics, refusesWrites }: ServerFacts): void {
+  #refuse({ diagnostics, refusesWrites, server }: ServerFacts): void {
     const errors = diagnostics.filter(({ severity }) => severity === 'error').map(({ message }) => message);
     if (errors.length === 0) return;
-    throw new LockConfigError(
+    const refusal = new LockConfigError(
       `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,
       { provider: this.name, refused: refusesWrites },
     );
+    if (refusesWrites) this.#loseAt(server, refusal);
+    throw refusal;
   }
 }

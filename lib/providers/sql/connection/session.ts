@@ -1,9 +1,18 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { Clock } from '../../../api/clock.js';
+import type { LockConfigError } from '../../../api/errors.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, type Row, type Run } from './answer.js';
-import type { Dialect, DriverConnection, OpenStream, SendStatement, ServerFacts, TimeLimits } from './dialect.js';
+import type {
+  Dialect,
+  DriverConnection,
+  OpenStream,
+  SendStatement,
+  ServerFacts,
+  SessionKind,
+  TimeLimits,
+} from './dialect.js';
 import { failureOf } from './failure.js';
 import { inTime } from './in-time.js';
 import { Turn, type TurnLimits } from './turn.js';
@@ -27,8 +36,15 @@ export interface SessionHome {
   readonly statementTimeout: number;
   /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
   fellSilent(since: number): void;
+  /** Sets up a connection that is new, or was reset. */
+  setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts>;
+  /** Asks the server, by its control session, whether it may still be written. @throws LockConfigError when it may not */
+  confirmWriter(): Promise<void>;
+  /** This server may not be written any more: all its sessions are lost. The error for the callers. */
+  loseReadOnly(server: string): LockConfigError;
   /** Ends a session at the server, by its control session. */
   endOnServer(session: Session, control: Session): void;
+  ended(session: Session): void;
 }
 
 /**
@@ -61,6 +77,8 @@ export class Session {
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
+  /** The application may have left something on the connection. */
+  #isLent = false;
 
   /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
@@ -68,14 +86,14 @@ export class Session {
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
-    private readonly limits: TimeLimits,
+    private readonly limits: SessionKind,
     /** When it was being opened, on the monotonic clock. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
     this.#atOnce = { timeout: home.statementTimeout };
     const lose = (cause?: unknown) => {
-      this.#lose(cause);
+      this.lose(cause);
     };
     connection.on('error', lose);
     connection.on('end', lose);
@@ -121,6 +139,7 @@ export class Session {
 
   /** The connection as the application uses it, see {@link Dialect.lend}. */
   lend(statement: SendStatement, stream: OpenStream): object {
+    this.#isLent = true;
     return this.home.dialect.lend(this.connection, statement, stream);
   }
 
@@ -133,6 +152,7 @@ export class Session {
     const { dialect } = this.home;
     const answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
+    this.assertWriter(answer);
     return firstRow(answer);
   }
 
@@ -145,6 +165,7 @@ export class Session {
       this.home.dialect.beginWait(this.connection, select, value, limits, this.facts),
     );
     this.#hasTransaction = true;
+    this.assertWriter(answer);
     const row = firstRow(answer);
     if (!row) await this.rollback();
     return row;
@@ -152,7 +173,7 @@ export class Session {
 
   /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
   async beginWait(): Promise<void> {
-    await this.run(this.home.dialect.setLimits(this.#whileWaiting(this.limits.lockWait), false));
+    await this.#setLimits(this.#whileWaiting(this.limits.lockWait));
   }
 
   /**
@@ -165,7 +186,21 @@ export class Session {
 
   /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
   async endWait(): Promise<void> {
-    await this.run(this.home.dialect.setLimits(this.limits, this.#hasTransaction));
+    await this.#setLimits(this.limits);
+  }
+
+  /**
+   * Looks at the answer to a statement that locks, or at its error.
+   *
+   * @throws LockConfigError when it says that the server may not be written any more
+   */
+  assertWriter(answer: unknown): void {
+    if (this.home.dialect.saysReadOnly(answer)) throw this.home.loseReadOnly(this.facts.server);
+  }
+
+  /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
+  confirm(): Promise<void> {
+    return this.#ask(this.#heartbeatSql);
   }
 
   /** Commits what was written in the transaction, and frees its locks. */
@@ -193,6 +228,7 @@ export class Session {
     // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
     // may still take a lock.
     if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
+    else if (this.#isLent) void this.#reset();
     else this.#free(true);
   }
 
@@ -202,19 +238,35 @@ export class Session {
   }
 
   /**
-   * Renews the locks on it, by a heartbeat. Behind another statement that would only queue. While that runs the guard does not; but if
-   * its answer is on a wire that is cut, the server may have finished it long ago, so it extends nothing before it is answered.
+   * Renews the locks on it, by a heartbeat. Behind another statement that would only queue, so the server is asked by its control session.
+   * While that statement runs the guard does not; but if its answer is on a wire that is cut, the server may have finished it long ago, so it
+   * extends nothing before it is answered.
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';
-    if (this.#inFlight === 0 || this.#heartbeat) {
-      try {
-        await this.#beat();
-      } catch {
-        return this.isLost() ? 'lost' : 'unknown';
-      }
-    } else if (this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
+    const isBusy = this.#inFlight > 0 && !this.#heartbeat;
+    try {
+      await (isBusy ? this.home.confirmWriter() : this.beat());
+    } catch {
+      return this.isLost() ? 'lost' : 'unknown';
+    }
+    if (this.isLost()) return 'lost';
+    if (isBusy && this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
     return { validUntil: this.validUntil };
+  }
+
+  /** The connection or its transaction has ended, or the server holds no locks any more. */
+  lose(cause: unknown): void {
+    if (this.#state !== 'open') return;
+    this.#state = 'lost';
+    this.#hasTransaction = false;
+    // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
+    this.#abandon(new Error('The session has been lost.', { cause }));
+    try {
+      this.onLost?.(cause);
+    } finally {
+      this.#nextTurn();
+    }
   }
 
   /**
@@ -266,7 +318,7 @@ export class Session {
   }
 
   /** Shows the server that its holder lives. Callers that ask while a heartbeat is in flight wait for the same. */
-  #beat(): Promise<void> {
+  beat(): Promise<void> {
     this.#heartbeat ??= this.#sendHeartbeat().finally(() => {
       this.#heartbeat = undefined;
     });
@@ -274,12 +326,51 @@ export class Session {
   }
 
   async #sendHeartbeat(): Promise<void> {
-    const { dialect } = this.home;
+    const { home } = this;
     try {
-      await this.run(dialect.heartbeat);
+      await this.confirm();
     } catch (error) {
+      if (this.#state !== 'open' || !this.control || !home.dialect.isAnswer(error)) throw error;
       // In a transaction in which a statement has failed, Postgres answers every statement with an error.
-      if (this.#state !== 'open' || !dialect.isAnswer(error)) throw error;
+      await home.confirmWriter();
+    }
+  }
+
+  get #heartbeatSql(): string {
+    return this.home.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
+  }
+
+  #setLimits(limits: TimeLimits): Promise<void> {
+    return this.#ask(this.home.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
+  }
+
+  /** Runs a statement that asks whether the server may still be written. @throws LockConfigError when it may not */
+  async #ask(sql: string): Promise<void> {
+    let answer: unknown;
+    try {
+      answer = await this.run(sql);
+    } catch (error) {
+      this.assertWriter(error);
+      throw error;
+    }
+    this.assertWriter(answer);
+  }
+
+  /** Undoes what the application has left on the connection: a role, a table, read-only transactions would fail the next caller's locks. */
+  async #reset(): Promise<void> {
+    const { home, connection } = this;
+    this.onLost = undefined;
+    const reset = async () => {
+      await home.dialect.reset(connection);
+      await home.setUp(connection, this.limits);
+    };
+    try {
+      await this.#inTurn(reset, this.#atOnce);
+      this.#isLent = false;
+      this.#free(true);
+    } catch {
+      // The next caller opens another one, and is told what is wrong.
+      this.destroy();
     }
   }
 
@@ -289,6 +380,7 @@ export class Session {
     this.#dueAt = undefined;
     this.#abandon(new Error('The session has ended.'));
     this.#free(false);
+    this.home.ended(this);
     this.#nextTurn();
   }
 
@@ -297,19 +389,6 @@ export class Session {
     this.onLost = undefined;
     this.onFree = undefined;
     onFree?.(isReusable);
-  }
-
-  #lose(cause: unknown): void {
-    if (this.#state !== 'open') return;
-    this.#state = 'lost';
-    this.#hasTransaction = false;
-    // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
-    this.#abandon(new Error('The session has been lost.', { cause }));
-    try {
-      this.onLost?.(cause);
-    } finally {
-      this.#nextTurn();
-    }
   }
 
   /**
@@ -415,7 +494,7 @@ export class Session {
 
   #observe(answer: unknown, cause?: unknown): void {
     if (this.home.dialect.isInTransaction(this.connection, answer) !== false) return;
-    this.#lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
+    this.lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
   }
 
   /**
@@ -423,7 +502,7 @@ export class Session {
    * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
   async #observeAfter(turn: Turn<unknown>, error: unknown): Promise<void> {
-    const answer = await this.sendNow(this.home.dialect.heartbeat).catch(() => undefined);
+    const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);
     if (this.#turn === turn) this.#observe(answer, error);
   }
 }

@@ -7,7 +7,7 @@ import type {
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
-import { firstRow, isTrue, type Row } from '../connection/answer.js';
+import { firstRow } from '../connection/answer.js';
 import type { Database } from '../database.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
@@ -57,14 +57,14 @@ export class RowRequest implements SqlRequest {
     if (this.#grant && this.#session && !this.#hasEnded()) {
       return { ...this.#grant, validUntil: this.#session.validUntil };
     }
-    const { counters, server } = this.database;
+    const { counters } = this.database;
     try {
       const session = await this.#lockRow();
       if (!session) return 'busy';
       if (this.#isWaiting) await session.endWait();
       const token = this.#counter === undefined ? null : await counters.next(this.#counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
-      if (token !== null) await session.run(server.dialect.heartbeat);
+      if (token !== null) await session.confirm();
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
@@ -121,16 +121,12 @@ export class RowRequest implements SqlRequest {
     const { request } = this;
     const { table, sessions, server, context } = this.database;
     const { dialect } = server;
-    const lock = `SELECT ${dialect.isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
-      const locked = await session.beginWith(`${lock} SKIP LOCKED`, this.#row);
-      if (locked) {
-        this.#assertWriter(locked);
-        return session;
-      }
+      const lock = `SELECT ${session.facts.isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
+      if (await session.beginWith(`${lock} SKIP LOCKED`, this.#row)) return session;
       const exists = await this.#isThere(session);
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) request.waits();
@@ -139,17 +135,18 @@ export class RowRequest implements SqlRequest {
         if (sessions.slots.mayWait(request) && (await this.#wait(session, lock, request.signal))) return session;
       }
       await session.rollback();
+      if (!exists && made === 2) {
+        // By an error, which also closes the session: the fault may be in that.
+        throw new LockConfigError(
+          `Lock "${request.key}" of provider "${context.name}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
+          { key: request.key, provider: context.name },
+        );
+      }
       this.#session = undefined;
       session.giveBack();
       if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
       if (!exists) {
         // Never locked before, or purged meanwhile.
-        if (made === 2) {
-          throw new LockConfigError(
-            `Lock "${request.key}" of provider "${context.name}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
-            { key: request.key, provider: context.name },
-          );
-        }
         if (await table.createRow(this.#row)) {
           made += 1;
           continue;
@@ -185,16 +182,6 @@ export class RowRequest implements SqlRequest {
     return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
   }
 
-  /** @throws LockConfigError when the server of the row that was locked has become read-only */
-  #assertWriter(locked: Row): void {
-    if (!isTrue(locked['read_only']) || this.settings.allowUnsafeTopology) return;
-    const { name: provider } = this.database.context;
-    throw new LockConfigError(
-      `Lock provider "${provider}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
-      { provider },
-    );
-  }
-
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.database.context;
@@ -205,11 +192,7 @@ export class RowRequest implements SqlRequest {
       let begun: number;
       do {
         begun = clock.now();
-        const locked = await session.beginSlice(lock, this.#row, this.request.since);
-        if (locked) {
-          this.#assertWriter(locked);
-          return true;
-        }
+        if (await session.beginSlice(lock, this.#row, this.request.since)) return true;
         // The shortest slice is longer. The row is gone, or a policy hides it from statements that lock it, or an operator has cancelled this one.
       } while (clock.now() - begun > TOO_EARLY);
       // The limits of a wait are still those of the session.

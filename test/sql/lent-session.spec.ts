@@ -1,0 +1,111 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import type { Connection } from 'mysql2';
+import type { Client } from 'pg';
+import type { Lock } from '../../lib/api/lock.js';
+import { sqlClientOf, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+
+const DATABASES = {
+  mariadb: {
+    connection: 'SELECT CONNECTION_ID() AS value',
+    initSql: `SET @init = 'set'`,
+    init: 'SELECT @init AS value',
+    undoInit: `SET @init = 'gone'`,
+    left: [
+      'CREATE TEMPORARY TABLE distributed_lock LIKE other.distributed_lock',
+      'SET SESSION TRANSACTION READ ONLY',
+      'USE other',
+      'SET SESSION max_statement_time = 0.001',
+      'SET SESSION innodb_lock_wait_timeout = 1, SESSION wait_timeout = 1',
+      `SELECT GET_LOCK('of the task', 0)`,
+    ],
+  },
+  postgres: {
+    connection: 'SELECT pg_backend_pid() AS value',
+    initSql: `SET application_name = 'set'`,
+    init: `SELECT current_setting('application_name') AS value`,
+    undoInit: `SET application_name = 'gone'`,
+    left: [
+      'CREATE TEMP TABLE distributed_lock (LIKE public.distributed_lock INCLUDING ALL)',
+      'SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY',
+      'SET ROLE low',
+      'SET SESSION AUTHORIZATION low',
+      'SET lock_timeout = 1; SET statement_timeout = 100',
+      'SELECT pg_advisory_lock(1)',
+    ],
+  },
+};
+
+describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent', (type) => {
+  const { connection, initSql, init, undoInit, left } = DATABASES[type];
+  const processes = new LockProcesses();
+  let backend: SqlBackend;
+
+  beforeAll(async () => {
+    backend = await SqlBackend.start(type);
+    const locks = await processes.start(new SqlRowLockProvider({ url: backend.server.url, synchronize: true }));
+    await (await locks.acquire('x')).release();
+    await processes.stop();
+    const others =
+      type === 'postgres'
+        ? ['CREATE ROLE low']
+        : ['CREATE DATABASE other', 'CREATE TABLE other.distributed_lock LIKE distributed_lock'];
+    for (const sql of others) await backend.admin.query(sql);
+  }, 60_000);
+  afterEach(() => processes.stop());
+  afterAll(() => backend.stop());
+
+  const start = () =>
+    processes.start(
+      new SqlRowLockProvider({ url: backend.server.url, maxConnections: 1, connectionInitSql: [initSql] }),
+    );
+  async function ask(lock: Lock, sql: string): Promise<unknown> {
+    const rows =
+      type === 'postgres'
+        ? (await sqlClientOf<Client>(lock).query<{ value: unknown }>(sql)).rows
+        : ((await sqlClientOf<Connection>(lock).promise().query(sql))[0] as { value: unknown }[]);
+    return rows?.[0]?.value;
+  }
+
+  it.each(left)('has nothing left of "%s", and is used again', async (sql) => {
+    const locks = await start();
+    const before = await locks.withLock('x', async (lock) => {
+      const value = await ask(lock, connection);
+      await ask(lock, sql);
+      return value;
+    });
+    for (let round = 0; round < 3; round += 1) {
+      expect(await locks.withLock('x', (lock) => ask(lock, connection))).toBe(before);
+    }
+    const others = await start();
+    // Where the first one locked another table, both would hold it.
+    await locks.withLock('x', async () => {
+      await expect(others.acquire('x', { wait: 0 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
+    });
+  });
+
+  it('has the settings of connectionInitSql again', async () => {
+    const locks = await start();
+    await locks.withLock('x', (lock) => ask(lock, undoInit));
+    expect(await locks.withLock('x', (lock) => ask(lock, init))).toBe('set');
+  });
+
+  if (type === 'postgres')
+    it('and one that does not see the row which it has created twice is closed', async () => {
+      const run = async (sql: string) => (await backend.admin.query(sql)) as { pid: number }[];
+      const locks = await start();
+      const pids = async () => {
+        const rows = await run(`SELECT pid FROM pg_stat_activity WHERE application_name = 'set'`);
+        return rows.map(({ pid }) => pid);
+      };
+      const [before] = await pids();
+      await run(`CREATE FUNCTION hide() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN DELETE FROM distributed_lock WHERE name = NEW.name; RETURN NULL; END'`);
+      await run(`CREATE TRIGGER hide AFTER INSERT ON distributed_lock FOR EACH ROW
+        WHEN (NEW.name LIKE '%hidden%') EXECUTE FUNCTION hide()`);
+      await expect(locks.acquire('hidden')).rejects.toThrow(/created twice/);
+      await (await locks.acquire('seen')).release();
+      expect(await pids()).not.toContain(before);
+    });
+});

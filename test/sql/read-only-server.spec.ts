@@ -1,0 +1,210 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { createConnection } from 'mysql2/promise';
+import pg from 'pg';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { SqlAdvisoryLockProvider, sqlClientOf, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { LockProcesses } from '../typeorm/lock-processes.js';
+import type { SqlType } from '../typeorm/sql-backend.js';
+import { until } from '../until.js';
+
+const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
+
+/** Runs statements of an operator, who may write nevertheless. */
+type Admin = { query(sql: string): Promise<unknown>; end(): Promise<unknown> };
+
+const DATABASES = {
+  mariadb: {
+    start: () => startMySqlOrMariaDb(),
+    connect: (url: string): Promise<Admin> => createConnection(url.replace('mariadb:', 'mysql:')),
+    stopWrites: ['SET GLOBAL read_only = 1'],
+    allowWrites: ['SET GLOBAL read_only = 0'],
+    sleep: 'SELECT SLEEP(0.05)',
+  },
+  postgres: {
+    start: () => startPostgres(),
+    async connect(url: string): Promise<Admin> {
+      const client = new pg.Client(url);
+      await client.connect();
+      await client.query('SET default_transaction_read_only = off');
+      return client;
+    },
+    stopWrites: ['ALTER SYSTEM SET default_transaction_read_only = on', 'SELECT pg_reload_conf()'],
+    allowWrites: ['ALTER SYSTEM RESET default_transaction_read_only', 'SELECT pg_reload_conf()'],
+    sleep: 'SELECT pg_sleep(0.05)',
+  },
+};
+
+/** Sends a statement in the transaction of the lock. */
+function send(type: SqlType, lock: Lock, sql: string): Promise<unknown> {
+  return type === 'postgres'
+    ? sqlClientOf<pg.Client>(lock).query(sql)
+    : sqlClientOf<{ promise(): { query(sql: string): Promise<unknown> } }>(lock).promise().query(sql);
+}
+
+/** The messages of an error and of its causes. */
+function messagesOf(error: unknown): string {
+  return error instanceof Error ? `${error.message} < ${messagesOf(error.cause)}` : '';
+}
+
+describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written any more holds no lock', (type) => {
+  const { start, connect, stopWrites, allowWrites, sleep } = DATABASES[type];
+  const processes = new LockProcesses();
+  let server: SqlServer;
+  let admin: Admin;
+
+  beforeAll(async () => {
+    server = await start();
+    admin = await connect(server.url);
+  }, 60_000);
+  beforeEach(() => operate(allowWrites));
+  afterEach(() => processes.stop());
+  afterAll(async () => {
+    await admin.end();
+    await server.stop();
+  });
+
+  async function operate(statements: readonly string[]): Promise<void> {
+    for (const sql of statements) await admin.query(sql);
+  }
+  const started = (Provider: (typeof KINDS)[number], options: object = {}): Promise<LockManager> =>
+    processes.start(new Provider({ url: server.url, synchronize: true, sessionGuard: '5s', ...options }));
+  /** The holder is notified long before the guard would end its lock. */
+  async function lost(lock: Lock): Promise<void> {
+    await until(() => !lock.isHeld(), 'the lock is lost');
+    expect(messagesOf(lock.signal.reason)).toMatch(/read-only/);
+  }
+
+  /** The sessions of Postgres see the setting a moment after it was changed. */
+  async function refused(locks: LockManager): Promise<void> {
+    const attempt = async () => {
+      const outcome = await locks.acquire('free').catch((error: unknown) => error);
+      if (outcome instanceof LockConfigError) return true;
+      await (outcome as Lock).release();
+      return false;
+    };
+    await until(attempt, 'a lock is refused');
+  }
+
+  it.each(KINDS)('%p: its holder loses it by the next heartbeat', async (Provider) => {
+    const locks = await started(Provider);
+    const held = await locks.acquire('held');
+    await operate(stopWrites);
+    await lost(held);
+  });
+
+  it.each(KINDS)('%p: it grants none, and those that the process holds there are lost', async (Provider) => {
+    // No heartbeat is due for as long as the test takes.
+    const locks = await started(Provider, { sessionGuard: '10m' });
+    await (await locks.acquire('free')).release();
+    const held = await locks.acquire('held');
+    await operate(stopWrites);
+    await refused(locks);
+    await lost(held);
+    await operate(allowWrites);
+    await (await locks.acquire('free')).release();
+  });
+
+  it.each(KINDS)('%p: a waiter is not granted what it has waited for', async (Provider) => {
+    const [holder, waiter] = await Promise.all(
+      ['10m', '10m'].map((sessionGuard) => started(Provider, { sessionGuard })),
+    );
+    const held = await holder!.acquire('held');
+    const waits = new Promise((resolve) => waiter!.events.once('waiting', resolve));
+    const waiting = waiter!.acquire('held').catch((error: unknown) => error);
+    await waits;
+    await operate(stopWrites);
+    await refused(holder!);
+    await held.release();
+    expect(await waiting).toBeInstanceOf(LockConfigError);
+  });
+
+  it('a row lock is lost while statements of its task follow one another', async () => {
+    const locks = await started(SqlRowLockProvider);
+    const held = await locks.acquire('busy');
+    const task = (async () => {
+      while (held.isHeld()) await send(type, held, sleep);
+    })().catch(() => undefined);
+    await operate(stopWrites);
+    await lost(held);
+    await task;
+  });
+
+  it('with allowUnsafeTopology it goes on locking', async () => {
+    const locks = await started(SqlAdvisoryLockProvider, { allowUnsafeTopology: true });
+    const held = await locks.acquire('held');
+    await operate(stopWrites);
+    await (await locks.acquire('free')).release();
+    // A heartbeat extends it.
+    let least = held.remaining();
+    await until(() => {
+      const isExtended = held.remaining() > least + 500;
+      least = Math.min(least, held.remaining());
+      return isExtended;
+    }, 'it is renewed');
+    held.assertHeld();
+    await held.release();
+  });
+
+  if (type === 'postgres') {
+    it.each([
+      ['a task has made its own transactions writable', 'SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE'],
+      ['a statement has failed, so that the transaction answers nothing any more', 'SELECT 1 / 0'],
+    ])('a row lock is lost although %s', async (_, sql) => {
+      const locks = await started(SqlRowLockProvider);
+      const held = await locks.acquire('held');
+      await send(type, held, sql).catch(() => undefined);
+      await operate(stopWrites);
+      await lost(held);
+    });
+
+    it.each(['SET TRANSACTION READ ONLY', 'SET default_transaction_read_only = on'])(
+      'a task that sets %s for itself keeps its lock',
+      async (sql) => {
+        const locks = await started(SqlRowLockProvider);
+        const held = await locks.acquire('held');
+        await send(type, held, sql);
+        const beats = `SELECT 1 FROM pg_stat_activity WHERE query LIKE '%reset_val%' AND pid <> pg_backend_pid()`;
+        await until(async () => ((await admin.query(beats)) as pg.QueryResult).rows.length > 0, 'a heartbeat was sent');
+        held.assertHeld();
+        expect(await held.release()).toBe('released');
+      },
+    );
+  }
+});
+
+describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to another %s', (type) => {
+  const { start } = DATABASES[type];
+  const processes = new LockProcesses();
+  const servers: SqlServer[] = [];
+  let wire: TcpProxy;
+
+  beforeAll(async () => {
+    servers.push(...(await Promise.all([start(), start()])));
+    wire = await startTcpProxy(servers[0]!.port);
+  }, 60_000);
+  afterEach(() => processes.stop());
+  afterAll(async () => {
+    await wire.close();
+    await Promise.all(servers.map((server) => server.stop()));
+  });
+
+  it.each(KINDS)('%p: a process that meets it loses what it holds on the first one', async (Provider) => {
+    const [first, second] = servers;
+    wire.leadTo(first!.port);
+    const at = (url: string) => processes.start(new Provider({ url, synchronize: true, sessionGuard: '10m' }));
+    const locks = await at(first!.url.replace(`:${first!.port}`, `:${wire.port}`));
+    const [others] = await Promise.all([at(first!.url), at(second!.url)]);
+    const held = await locks.acquire('held');
+    await others.acquire('a');
+    wire.leadTo(second!.port);
+    // A waiter needs a connection of its own, and the key is free there.
+    const free = await locks.acquire('a');
+    await until(() => !held.isHeld(), 'the lock is lost');
+    expect(messagesOf(held.signal.reason)).toMatch(/two connections reached two servers/);
+    await free.release();
+  });
+});

@@ -1,5 +1,5 @@
 import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
-import type { KeyLayout } from './key-layout.js';
+import { holdersOf, type KeyLayout } from './key-layout.js';
 import { plainCommand } from './plain-command.js';
 import type { Servers } from './servers.js';
 import { readHolders } from './wire.js';
@@ -42,7 +42,7 @@ export class RedisWaits implements WaitBoard {
     const lock = this.layout.lockOf(key);
     const [value, records] = await Promise.all([
       this.#send(lock, 'get', lock),
-      this.#send(lock, 'zrange', `${lock}}r`, '0', String(most - 1)),
+      this.#send(lock, 'zrange', holdersOf(lock), '0', String(most - 1)),
     ]);
     const seen = readHolders(value, records).map(async ({ id, mode }): Promise<SeenGrant> => {
       const text = await this.#send(lock, 'get', this.layout.textBeside(lock, id));

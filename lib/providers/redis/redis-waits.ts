@@ -16,7 +16,9 @@ export class RedisWaits implements WaitBoard {
 
   /** Of one server for all processes, also in a Cluster. */
   async serverTime(): Promise<number> {
-    const [seconds, micros] = (await this.#send(this.layout.counter, 'time')) as [unknown, unknown];
+    const [, seconds, micros] =
+      /^(\d{1,12}),(\d{1,6})$/.exec(String(await this.#send(this.layout.counter, 'time'))) ?? [];
+    if (seconds === undefined) throw new Error('The server answers TIME with something else.');
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 

@@ -248,8 +248,11 @@ export class Batcher {
     // Not if a lock was handed on: all who wait here could have had it before the answer to its release was delivered, and a caller that
     // comes again at once would miss every second round.
     const { length } = operations;
-    const isSplit = this.connection?.isIdle === true && reply.length === length;
-    const half = isSplit ? Math.ceil(length / 2) : length;
+    // Nor if a chain would be cut: its one caller would leave the asks that are not answered yet by another call.
+    const middle = Math.ceil(length / 2);
+    const isSplit =
+      this.connection?.isIdle === true && reply.length === length && operations[middle]?.after === undefined;
+    const half = isSplit ? middle : length;
     this.#settle(operations, reply, sentAt, mayDeclareMore, 0, half);
     if (half === length) return;
     const rest = () => {

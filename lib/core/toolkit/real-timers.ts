@@ -13,7 +13,9 @@ export const setImmediate = original(timers, 'setImmediate');
 export const nextTick = original(process, 'nextTick');
 
 // The method of the prototype, because a fake one is a property of the object. Bun has it on the object alone.
-const { now = performance.now } = Object.getPrototypeOf(performance) as { readonly now?: (this: object) => number };
+const { now = performance.now.bind(performance) } = Object.getPrototypeOf(performance) as {
+  readonly now?: (this: object) => number;
+};
 
 /** Monotonic milliseconds. */
 export function monotonicNow(): number {

@@ -6,6 +6,13 @@ export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }
 
+const INSTANCE_NAME = /^[\x20-\x7E]{1,100}$/;
+
+/** Whether it may be the name of an instance: of an option, or as a server has it, where others may have written it. */
+export function isInstanceName(text: unknown): text is string {
+  return typeof text === 'string' && INSTANCE_NAME.test(text);
+}
+
 const MOST_SHOWN = 40;
 
 /** A value that was given for an option, as a message shows it: short, and on one line. Never for what may be a secret, such as an address. */

@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline';
 import type { ReadStream, WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
 import type { LockLogger } from '../api/logger.js';
+import { printable } from '../api/printable.js';
 import { monotonicNow } from '../core/toolkit/real-timers.js';
 
 type Style = Parameters<typeof styleText>[0];
@@ -57,7 +58,12 @@ export class Terminal implements LockLogger {
   /** To people, beside the answer. */
   say(line: string): void {
     this.clearProgress();
-    this.stderr.write(`${line}\n`);
+    this.stderr.write(`${line.split('\n').map(printable).join('\n')}\n`);
+  }
+
+  /** An answer for programs, on one line. JSON itself leaves some characters that a terminal obeys. */
+  printJson(value: unknown): Promise<void> {
+    return this.print(`${printable(JSON.stringify(value))}\n`);
   }
 
   /** Colors a text that is printed as an answer. */

@@ -1,4 +1,5 @@
 import type { JobState } from '../api/lock-info.js';
+import { isInstanceName } from '../api/printable.js';
 
 /** The last run of a job, as the backend keeps it. All times in ms since 1970; all but `tick` by the clock of the server. */
 export interface JobRecord {
@@ -38,7 +39,8 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
   const isWhole =
     v === VERSION &&
     [tick, begunAt, endedAt ?? 0, attempt].every((each) => typeof each === 'number') &&
-    [run, instance, schedule ?? ''].every((each) => typeof each === 'string') &&
+    [run, schedule ?? ''].every((each) => typeof each === 'string') &&
+    isInstanceName(instance) &&
     STATES.includes(state);
   return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
 }

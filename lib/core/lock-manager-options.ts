@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { LockConfigError } from '../api/errors.js';
 import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
-import { shown } from '../api/printable.js';
+import { isInstanceName, shown } from '../api/printable.js';
 import type { LockDefaults } from '../api/lock-options.js';
 import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
@@ -37,7 +37,6 @@ export interface LockManagerOptions {
 }
 
 const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
-const INSTANCE = /^[\x20-\x7E]{1,100}$/;
 // Leaves room for a process id.
 const LONGEST_HOST = 80;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -59,9 +58,9 @@ export function resolveManagerOptions(options: LockManagerOptions) {
       `Option "namespace" is '${namespace.slice(0, 80)}', but must be 1 to 64 of the characters A-Z a-z 0-9 _ . -`,
     );
   }
-  if (!INSTANCE.test(instance)) {
+  if (!isInstanceName(instance)) {
     throw new LockConfigError(
-      `Option "instance" is '${instance.slice(0, 120)}', but must be 1 to 100 printable characters of ASCII.`,
+      `Option "instance" is ${shown(instance)}, but must be 1 to 100 printable characters of ASCII.`,
     );
   }
   // Text from the environment would compare like a number.

@@ -3,6 +3,7 @@ import { PendingReleases } from '../../lib/providers/redlock/pending-releases.js
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
@@ -44,6 +45,26 @@ describe('releases that a node has not answered', () => {
     expect(await quorum.votes('order')).toBe(1);
     wires[2]!.admit();
     await until(async () => (await quorum.votes('order')) === 0, 'the vote has ended');
+  });
+
+  it('are sent again also when it is back after more than maxLease, since it may have been frozen', async () => {
+    const time = new FakeClock();
+    const frozen = await wiresTo(quorum);
+    const { backend } = await startRedlock({ nodes: frozen.nodes }, { clock: time });
+    const grant = granted(await backend.acquire(request('order', LONG)));
+    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    frozen.wires[2]!.refuse();
+    expect(await backend.release(grant, RELEASE)).toBe('released');
+    expect(await quorum.votes('order')).toBe(1);
+    await time.advance(700_000);
+    frozen.wires[2]!.admit();
+    const isFree = async () => {
+      await time.advance(1_000);
+      return (await quorum.votes('order')) === 0;
+    };
+    await until(isFree, 'the vote has ended');
+    await backend.close();
+    await Promise.all(frozen.wires.map((wire) => wire.close()));
   });
 
   it('are sent again also for a vote that was never answered, where the attempt found the lock busy', async () => {

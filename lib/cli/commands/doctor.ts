@@ -13,7 +13,7 @@ Looks for what weakens the guarantee, as each start of an application does, and 
       await backend.connect();
       return (await backend.diagnose?.()) ?? [];
     });
-    if (json) await terminal.print(`${JSON.stringify({ provider, namespace: name, findings })}\n`);
+    if (json) await terminal.printJson({ provider, namespace: name, findings });
     else {
       for (const { severity, message } of findings) {
         const color = severity === 'error' ? 'red' : 'yellow';

@@ -20,7 +20,7 @@ Shows who holds a key, asks, and takes the lock away. It does not stop the holde
   async run({ args, namespace, terminal }) {
     const { subject: key = '', json, yes } = args;
     const answer = async (was: LockInfo | null, freed: boolean, line: string) => {
-      await terminal.print(json ? `${JSON.stringify({ key, freed, was })}\n` : `${line}\n`);
+      await (json ? terminal.printJson({ key, freed, was }) : terminal.print(`${line}\n`));
       return freed ? ExitCode.done : ExitCode.negative;
     };
     const name = `"${printable(key)}"`;

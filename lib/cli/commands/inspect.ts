@@ -13,10 +13,12 @@ Shows who holds a key, since when, and when it becomes free.`,
   async run({ args, namespace, terminal }) {
     const { subject: key = '', json } = args;
     const info = await inspectKey(namespace, key);
-    if (json) await terminal.print(`${JSON.stringify(info)}\n`);
+    if (json) await terminal.printJson(info);
     else if (info) await terminal.print(`${tableLines(detailsOf(info, systemClock.wallTime())).join('\n')}\n`);
     else
-      await terminal.print(`"${printable(key)}" is free in the namespace "${namespace.name}".${namespaceHint(args)}\n`);
+      await terminal.print(
+        `"${printable(key)}" is free in the namespace "${printable(namespace.name)}".${namespaceHint(args)}\n`,
+      );
     return info ? ExitCode.done : ExitCode.negative;
   },
 };

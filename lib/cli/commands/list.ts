@@ -1,4 +1,5 @@
 import type { LockInfo } from '../../api/lock-info.js';
+import { printable } from '../../api/printable.js';
 import { withJson } from '../../core/toolkit/with-json.js';
 import { type Command, type CommandContext, listOf, namespaceHint } from '../command.js';
 import { ExitCode } from '../exit-code.js';
@@ -22,7 +23,7 @@ Shows the keys that are held or retained; with a prefix, those that begin with i
 async function listJson({ args, namespace, terminal }: CommandContext): Promise<ExitCode> {
   let count = 0;
   for await (const lock of listOf(namespace, args.subject ?? '')) {
-    await terminal.print(`${count === 0 ? '[' : ','}\n${JSON.stringify(withJson(lock))}`);
+    await terminal.print(`${count === 0 ? '[' : ','}\n${printable(JSON.stringify(withJson(lock)))}`);
     count += 1;
     terminal.progress(count);
   }

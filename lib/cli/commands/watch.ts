@@ -83,9 +83,7 @@ async function readFrame({ args, namespace }: CommandContext, isFirst: boolean):
 
 async function show(frame: Frame, { args, namespace, terminal }: CommandContext, isFirst: boolean): Promise<void> {
   if (args.json) {
-    await terminal.print(
-      `${JSON.stringify('locks' in frame ? { ...frame, locks: frame.locks.map(withJson) } : frame)}\n`,
-    );
+    await terminal.printJson('locks' in frame ? { ...frame, locks: frame.locks.map(withJson) } : frame);
     return;
   }
   const { rows, columns } = terminal.size;

@@ -13,6 +13,8 @@ interface Refused {
   readonly subject: LockEvent;
   /** When it came, on the monotonic clock. */
   readonly startedAt: number;
+  /** How long it would wait, in ms. */
+  readonly wait?: number;
   /** The holder that kept it out. */
   readonly holding: KnownHolding | null;
 }
@@ -27,7 +29,9 @@ export function busyRefusal(core: Reporting, refused: Refused, { around, mayReEn
   const { now, waited, heldBy } = publishBusy(core, refused);
   const own = around?.isValid(now) === true ? around.subject : undefined;
   const other = holding?.isHere === true && mayReEnter ? 'this process' : undefined;
-  return busyError(subject, waited, own ?? other, heldBy, holding && holderInWords(holding, startedAt, now));
+  // The number that the user gave, and not what a timer made of it.
+  const inFull = Math.min(waited, refused.wait ?? waited);
+  return busyError(subject, inFull, own ?? other, heldBy, holding && holderInWords(holding, startedAt, now));
 }
 
 /** The error of a caller that waits in this circle. Publishes it as an event: the caller is refused because the key is busy. */

@@ -10,10 +10,15 @@ const IS_TRACEPARENT = new RegExp(`^${TRACEPARENT}$`);
 const IS_METHOD = new RegExp(`^${METHOD}$`, 'u');
 const LABEL = new RegExp(`^(${TRACEPARENT}|${UNSAMPLED})(?: (${METHOD}))?$`, 'u');
 
+/** Whether it may be the name of a method, as a server has it. */
+export function isMethodName(text: unknown): text is string {
+  return typeof text === 'string' && IS_METHOD.test(text);
+}
+
 /** The text of a label: `traceparent method`, with `-` for a span that is not sampled. `undefined` where there is nothing to say. */
 export function labelText({ method, traceparent }: HolderLabel): string | undefined {
   const context = traceparent !== null && IS_TRACEPARENT.test(traceparent) ? traceparent : UNSAMPLED;
-  if (method !== null && IS_METHOD.test(method)) return `${context} ${method}`;
+  if (isMethodName(method)) return `${context} ${method}`;
   return context === UNSAMPLED ? undefined : context;
 }
 

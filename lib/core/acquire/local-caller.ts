@@ -185,7 +185,8 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
     const around = this.#meanwhile?.around;
     // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
     const mayReEnter = this.terms.limited === undefined;
-    this.refuse(busyRefusal(core, { subject, startedAt, holding }, { around, mayReEnter }));
+    const wait = this.deadline - startedAt;
+    this.refuse(busyRefusal(core, { subject, startedAt, holding, wait }, { around, mayReEnter }));
   }
 
   refuseUnavailable(cause: unknown): void {

@@ -1,4 +1,6 @@
+import { isInstanceName } from '../../api/printable.js';
 import type { PublishedWait } from './circle-search.js';
+import { isMethodName } from './label-text.js';
 
 /** The text beside a grant: how often it was published, and the waits of those that hold by the grant. */
 export function encodeWaits(beat: number, waits: readonly PublishedWait[]): string {
@@ -28,6 +30,6 @@ function waitIn(value: unknown): PublishedWait | undefined {
   if (!Array.isArray(value)) return undefined;
   const [id, key, mode, since, instance, method] = value as unknown[];
   if (typeof id !== 'string' || typeof key !== 'string' || typeof since !== 'number') return undefined;
-  if (typeof instance !== 'string' || (typeof method !== 'string' && method !== null)) return undefined;
+  if (!isInstanceName(instance) || (method !== null && !isMethodName(method))) return undefined;
   return mode === 'exclusive' || mode === 'shared' ? { id, key, mode, since, instance, method } : undefined;
 }

@@ -12,8 +12,10 @@ export const clearTimeout = original(timers, 'clearTimeout');
 export const setImmediate = original(timers, 'setImmediate');
 export const nextTick = original(process, 'nextTick');
 
-// The method of the prototype, because a fake one is a property of the object.
-const { now } = Object.getPrototypeOf(performance) as { readonly now: (this: object) => number };
+// The method of the prototype, because a fake one is a property of the object. Bun has it on the object alone.
+const { now = performance.now.bind(performance) } = Object.getPrototypeOf(performance) as {
+  readonly now?: (this: object) => number;
+};
 
 /** Monotonic milliseconds. */
 export function monotonicNow(): number {

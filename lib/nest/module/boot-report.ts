@@ -102,7 +102,7 @@ const UNITS = [
 function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabilities): string {
   return [
     ['exclusive', ...(shared ? ['shared'] : []), ...(limits ? ['limited'] : [])].join(', ') + ' locks',
-    fair ? 'first come, first served' : 'in no order among processes',
+    fair ? 'fair among processes' : 'in no order among processes',
     fencing ? 'with fencing tokens' : 'without fencing tokens',
     lease === 'per-lock' ? 'a lease for each lock' : 'locks live as long as their session',
     minHold ? 'minHold' : 'no minHold',

@@ -10,6 +10,21 @@ export const BUCKETS = 16;
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
+/** The queue of a lock. */
+export function queueOf(lock: string): string {
+  return `${lock}}q`;
+}
+
+/** The readers or limited holders of a lock. */
+export function holdersOf(lock: string): string {
+  return `${lock}}r`;
+}
+
+/** The record of the processes that wait for locks of this counter. */
+export function processesOf(counter: string): string {
+  return `${counter}seen`;
+}
+
 /** The names of a namespace's records in Redis. */
 export class KeyLayout {
   /**
@@ -35,12 +50,12 @@ export class KeyLayout {
     return Number.parseInt(lock.slice(this.#namespace.length + 2), 10);
   }
 
-  /** The key of a lock, with which the names of its queue and its readers begin. */
+  /** The key of a lock, with which the names of its queue and its holders begin. */
   lockOf(key: string): string {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
-  /** The key of the label that the holder of a lock writes: in the hash slot of the lock, as its queue and its readers, whose suffixes are in the script. */
+  /** The key of the label that the holder of a lock writes: in the hash slot of the lock, as its queue and its holders. */
   labelOf(lock: string): string {
     return `${lock}}t`;
   }

@@ -1,6 +1,7 @@
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
+import { isInstanceName } from '../../api/printable.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { HEAVY, LOOK, LOOKS } from './batcher.js';
 import type { KeyLayout } from './key-layout.js';
@@ -104,7 +105,7 @@ export class OperatorView {
   /** The name of an instance; the id where no name is recorded, or none can be read. */
   async nameOf(id: string): Promise<string> {
     const name = await this.#askForName('get', this.layout.instanceOf(id)).catch(() => null);
-    return typeof name === 'string' ? name : id;
+    return isInstanceName(name) ? name : id;
   }
 
   #askForName(command: string, ...args: string[]): Promise<unknown> {
@@ -112,10 +113,19 @@ export class OperatorView {
   }
 }
 
-/** Reads state, mode, holders, waiters, ms left, token, server time, instances, and of a limited lock what is used, and the limit. */
+const LOOK_REPLY =
+  /^(held|retained) (exclusive|shared|limited) (\d{1,9}) (\d{1,9}) (-?\d{1,15}) (\d{16}) (\d{16}) ([\w,]*)(?: (\d{1,15}) (\d{1,15}|inf))?$/;
+
+/**
+ * Reads state, mode, holders, waiters, ms left, token, server time, instances, and of a limited lock what is used, and the limit.
+ *
+ * @throws SyntaxError for any other reply
+ */
 function readLook(key: string, reply: unknown): SeenLock | null {
-  if (typeof reply !== 'string' || reply === '') return null;
-  const [state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = reply.split(' ');
+  if (reply === '') return null;
+  const fields = LOOK_REPLY.exec(String(reply));
+  if (fields === null) throw new SyntaxError('This is no answer of the lock script.');
+  const [, state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = fields;
   const info: SeenLock['info'] = {
     key,
     state: state === 'retained' ? 'retained' : 'held',

@@ -16,8 +16,10 @@ import type {
 } from '../../api/lock-provider.js';
 import { SeenHolders } from '../../core/toolkit/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
+import type { Ask } from './client/diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
+import { isUndeclared } from './batcher.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { HolderLabels } from './holder-labels.js';
@@ -38,6 +40,12 @@ const PROCESS_ID_DIGITS = 12;
 /** A node of a Cluster refuses the keys of other nodes, and fails over to a server that a provider of one server does not know. */
 const CLUSTERED =
   'this server is a node of a Cluster, and was given as a single server. Give the provider "cluster" with its nodes, such as { cluster: [{ host, port }] }, or a Cluster client.';
+
+/** Touches a key that the call does not declare, as the script of the locks does in a Cluster. */
+const UNDECLARED_KEY_SCRIPT = "return redis.call('EXISTS', ARGV[1])";
+/** A single server is given all keys when it refuses this. */
+const STRICT_CLUSTER =
+  'this Cluster refuses scripts that touch keys which a call does not declare, so no lock could be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or give the provider a single server.';
 
 /** The locks of one application on its Redis. */
 export class RedisBackend implements LockBackend<RedisRequest>, ServersListener {
@@ -176,10 +184,22 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     const infos = await Promise.all(this.#servers.asks.map(async (ask) => String(await ask('info').catch(() => ''))));
     const reason =
       infos.map(whyTooOldRedis).find((why) => why !== undefined) ??
-      (!this.#servers.isCluster && infos.some((info) => /^cluster_enabled:1/m.test(info)) ? CLUSTERED : undefined);
+      (this.#servers.isCluster
+        ? await this.#strictCluster()
+        : infos.some((info) => /^cluster_enabled:1/m.test(info))
+          ? CLUSTERED
+          : undefined);
     if (reason === undefined) return;
     const { name } = this.context;
     throw new LockConfigError(`Lock provider "${name}": ${reason}`, { provider: name });
+  }
+
+  async #strictCluster(): Promise<string | undefined> {
+    const touch = async (ask: Ask) => {
+      await ask('eval', UNDECLARED_KEY_SCRIPT, '0', this.#layout.counter);
+    };
+    const errors = await Promise.all(this.#servers.asks.map((ask) => touch(ask).catch((error: unknown) => error)));
+    return errors.some(isUndeclared) ? STRICT_CLUSTER : undefined;
   }
 
   async close(): Promise<void> {

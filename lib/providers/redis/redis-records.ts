@@ -8,7 +8,7 @@ import type { OperationArguments } from './wire.js';
 
 /** For how long a record is kept after its last write, in ms: 400 days, so that a job that runs once a year is remembered. */
 const KEEP = String(400 * 86_400_000);
-const TIME_DIGITS = 13;
+const ANSWER = /^(\d{13})(?:=(.*))?$/s;
 /** How many records are read at a time for a list. */
 const READS = 32;
 
@@ -60,7 +60,7 @@ export class RedisRecords implements RecordStore {
       const reply = await new Promise((onReply, onFailure) => {
         batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
       });
-      return recordIn(String(reply));
+      return readRecord(reply);
     } catch (cause) {
       throw recordUnavailable(this.context.name, name, cause);
     }
@@ -68,7 +68,8 @@ export class RedisRecords implements RecordStore {
 }
 
 /** Reads `time` or `time '=' value`. */
-function recordIn(reply: string): StoredRecord {
-  const value = reply.length > TIME_DIGITS ? reply.slice(TIME_DIGITS + 1) : null;
-  return { value, serverTime: Number(reply.slice(0, TIME_DIGITS)) };
+function readRecord(reply: unknown): StoredRecord {
+  const [, time, value = null] = ANSWER.exec(String(reply)) ?? [];
+  if (time === undefined) throw new Error('This is no answer of the script of records.');
+  return { value, serverTime: Number(time) };
 }

@@ -1,5 +1,5 @@
 import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
-import type { KeyLayout } from './key-layout.js';
+import { holdersOf, type KeyLayout } from './key-layout.js';
 import { plainCommand } from './plain-command.js';
 import type { Servers } from './servers.js';
 import { readHolders } from './wire.js';
@@ -16,7 +16,9 @@ export class RedisWaits implements WaitBoard {
 
   /** Of one server for all processes, also in a Cluster. */
   async serverTime(): Promise<number> {
-    const [seconds, micros] = (await this.#send(this.layout.counter, 'time')) as [unknown, unknown];
+    const [, seconds, micros] =
+      /^(\d{1,12}),(\d{1,6})$/.exec(String(await this.#send(this.layout.counter, 'time'))) ?? [];
+    if (seconds === undefined) throw new Error('The server answers TIME with something else.');
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 
@@ -42,7 +44,7 @@ export class RedisWaits implements WaitBoard {
     const lock = this.layout.lockOf(key);
     const [value, records] = await Promise.all([
       this.#send(lock, 'get', lock),
-      this.#send(lock, 'zrange', `${lock}}r`, '0', String(most - 1)),
+      this.#send(lock, 'zrange', holdersOf(lock), '0', String(most - 1)),
     ]);
     const seen = readHolders(value, records).map(async ({ id, mode }): Promise<SeenGrant> => {
       const text = await this.#send(lock, 'get', this.layout.textBeside(lock, id));

@@ -60,5 +60,9 @@ function errorOf(
 function reasonOf(cause: unknown): string {
   if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
   if (cause instanceof SyntaxError) return 'its record in Redis is not that of a lock';
+  const [refusal, slot = ''] = isReplyError(cause) ? (/^(?:TRYAGAIN|ASK (\d+)) /.exec(cause.message) ?? []) : [];
+  if (refusal !== undefined) {
+    return `its hash slot ${slot && `${slot} `}is marked as MIGRATING. If no migration runs, clear the mark by CLUSTER SETSLOT ${slot || '<slot>'} STABLE on the slot's owner`;
+  }
   return isReplyError(cause) ? `Redis refuses it (${cause.message})` : 'Redis did not answer';
 }

@@ -105,19 +105,15 @@ export interface HeldReply {
   readonly left: number;
 }
 
-const TOKEN_DIGITS = 16;
+// Replies are read strictly: a reader that throws would end the process, and leave the other operations of the call without an answer.
+const HELD = /^(?:(\d{16})|h(\d{16})(-?\d{1,15}))$/;
 
 /** Reads `token` or `h token ms`; `undefined` for any other reply. */
 export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   if (typeof reply !== 'string') return undefined;
-  const first = reply.charCodeAt(0);
-  if (first >= 48 && first <= 57) return { token: BigInt(reply), isWhole: true, left: lease };
-  if (first !== 104) return undefined;
-  return {
-    token: BigInt(reply.slice(1, 1 + TOKEN_DIGITS)),
-    isWhole: false,
-    left: Number(reply.slice(1 + TOKEN_DIGITS)),
-  };
+  const [, whole, token = whole, left] = HELD.exec(reply) ?? [];
+  if (token === undefined) return undefined;
+  return { token: BigInt(token), isWhole: whole !== undefined, left: left === undefined ? lease : Number(left) };
 }
 
 /** A reply that the request is queued. */
@@ -128,20 +124,20 @@ export interface QueuedReply {
   readonly freeIn: number;
 }
 
+const QUEUED = /^q(\d{16})(\d{1,15})(?: |$)/;
+
 /** Reads `q time ms holder`; `undefined` for any other reply. */
 export function readQueued(reply: unknown): QueuedReply | undefined {
-  if (typeof reply !== 'string' || !reply.startsWith('q')) return undefined;
-  return {
-    serverTime: Number(reply.slice(1, 1 + TOKEN_DIGITS)),
-    freeIn: Number(reply.slice(1 + TOKEN_DIGITS).split(' ', 1)[0]),
-  };
+  if (typeof reply !== 'string') return undefined;
+  const [, serverTime, freeIn] = QUEUED.exec(reply) ?? [];
+  return serverTime === undefined ? undefined : { serverTime: Number(serverTime), freeIn: Number(freeIn) };
 }
 
 const HOLDER = / (?:\+(\d+)|([0-9a-f]{12})(?: (\d+))?)$/;
 
 /** Whether the lock is busy, for an ask without a place in the queue: reads `b holder`. */
 export function isBusyReply(reply: unknown): boolean {
-  return typeof reply === 'string' && reply.startsWith('b');
+  return typeof reply === 'string' && /^b(?: |$)/.test(reply);
 }
 
 /** Reads the holder at the end of `q time ms holder` and `b holder`; `undefined` where none is known. */
@@ -165,7 +161,7 @@ export interface Notice {
   readonly provisional: number;
 }
 
-const NOTICE = /^(\d{16})(\d{16})(\d\d)(\d+):([0-9a-f]{32}) (.+)$/s;
+const NOTICE = /^(\d{16})(\d{16})(\d\d)(\d{1,4}):([0-9a-f]{32}) (.+)$/s;
 
 /** Reads `token time tokens provisional ':' holder ' ' lock`; `undefined` for any other text. */
 export function readNotice(text: string): Notice | undefined {

@@ -61,6 +61,14 @@ export interface Vote {
   readonly left: number;
 }
 
+// A number, a vote, the round of a vote, or a vote that is shown.
+const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
+
+/** Whether a node may answer an operation so. Anything else is a fault of the node: a reader that throws would end the process. */
+export function isAnswer(reply: unknown): boolean {
+  return (typeof reply === 'number' || typeof reply === 'string') && ANSWER.test(String(reply));
+}
+
 /** Reads the reply to a question for a vote, unless it says that the node has voted as asked, or for another holder. */
 export function readVote(reply: string): Vote {
   return {

@@ -4,7 +4,7 @@ import { isReplyError, type RedisConnection } from '../redis/client/redis-connec
 import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
 import { callOf, type Command, isRelease, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
-import { LOCK_SCRIPT } from './lock-script.js';
+import { isAnswer, LOCK_SCRIPT } from './lock-script.js';
 import { PendingReleases } from './pending-releases.js';
 import { Probation } from './probation.js';
 import type { RedlockSettings } from './redlock-options.js';
@@ -33,7 +33,6 @@ export class RedlockNode {
   #isReady = false;
   #refusal: unknown;
   #identified = Promise.resolve();
-  #downSince: number;
 
   /** @param all the nodes, this one among them */
   constructor(
@@ -65,7 +64,6 @@ export class RedlockNode {
     );
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
     this.#sentHere.asked(index);
-    this.#downSince = clock.now();
   }
 
   /** Whether it can be asked. */
@@ -115,9 +113,11 @@ export class RedlockNode {
       call,
       (reply) => {
         this.unanswered -= 1;
-        if (Array.isArray(reply)) {
-          commands.forEach((each, index) => each.onReply?.(reply[index], this.index));
-        } else commands[0]?.onReply?.(reply, this.index);
+        const replies: unknown[] = Array.isArray(reply) ? reply : [reply];
+        commands.forEach((each, index) => {
+          if (isAnswer(replies[index])) each.onReply?.(replies[index], this.index);
+          else this.#fail([each], new Error('The node answered something that is not an answer of the lock script.'));
+        });
       },
       (error) => {
         this.unanswered -= 1;
@@ -138,10 +138,9 @@ export class RedlockNode {
   }
 
   #fail(commands: readonly Command[], cause: unknown): void {
-    this.#forgetEnded();
     for (const command of commands) {
-      const isSent = !this.#hasEnded && command.votes?.isSentTo(this.index) === true;
-      if (isSent && isRelease(command)) this.#pending.add(command);
+      // Also while the node is down for longer than any lease: it may only be frozen, with votes that it has not read yet.
+      if (isRelease(command) && command.votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     }
   }
@@ -153,15 +152,6 @@ export class RedlockNode {
       const some = pending.slice(first, first + RELEASES_A_CALL).map(({ lock, args }) => ({ lock, args, votes }));
       this.send(some, callOf(this.layout.counter, some));
     }
-  }
-
-  /** No vote of ours exists here any more: the node has been down for longer than any lease. */
-  get #hasEnded(): boolean {
-    return !this.#isReady && this.context.clock.now() - this.#downSince >= this.settings.maxLease;
-  }
-
-  #forgetEnded(): void {
-    if (this.#hasEnded) this.#pending.clear();
   }
 
   /** Before anything else on a new connection: which server is it, and may it vote? */
@@ -220,11 +210,8 @@ export class RedlockNode {
 
   #setReady(isReady: boolean): void {
     if (this.#isReady === isReady) return;
-    // Before it is ready: whether it was down for longer than any lease.
-    this.#forgetEnded();
     this.#isReady = isReady;
     if (isReady) this.#sendPending();
-    else this.#downSince = this.context.clock.now();
     this.onChange();
   }
 }

@@ -29,10 +29,6 @@ export class PendingReleases {
     }
   }
 
-  clear(): void {
-    this.#byHolder.clear();
-  }
-
   /** Removes all of them and returns them, to be sent again. */
   take(): PendingRelease[] {
     const all = [...this.#byHolder.values()];

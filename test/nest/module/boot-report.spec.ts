@@ -74,7 +74,7 @@ it('one line for each provider, and one table of what is locked', async () => {
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   expect(logger.lines).toEqual([
-    'log: Lock provider "memory" is a MemoryLockProvider: exclusive, shared, limited locks, first come, first served, with fencing tokens, a lease for each lock, minHold',
+    'log: Lock provider "memory" is a MemoryLockProvider: exclusive, shared, limited locks, fair among processes, with fencing tokens, a lease for each lock, minHold',
     'log: Lock provider "sessions" is a SessionProvider: exclusive, limited locks, in no order among processes, without fencing tokens, locks live as long as their session, no minHold',
     [
       'debug: Locked methods:',

@@ -1,7 +1,8 @@
 --[[
 The operations, and the loop that runs those of one call.
 
-KEYS   the bucket's counter, then the lock of each operation
+KEYS   the bucket's counter, then the lock of each operation. For a strict server, which refuses keys that a call does not declare, the record
+       of processes and the queue and the holders of each lock follow: the script makes their names itself
 ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms. If operations are linked: then one text, with
        '+' for each operation that runs only if the lock of the ask before it is held, and '-' for each other one
 
@@ -295,7 +296,7 @@ end
 
 -- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor
 -- what comes after it.
-for i = #replies + 1, #KEYS - 1 do
+for i = #replies + 1, operations do
   local ok, reply = true, 'n'
   if not isVoid(i) then ok, reply = pcall(run, i) end
   replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }

@@ -11,6 +11,7 @@ The general path repeats both operations. One copy for both paths cost more than
 ]]
 local call, byte, sub, format = redis.call, string.byte, string.sub, string.format
 local counter = KEYS[1]
+local operations = math.floor((#ARGV - 1) / 3)
 local time
 -- The last token that was given out, and the last that the counter reserves.
 local token, reserved = '', ''
@@ -23,7 +24,7 @@ local function nextToken()
     token = format('%.0f', token + 1)
     return true
   end
-  local spare = #KEYS - 2
+  local spare = operations - 1
   time = time or call('TIME')
   local first = time[1] .. sub('00000' .. time[2], -6)
   local till = spare == 0 and first or format('%.0f', first + spare)
@@ -67,12 +68,12 @@ local function plain(i)
   end
 end
 
-if #KEYS == 2 then
+if operations == 1 then
   local reply = plain(1)
   if reply then return reply end
 end
 
-local replies, links = {}, ARGV[3 * #KEYS - 1]
+local replies, links = {}, ARGV[3 * operations + 2]
 
 -- Whether an operation is linked to an ask before it that does not hold its lock.
 local function isVoid(i)
@@ -81,12 +82,12 @@ local function isVoid(i)
   return type(before) ~= 'string' or not string.find(before, '^[%dh]')
 end
 
-if #KEYS > 2 then
-  for i = 1, #KEYS - 1 do
+if operations > 1 then
+  for i = 1, operations do
     local ok, reply = true, 'n'
     if not isVoid(i) then ok, reply = pcall(plain, i) end
     if ok and not reply then break end
     replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }
   end
-  if #replies == #KEYS - 1 then return replies end
+  if #replies == operations then return replies end
 end

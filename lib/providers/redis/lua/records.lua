@@ -57,7 +57,7 @@ local lastToken, lastReserved = 0, 0
 local function takeTokens(count, isSpare)
   count = count or 1
   if lastToken + count > lastReserved then
-    local ahead = #KEYS + count + 8
+    local ahead = operations + count + 9
     lastToken = max(lastToken, micros)
     local before = call('SET', counter, lastToken + ahead, 'GET')
     local last = tonumber(before or 0)

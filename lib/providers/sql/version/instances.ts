@@ -1,4 +1,5 @@
 import type { Instance } from '../../../api/lock-provider.js';
+import { isInstanceName } from '../../../api/printable.js';
 import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
@@ -27,7 +28,8 @@ export async function namesOfInstances(
   const names = new Map<string, string>();
   for (const id of ids) {
     const label = ofRow.get(instanceNameOf(namespace, id));
-    if (label) names.set(id, textOfLabel(label));
+    const text = label && textOfLabel(label);
+    if (isInstanceName(text)) names.set(id, text);
   }
   return names;
 }

@@ -1,0 +1,109 @@
+import { afterEach, describe, expect, it } from '@jest/globals';
+import { LockBusyError, LockConfigError } from '../../lib/api/errors.js';
+import type { LockOptions } from '../../lib/api/lock-options.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { startRedisCluster } from '../servers/redis-cluster.js';
+import { granted, redisForTests, RELEASE, request, startBackend, until, untilWaiting } from './seam.js';
+import { refusedKeys, strictKeysForTests } from './strict-keys.js';
+
+const started: LockManager[] = [];
+
+async function start(provider: RedisLockProvider): Promise<LockManager> {
+  const locks = new LockManager({ providers: { redis: provider }, defaults: { wait: 60_000 } });
+  started.push(locks);
+  await locks.start();
+  return locks;
+}
+
+describe('on a server that refuses keys which a call does not declare', () => {
+  strictKeysForTests();
+  const redis = redisForTests();
+  const on = (options: Partial<RedisLockProviderOptions> = {}) =>
+    start(new RedisLockProvider({ url: redis.server.url, ...options } as RedisLockProviderOptions));
+
+  afterEach(async () => {
+    await Promise.all(started.splice(0).map((locks) => locks.stop()));
+  });
+
+  /** Two processes that have learned that the server is strict. */
+  async function two(): Promise<[LockManager, LockManager]> {
+    const both: [LockManager, LockManager] = [await on(), await on()];
+    for (const locks of both) await locks.withLock('first', () => undefined);
+    expect(await refusedKeys(redis.admin)).toHaveLength(2);
+    return both;
+  }
+
+  it('the first lock is acquired by a second call, alone and behind others in its call', async () => {
+    const locks = await on();
+    expect(await locks.withLock('first', () => 'ran')).toBe('ran');
+    const others = await on();
+    await Promise.all(['a', 'b', 'c', 'd'].map((key) => others.withLock(key, () => undefined)));
+    const chained = await on();
+    await chained.withLock(['p', 'q', 'r'], () => undefined);
+    await refusedKeys(redis.admin);
+    await chained.withLock(['p', 'q', 'r'], () => undefined);
+    expect(await refusedKeys(redis.admin)).toEqual([]);
+  });
+
+  it.each([{}, { minHold: 50 }, { mode: 'shared' }, { limit: 2 }, { lease: 200 }] as LockOptions[])(
+    'a lock is waited for, handed on, renewed, extended and released, with %j',
+    async (options) => {
+      const [one, other] = await two();
+      const holders = await Promise.all([one.acquire(['k', 'l'], options), options.mode && one.acquire('k', options)]);
+      const waiting = [one, other].map((locks) => locks.withLock(['k', 'l'], () => 'ran', { lease: 10_000 }));
+      const readers = [one, other].map((locks) => locks.withLock('k', () => 'read', { mode: 'shared' }));
+      await until(() => other.admin.waiting().length === 2, 'they wait');
+      if (options.lease !== undefined) await new Promise((resolve) => setTimeout(resolve, 400));
+      await holders[0].extend();
+      await expect(other.acquire('k', { wait: 0 })).rejects.toThrow(LockBusyError);
+      for (const holder of holders) if (holder) await holder.release();
+      expect(await Promise.all([...waiting, ...readers])).toEqual(['ran', 'ran', 'read', 'read']);
+      expect(await refusedKeys(redis.admin)).toEqual([]);
+    },
+  );
+
+  it('a lock is left, inspected, listed and freed, and a job recorded', async () => {
+    const [one, other] = await two();
+    for (const options of [{}, { mode: 'shared' }, { limit: 2 }] as LockOptions[]) {
+      const held = await one.acquire('k', options);
+      const aborted = new AbortController();
+      const waiter = other.acquire('k', { signal: aborted.signal });
+      await until(async () => (await one.admin.inspect('k'))?.waiters === 1, 'it waits');
+      aborted.abort();
+      await expect(waiter).rejects.toThrow('abort');
+      for await (const { key } of one.admin.list()) expect(key).toBe('k');
+      expect(await other.admin.forceRelease('k')).toBe(true);
+      expect(await held.release()).toBe('lost');
+    }
+    const { backend } = await startBackend({ url: redis.server.url });
+    expect(await backend.records.replace('job', null, 'ran')).toMatchObject({ value: 'ran' });
+    expect(await backend.records.read('job')).toMatchObject({ value: 'ran' });
+    expect(await refusedKeys(redis.admin)).toEqual([]);
+  });
+
+  it('a holder that has gone is passed over, and what it left ends', async () => {
+    const gone = await startBackend({ url: redis.server.url });
+    const steady = await startBackend({ url: redis.server.url });
+    const holder = granted(await steady.backend.acquire(request('k')));
+    void gone.backend.acquire(request('k')).catch(() => undefined);
+    await untilWaiting(gone);
+    await gone.backend.close();
+    const waiter = steady.backend.acquire(request('k', { lease: 1_000 }));
+    await refusedKeys(redis.admin);
+    await steady.backend.release(holder, RELEASE);
+    granted(await waiter);
+    expect(await refusedKeys(redis.admin)).toEqual([]);
+  });
+
+  it('a Cluster of such servers fails the boot, and the error names the remedy', async () => {
+    const cluster = await startRedisCluster({ replicas: 0 });
+    try {
+      const locks = start(new RedisLockProvider({ cluster: cluster.addresses }));
+      await expect(locks).rejects.toThrow(LockConfigError);
+      await expect(locks).rejects.toThrow('allow-undeclared-keys');
+    } finally {
+      await cluster.stop();
+    }
+  }, 60_000);
+});

@@ -47,11 +47,11 @@ export class LockInterceptor implements NestInterceptor {
     // An interceptor runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
     const request = requestOf(context);
-    const answered = method && context.getType() === 'http' ? signalOfResponse(context, method.name) : undefined;
+    const whenSent = method && context.getType() === 'http' ? signalOfResponse(context, method.name) : undefined;
     const result =
       method?.isAroundRequest === true
-        ? this.#around(method, { request, methods, answered }, context, next)
-        : observedInRequest({ request, methods, answered }, () => next.handle()).pipe(
+        ? this.#around(method, { request, methods, answered: whenSent }, context, next)
+        : observedInRequest({ request, methods, answered: whenSent }, () => next.handle()).pipe(
             tap((value) => {
               // The lock of a generator is held until it was read to its end.
               if (method && context.getType() === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);

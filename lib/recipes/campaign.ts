@@ -11,8 +11,6 @@ import { type LeaderTask, Term } from './leader-term.js';
 // election is started again less and less often, as is an election that is refused. A loss is not the fault of the candidate: if it
 // counted, a few losses in a row would leave no candidate that asks.
 const PAUSE = { first: 1_000, most: 30_000 };
-/** So many short terms in a row lead to the longest pause. */
-const LONGEST = 5;
 
 // Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
@@ -78,10 +76,7 @@ export class Campaign {
       const lasted = term?.ledFor ?? clock.now() - startedAt;
       if (wasLost || lasted >= PAUSE.most) shortTerms = 0;
       // Whatever its task has started runs on, in each process that is elected.
-      if (term?.returnedAt !== undefined && term.returnedAt < PAUSE.first) {
-        this.#warnOfReturn();
-        shortTerms = LONGEST;
-      }
+      if (term?.returnedAt !== undefined && term.returnedAt < PAUSE.first) this.#warnOfReturn();
       await pause(clock, backOff(random, shortTerms, PAUSE), ending, true);
       if (!wasLost) shortTerms += 1;
       this.#isFirst = false;
@@ -144,7 +139,7 @@ export class Campaign {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
     this.candidacy.plan.core.logger.warn(
-      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned and another is elected. What the task has started, such as a timer, goes on here as well: await work that ends when the signal of the term aborts. The instance campaigns again after 15 to 30 s. (Warned once.)`,
+      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned and another is elected. What the task has started, such as a timer, goes on here as well: await work that ends when the signal of the term aborts. The instance campaigns again, after longer and longer pauses. (Warned once.)`,
     );
   }
 }

@@ -5,7 +5,6 @@ import type { LockPlan } from '../core/acquire/lock-plan.js';
 import type { LockOrigin } from '../core/events/subject.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
-import { detached } from '../core/toolkit/detached.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign } from './campaign.js';
@@ -108,8 +107,7 @@ export class Leadership {
     const endBy = (cause: AbortSignal) => () => {
       ending.abort(cause.reason);
     };
-    // Elections, and the terms after them, outlive the boot or the request that began the campaign.
-    const run = () => detached(() => campaign.run(ending.signal));
+    const run = () => campaign.run(ending.signal);
     this.#campaigns.add(campaign);
     try {
       const { signal: stop } = this.#end;

@@ -112,8 +112,6 @@ export class LockService {
    * campaigns again, with a random pause of up to a second, or up to 30 s where its task ends soon each time. Never two tasks of one
    * call at a time: after a loss it waits for the old task to end. A backend that is down is asked again and again.
    *
-   * The task runs in no caller's async context, because a term outlives the call that began the campaign.
-   *
    * Resolves when `signal` has aborted or the application stops, the task has ended and the lock is given back.
    *
    * @param task must end when `term.signal` aborts; what it throws after that is ignored

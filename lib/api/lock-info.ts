@@ -132,7 +132,7 @@ export interface ListedJob {
   readonly endedAt: Date | null;
   /** The module option `instance` of the application that has begun it. */
   readonly instance: string;
-  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline`. */
+  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline` of a tick that was never begun. */
   readonly attempt: number;
   /** Its cron expression and zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
   readonly schedule: string | null;

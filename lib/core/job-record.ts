@@ -12,13 +12,18 @@ export interface JobRecord {
   readonly endedAt: number | null;
   /** The name of the application that began it. */
   readonly instance: string;
-  /** How often the tick was begun; 0 for a baseline. */
+  /** How often the tick was begun; 0 for a baseline of a tick that was never begun. */
   readonly attempt: number;
   /** The text of the schedule, or `null` for a due time that the caller has given. */
   readonly schedule: string | null;
 }
 
+/** By how many ms a tick may be later than the time of the server. */
+export const MOST_AHEAD = 60_000;
+
 const VERSION = 1;
+/** A `Date` has no later time, in ms. */
+const LAST_TIME = 8.64e15;
 const STATES: readonly unknown[] = ['baseline', 'running', 'ended', 'failed'] satisfies JobState[];
 
 export function recordText(record: JobRecord): string {
@@ -38,9 +43,33 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
   if (typeof v === 'number' && v > VERSION) return 'newer';
   const isWhole =
     v === VERSION &&
-    [tick, begunAt, endedAt ?? 0, attempt].every((each) => typeof each === 'number') &&
+    [tick, begunAt, endedAt ?? 0, attempt].every(isTime) &&
     [run, schedule ?? ''].every((each) => typeof each === 'string') &&
     isInstanceName(instance) &&
     STATES.includes(state);
   return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
+}
+
+/** In ms, with fractions: a server counts in µs. */
+function isTime(value: unknown): boolean {
+  return Number.isFinite(value) && Math.abs(Number(value)) <= LAST_TIME;
+}
+
+/**
+ * The order of the records of one job: by tick, then by attempt, then a run that goes on comes before its end. Negative if `one` comes before `other`.
+ *
+ * Each process knows a part of them. After a loss of data the last one of all of them counts, or a run that has ended would be begun again.
+ */
+export function compareRecords(one: JobRecord, other: JobRecord): number {
+  return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
+}
+
+function isOver({ state }: JobRecord): boolean {
+  return state !== 'running';
+}
+
+/** Until when the run of a record went on, as far as it says. A server whose clock was ahead has written a time that has not come: then only the tick counts. */
+export function lastTimeOf({ tick, begunAt, endedAt }: JobRecord, serverTime: number): number {
+  const last = endedAt ?? begunAt;
+  return last > serverTime + MOST_AHEAD ? tick : last;
 }

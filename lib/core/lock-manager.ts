@@ -23,6 +23,7 @@ import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-o
 import { MissingValues } from './missing-values.js';
 import { Providers } from './providers.js';
 import { systemClock, systemTimers } from './toolkit/clock.js';
+import { detached } from './toolkit/detached.js';
 import { assertSignal, assertTask } from './toolkit/given-options.js';
 import { instanceIdOf } from './toolkit/instance-ids.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
@@ -116,7 +117,8 @@ export class LockManager {
       throw new LockConfigError('This LockManager was started or stopped before. Make a new one.');
     }
     this.#lifecycle.state = 'starting';
-    return (this.#starting = this.#connect());
+    // Connections, and what is done when they are made again, outlive the boot.
+    return (this.#starting = detached(() => this.#connect()));
   }
 
   /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */

@@ -27,13 +27,17 @@ export interface Candidacy {
   readonly onError: ((error: unknown) => void) | undefined;
 }
 
-type TermEnd = Pick<LockEventMap['resigned'], 'reason' | 'ledFor'>;
+interface TermEnd extends Pick<LockEventMap['resigned'], 'reason' | 'ledFor'> {
+  /** How many ms after the election the task has returned, if that ended the term. */
+  readonly returnedAt: number | undefined;
+}
 
 /** One candidate of this process for one key: term after term, never two at a time, until it is ended. */
 export class Campaign {
   readonly #subject: LockEvent;
   #term: Term | undefined;
   #isFirst = true;
+  #hasWarned = false;
 
   constructor(
     private readonly manager: LockManager,
@@ -71,6 +75,8 @@ export class Campaign {
       // The wait for an election says nothing about the task: only the term counts, and the wait where there was none.
       const lasted = term?.ledFor ?? clock.now() - startedAt;
       if (wasLost || lasted >= PAUSE.most) shortTerms = 0;
+      // Whatever its task has started runs on, in each process that is elected.
+      if (term?.returnedAt !== undefined && term.returnedAt < PAUSE.first) this.#warnOfReturn();
       await pause(clock, backOff(random, shortTerms, PAUSE), ending, true);
       if (!wasLost) shortTerms += 1;
       this.#isFirst = false;
@@ -110,9 +116,11 @@ export class Campaign {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
     };
     let failure: { readonly error: unknown } | undefined;
+    let returnedAt: number | undefined;
     await withAbort(ending, end, async () => {
       try {
         await term.run(task);
+        if (term.isValid) returnedAt = term.ledFor;
       } catch (error) {
         failure = { error };
       }
@@ -124,6 +132,14 @@ export class Campaign {
     const { ledFor } = term;
     plan.core.events.publish('resigned', { ...this.#subject, reason, ledFor: Math.round(ledFor) });
     if (failure && !onError) throw failure.error;
-    return { reason, ledFor };
+    return { reason, ledFor, returnedAt };
+  }
+
+  #warnOfReturn(): void {
+    if (this.#hasWarned) return;
+    this.#hasWarned = true;
+    this.candidacy.plan.core.logger.warn(
+      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned and another is elected. What the task has started, such as a timer, goes on here as well: await work that ends when the signal of the term aborts. The instance campaigns again, after longer and longer pauses. (Warned once.)`,
+    );
   }
 }

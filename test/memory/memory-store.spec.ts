@@ -250,3 +250,14 @@ describe('the store of locks', () => {
     expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
   });
 });
+
+it('keeps a record for 400 days after it was last written, as Redis does', async () => {
+  const { clock, store } = setUp();
+  const day = 86_400_000;
+  store.records.set('once', 'a');
+  store.records.set('again', 'b');
+  await clock.advance(399 * day);
+  store.records.set('again', 'c');
+  await clock.advance(day);
+  expect([store.records.get('once'), store.records.get('again'), store.records.size]).toEqual([undefined, 'c', 1]);
+});

@@ -28,6 +28,8 @@ export class MethodCall {
     private readonly plan: MethodPlan,
     private readonly self: unknown,
     private readonly args: readonly unknown[],
+    /** Aborts when the response to the request has been sent whose handler the method is. */
+    private readonly answered: AbortSignal | undefined,
   ) {}
 
   /**
@@ -43,12 +45,9 @@ export class MethodCall {
     const keys = plan.key.of({ self, args, request: currentRequest, context: plan.context });
     if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
     const onLost = typeof plan.onLost === 'string' ? plan.onLost : this.#onLost(plan.onLost, keys);
-    const given = plan.signalOf(self, args);
+    const signals = [signal, plan.signalOf(self, args), this.answered].filter((each) => each !== undefined);
     try {
-      const lock =
-        signal && given
-          ? await underBoth(signal, given, (either) => manager.acquirePlanned(plan.lock, keys, { signal: either }))
-          : await manager.acquirePlanned(plan.lock, keys, { signal: signal ?? given });
+      const lock = await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }));
       return { lock, onLost, run: undefined };
     } catch (error) {
       if (isBusy(error)) return this.#onBusy(error, keys);
@@ -90,11 +89,20 @@ export class MethodCall {
   }
 }
 
-/** Works under a signal that aborts with either of two. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
-function underBoth<T>(one: AbortSignal, other: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+/** Works under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
+function underAny<T>(
+  [first, ...others]: readonly AbortSignal[],
+  work: (signal: AbortSignal | undefined) => Promise<T>,
+): Promise<T> {
+  if (first === undefined || others.length === 0) return work(first);
   const controller = new AbortController();
-  const passOn = (signal: AbortSignal) => () => {
-    controller.abort(signal.reason);
-  };
-  return withAbort(one, passOn(one), () => withAbort(other, passOn(other), () => work(controller.signal)));
+  let under = () => work(controller.signal);
+  for (const signal of [first, ...others]) {
+    const inner = under;
+    const passOn = () => {
+      controller.abort(signal.reason);
+    };
+    under = () => withAbort(signal, passOn, inner);
+  }
+  return under();
 }

@@ -8,13 +8,12 @@ import { type Looks, looksOf } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
 import type { LockService } from '../service/lock.service.js';
-import type { DueTimes } from '../service/scheduler.js';
+import type { DeclaredJob, DueTimes } from '../service/scheduler.js';
 import type { MethodKey } from './method-key.js';
 
 /** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
-export interface CronMark extends ScheduleZone {
+export interface CronMark extends ScheduleZone, DeclaredJob {
   readonly cronTime: DueTimes['source'];
-  readonly name?: string | undefined;
   readonly disabled?: boolean | undefined;
 }
 
@@ -72,7 +71,7 @@ function scheduleIn({ scheduler }: LockService, cron: CronMark): () => Schedule 
   return () => {
     const CronTime = scheduler.cronTime;
     if (!CronTime) return undefined;
-    const times = (cron.name && scheduler.dueTimesOf(cron.name)) || declared;
+    const times = scheduler.dueTimesOf(cron) ?? declared;
     if (known?.times !== times) known = { times, schedule: scheduleOf(CronTime, times.source, times) };
     return known.schedule;
   };

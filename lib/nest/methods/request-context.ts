@@ -15,6 +15,10 @@ export interface RequestLock {
 export interface RequestContext {
   /** The request object of the transport, for `#{request…}`. */
   readonly request: unknown;
+  /** The locks of its handler, the outermost first. */
+  readonly methods: readonly LockedMethod[];
+  /** Over HTTP: aborts when the response has been sent. */
+  readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }
 
@@ -34,6 +38,12 @@ export function observedInRequest<T>(context: RequestContext, handle: () => Obse
 
 export function currentRequest(): unknown {
   return storage.getStore()?.request;
+}
+
+/** The end of the wait of `method`, if it is the handler of the current request: a client that was told of a failure must not see its work done later. */
+export function answeredSignalFor(method: LockedMethod): AbortSignal | undefined {
+  const context = storage.getStore();
+  return context?.methods.includes(method) ? context.answered : undefined;
 }
 
 /** The lock around the current call of `method`, if there is one: work that outlives its request has none any more. */

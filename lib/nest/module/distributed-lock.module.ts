@@ -3,7 +3,7 @@ import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
-import { liveServices } from '../service/live-services.js';
+import { bootingServices } from '../service/live-services.js';
 import { EndOfBoot } from './end-of-boot.js';
 import { assertNoProvider } from './check-module-options.js';
 import { ModuleLifecycle } from './module-lifecycle.js';
@@ -66,7 +66,7 @@ const PROVIDERS: Provider[] = [
     provide: LockService,
     useFactory: (manager: LockManager, options: DistributedLockModuleOptions) => {
       const service = new LockService(manager, options);
-      liveServices.add(service);
+      bootingServices.add(service);
       return service;
     },
     inject: [LockManager, MODULE_OPTIONS_TOKEN],

@@ -11,7 +11,7 @@ import { problemsOf } from './check-locked-method.js';
 import { compareKeys } from './same-keys.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
-import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
+import { fillServiceSlot, servicesInSlot } from '../service/service-slot.js';
 import { type LockedProvider, ScheduledJobs } from './scheduled-jobs.js';
 import { unlockedOverrides } from './unlocked-overrides.js';
 
@@ -40,6 +40,7 @@ export function exploreApplication(
   const leaders: LeaderProvider[] = [];
   const locked: LockedProvider[] = [];
   const unlocked = new Set<string>();
+  const shared = new Set<string>();
   for (const wrapper of wrappers) {
     const prototype = prototypeOf(wrapper);
     if (!prototype) continue;
@@ -61,9 +62,11 @@ export function exploreApplication(
     }
     for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
     for (const warning of unlockedOverrides(prototype, instance, methods, leaderMethods)) unlocked.add(warning);
-    // A value that several applications share may still have the service of one that has stopped.
-    const inSlot = serviceInSlot(instance);
-    if (isObject(instance) && !(inSlot && liveServices.has(inSlot))) fillServiceSlot(instance, service);
+    if (isObject(instance)) {
+      const others = servicesInSlot(instance).filter((each) => each !== service && liveServices.has(each));
+      fillServiceSlot(instance, [...others, service]);
+      if (others.length > 0) shared.add(prototype.constructor.name);
+    }
   }
   const campaigns = new LeaderCampaigns(service, leaders);
   const jobs = new ScheduledJobs(service, locked, wrappers);
@@ -77,6 +80,11 @@ export function exploreApplication(
   }
   if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
   for (const warning of [...unlocked, ...keys.warnings]) logger.warn(warning);
+  for (const name of shared) {
+    logger.warn(
+      `An instance of ${name} belongs to another live application of this process too, so its methods take their locks there until that application stops: give each application an instance of its own instead of one with useValue.`,
+    );
+  }
   if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods], logger);
   reportBoot(service, methods, campaigns.methods, logger);
   return { campaigns, jobs, methods };

@@ -1,4 +1,5 @@
 import type { LoggerService } from '@nestjs/common';
+import { detached } from '../../core/toolkit/detached.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
@@ -58,9 +59,10 @@ export class LeaderCampaigns {
         logger.error(`${method.name} failed as leader of "${method.key}"; it campaigns again. ${describe(error)}`);
       };
       const { leadership } = this.service;
-      const campaign = task
-        ? leadership.run(method.key, task, plan, { onError })
-        : leadership.runIdle(method.key, plan, onError);
+      // Elections, and the terms after them, outlive the boot.
+      const campaign = detached(() =>
+        task ? leadership.run(method.key, task, plan, { onError }) : leadership.runIdle(method.key, plan, onError),
+      );
       campaign.catch((error: unknown) => {
         logger.error(`${method.name} does not campaign for "${method.key}" any more. ${describe(error)}`);
       });

@@ -12,7 +12,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { warnOfSkippedRuns } from './boot-report.js';
 import { type ExploredApplication, exploreApplication } from './explore-application.js';
-import { liveServices } from '../service/live-services.js';
+import { bootingServices, liveServices } from '../service/live-services.js';
 import { loggerOf } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { LockService } from '../service/lock.service.js';
@@ -52,6 +52,8 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   onBooted(): void {
     if (!this.#service || !this.#explored) return;
     const { jobs, methods } = this.#explored;
+    bootingServices.delete(this.#service);
+    liveServices.add(this.#service);
     warnOfSkippedRuns(this.#service, methods, loggerOf(this.options));
     jobs.start();
   }
@@ -87,7 +89,11 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   async #stop(): Promise<void> {
     const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
     await Promise.all(instances.filter((each) => each instanceof LockManager).map((manager) => manager.stop()));
-    for (const each of instances) if (each instanceof LockService) liveServices.delete(each);
+    for (const each of instances) {
+      if (!(each instanceof LockService)) continue;
+      bootingServices.delete(each);
+      liveServices.delete(each);
+    }
   }
 
   // Injectables are guards, interceptors, pipes and filters that are named by their class.

@@ -2,9 +2,9 @@ import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js'
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { lockedMethodsBehind } from '../methods/lock-metadata.js';
 import type { LockedMethod } from '../methods/locked-method.js';
-import { cronMarkOf } from '../methods/method-ticks.js';
+import { type CronMark, cronMarkOf } from '../methods/method-ticks.js';
 import type { LockService } from '../service/lock.service.js';
-import type { CronRegistry } from '../service/scheduler.js';
+import type { CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 
 /** A provider whose class has locked methods. */
 export interface LockedProvider {
@@ -26,12 +26,14 @@ export class ScheduledJobs {
   readonly problems: readonly string[];
   /** Whether the application imports `ScheduleModule`. */
   readonly hasScheduler: boolean;
+  readonly #scheduler: Scheduler;
   /** Those that are scheduled in this process. */
-  readonly #scheduled = new Set<ScheduledJob>();
+  readonly #scheduled = new Map<ScheduledJob, CronMark>();
 
   constructor(service: LockService, providers: readonly LockedProvider[], wrappers: readonly InstanceWrapper[]) {
-    const registries = registriesIn(wrappers);
-    service.scheduler.use(registries);
+    const registries = instancesWith<CronRegistry>(wrappers, 'getCronJobs', 'addCronJob');
+    this.#scheduler = service.scheduler;
+    this.#scheduler.use(registries, instancesWith<CronOrchestrator>(wrappers, 'addCron', 'mountCron'));
     this.hasScheduler = registries.length > 0;
     const schedules = schedulesCronJobs(wrappers);
     const problems: string[] = [];
@@ -42,13 +44,22 @@ export class ScheduledJobs {
         // `@nestjs/schedule` looks at the methods of instances, and of singletons alone.
         const inEffect = Object(Reflect.get(prototype, method.methodName)) as object;
         const cron = cronMarkOf(inEffect);
-        if (!job || !isSingleton || !cron || !lockedMethodsBehind(inEffect).includes(method)) continue;
+        if (!job || !isSingleton || !cron) continue;
+        if (!lockedMethodsBehind(inEffect).includes(method)) {
+          // Otherwise it is an override, with a schedule of its own.
+          if (inEffect === method.inEffect) {
+            problems.push(
+              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so missed runs could not be made up for, and runNow() and nextTick would not know the job: put that decorator below @RunOnce`,
+            );
+          }
+          continue;
+        }
         const id = JSON.stringify([method.planIn(service).lock.core.name, job.key]);
         const other = owners.get(id);
         if (!other) {
           owners.set(id, { prototype, method });
           job.attach(() => (instance as Record<string | symbol, () => unknown>)[method.methodName]?.());
-          if (schedules && cron.disabled !== true) this.#scheduled.add(job);
+          if (schedules && cron.disabled !== true) this.#scheduled.set(job, cron);
         } else if (other.prototype !== prototype || other.method !== method) {
           problems.push(
             `${nameOf({ prototype, method })}: ${nameOf(other)} has the key "${job.key}" as well, and a job has one record, so each tick would run only one of them: give each a key of its own, or call both from one method`,
@@ -61,18 +72,18 @@ export class ScheduledJobs {
 
   /** Looks for missed and abandoned runs from now on. Does not wait for them. */
   start(): void {
-    for (const job of this.#scheduled) job.start();
+    for (const [job, cron] of this.#scheduled) job.start(() => this.#scheduler.fires(cron));
   }
 }
 
-/** The registries of the `ScheduleModule` of an application, by what they can do, since bundlers rename classes. */
-function registriesIn(wrappers: readonly InstanceWrapper[]): CronRegistry[] {
+/** The instances of a class of `ScheduleModule`, by its methods, since bundlers rename classes. */
+function instancesWith<T>(wrappers: readonly InstanceWrapper[], ...methods: readonly string[]): T[] {
   return wrappers
     .filter(({ metatype }) => {
       const prototype = (metatype as { prototype?: object } | null)?.prototype;
-      return prototype !== undefined && 'getCronJobs' in prototype && 'addCronJob' in prototype;
+      return prototype !== undefined && methods.every((method) => method in prototype);
     })
-    .map(({ instance }) => instance as CronRegistry);
+    .map(({ instance }) => instance as T);
 }
 
 /** Whether `ScheduleModule` is imported, without `cronJobs: false`. */

@@ -7,10 +7,11 @@ const SLOT = Symbol(
 );
 
 // Frozen objects take no property. A WeakMap alone would not do: it knows nothing of a Proxy or of Object.create(instance).
-const frozen = new WeakMap<object, LockService>();
+const frozen = new WeakMap<object, readonly LockService[]>();
 
 interface WithSlot {
-  [SLOT]?: LockService;
+  /** A value that several applications share has a service of each, in the order of their boots. */
+  [SLOT]?: readonly LockService[];
 }
 
 /**
@@ -25,24 +26,24 @@ export function reserveServiceSlot(prototype: object): void {
     get: () => undefined,
     // Nest fills property dependencies by plain assignment after construction, which ends up here.
     set(this: object, service: LockService) {
-      fillServiceSlot(this, service);
+      fillServiceSlot(this, [service]);
     },
   });
   // Not optional: a missing module must fail at boot and not at the first call.
   Inject(LockService)(prototype, SLOT);
 }
 
-/** Gives the instance its service. */
-export function fillServiceSlot(instance: object, service: LockService): void {
+/** Gives the instance its services: calls use the first one that has not stopped. */
+export function fillServiceSlot(instance: object, services: readonly LockService[]): void {
   if (Object.isExtensible(instance)) {
-    Object.defineProperty(instance, SLOT, { value: service, configurable: true, enumerable: false, writable: true });
+    Object.defineProperty(instance, SLOT, { value: services, configurable: true, enumerable: false, writable: true });
   } else {
-    frozen.set(instance, service);
+    frozen.set(instance, services);
   }
 }
 
-/** The service of the instance, if it has one. */
-export function serviceInSlot(instance: unknown): LockService | undefined {
-  if (typeof instance !== 'object' || instance === null) return undefined;
-  return (instance as WithSlot)[SLOT] ?? frozen.get(instance);
+/** The services of the instance. */
+export function servicesInSlot(instance: unknown): readonly LockService[] {
+  if (typeof instance !== 'object' || instance === null) return [];
+  return (instance as WithSlot)[SLOT] ?? frozen.get(instance) ?? [];
 }

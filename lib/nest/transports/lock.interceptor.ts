@@ -19,11 +19,11 @@ import type { LockedMethod } from '../methods/locked-method.js';
 import { loggerOf } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { catches } from './own-filters.js';
-import { observedInRequest, requestLockOf, runInRequest } from '../methods/request-context.js';
+import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
 import { isStream } from '../methods/stream.js';
 import { reportedToGraphql } from './graphql/reported-iteration.js';
 import { asHttpError, reportFileErrors } from './http/http-response.js';
-import { hasSocketTimeout, streamedResponse } from './http/streamed-response.js';
+import { hasSocketTimeout, signalOfResponse, streamedResponse } from './http/streamed-response.js';
 import { requestOf } from './request-of.js';
 import { sendException } from './ws/exception-event.js';
 
@@ -47,10 +47,11 @@ export class LockInterceptor implements NestInterceptor {
     // An interceptor runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
     const request = requestOf(context);
+    const whenSent = method && context.getType() === 'http' ? signalOfResponse(context, method.name) : undefined;
     const result =
       method?.isAroundRequest === true
-        ? this.#around(method, request, context, next)
-        : observedInRequest({ request }, () => next.handle()).pipe(
+        ? this.#around(method, { request, methods, answered: whenSent }, context, next)
+        : observedInRequest({ request, methods, answered: whenSent }, () => next.handle()).pipe(
             tap((value) => {
               // The lock of a generator is held until it was read to its end.
               if (method && context.getType() === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
@@ -66,16 +67,21 @@ export class LockInterceptor implements NestInterceptor {
     );
   }
 
-  #around(method: LockedMethod, request: unknown, context: ExecutionContext, next: CallHandler): Observable<unknown> {
+  #around(
+    method: LockedMethod,
+    request: RequestContext,
+    context: ExecutionContext,
+    next: CallHandler,
+  ): Observable<unknown> {
     const plan = method.planIn(this.service);
     // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
-    const call = new MethodCall(plan, undefined, []);
+    const call = new MethodCall(plan, undefined, [], request.answered);
     const isHttp = context.getType() === 'http';
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
-      async (signal) => runInRequest({ request }, () => call.lock(signal)),
-      (lock) => observedInRequest({ request, locked: { method, plan, lock } }, handled),
+      async (signal) => runInRequest(request, () => call.lock(signal)),
+      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handled),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
         if (sending) this.#warnOfSlowReaders(method, context);

@@ -20,7 +20,7 @@ export class MemoryRecords implements RecordStore {
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     await Promise.resolve();
-    for (const [name, value] of [...this.store.records]) {
+    for (const [name, value] of this.store.records.entries()) {
       if (name.startsWith(this.prefix)) yield { name: name.slice(this.prefix.length), value };
     }
   }

@@ -1,6 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
+import { ExpiringTexts } from './expiring-texts.js';
 import { Slot, type Waiter } from './slot.js';
 import type { StoredHold, StoreRequest } from './stored-hold.js';
 
@@ -26,10 +27,13 @@ interface TextBesideGrant {
 // the store cannot grow without end, and a grant pays for one step of a sweep.
 const SWEEP_AFTER = 1_000;
 
+/** For how long a record is kept after its last write, in ms: 400 days, as on Redis, so that a job that runs once a year is remembered. */
+const KEEP_RECORDS = 400 * 86_400_000;
+
 /** The locks of one process: the "server" behind `MemoryLockProvider`. Providers that are given the same store compete for the same locks. */
 export class MemoryStore {
   /** @internal The values of records, by their names with the namespace. */
-  readonly records = new Map<string, string>();
+  readonly records = new ExpiringTexts(KEEP_RECORDS, () => this.#now());
   /** @internal The texts beside grants, by the id of the grant. */
   readonly texts = new Map<string, TextBesideGrant>();
   readonly #slots = new Map<string, Slot>();

@@ -1,6 +1,6 @@
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
-import { type JobRecord, parseRecord, recordText } from '../../core/job-record.js';
+import { compareRecords, type JobRecord, MOST_AHEAD, parseRecord, recordText } from '../../core/job-record.js';
 import type { ProviderCore } from '../../core/provider-core.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { backOff, withTimeout } from '../../core/toolkit/timing.js';
@@ -10,8 +10,10 @@ const RETRY = { first: 50, most: 250 };
 /** A record, as it was stored at some moment. */
 export interface Seen {
   readonly text: string | null;
-  /** `undefined` where nothing is stored, or nothing that can be read. */
+  /** `undefined` where nothing is stored, or nothing that can be true. */
   readonly record: JobRecord | undefined;
+  /** The stored tick that cannot be true, because it is too far ahead of the time of the server. */
+  readonly impossibleTick: number | undefined;
 }
 
 /** The record of one job on its backend, as this process knows it. */
@@ -19,9 +21,10 @@ export class JobRecordClient {
   readonly #store: RecordStore;
   /** By how much the clock of the server is ahead of the monotonic clock, by its last answer; before that, the clock of this process is taken for it. */
   #serverAhead: number;
-  /** The record with the largest tick. */
-  #known: Seen | undefined;
-  #hasWarned = false;
+  /** The last of the records that this process has seen or tried to write, in the order of {@link compareRecords}. */
+  #known: JobRecord | undefined;
+  /** The text that was warned of last. */
+  #warnedOf: string | undefined;
 
   /** @throws LockConfigError for a provider without records */
   constructor(
@@ -37,9 +40,9 @@ export class JobRecordClient {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
   }
 
-  /** The record with the largest tick that this process has seen. */
+  /** The last record that this process knows, unless it is of a tick that has turned out to be in the future. */
   get known(): JobRecord | undefined {
-    return this.#known?.record;
+    return this.#known && this.#isPossible(this.#known) ? this.#known : undefined;
   }
 
   /**
@@ -62,15 +65,31 @@ export class JobRecordClient {
     return this.#ask(() => this.#store.replace(this.key, seen.text, text), within);
   }
 
-  /** Writes back the record with the largest tick that this process knows, if the backend has lost it. @throws as {@link read} */
-  async restore(within: number): Promise<void> {
-    let seen = await this.read(within);
+  /** Writes the end of a run, unless the backend has a later record. If it does not answer, {@link restore} writes the end when it does. @throws as {@link read} */
+  async conclude(seen: Seen, ended: JobRecord, within: number): Promise<void> {
+    this.#learn(ended);
+    await this.restore(seen, within);
+  }
+
+  /** Writes the last record that this process knows, if the backend has none or an earlier one. Answers what is stored after it. @throws as {@link read} */
+  async restore(stored: Seen, within: number): Promise<Seen> {
+    let seen = stored;
     for (let lost = this.#lostBy(seen); lost; lost = this.#lostBy(seen)) seen = await this.replace(seen, lost, within);
+    return seen;
   }
 
   #lostBy({ record }: Seen): JobRecord | undefined {
-    const known = this.#known?.record;
-    return known && (record === undefined || record.tick < known.tick) ? known : undefined;
+    const { known } = this;
+    return known && (record === undefined || compareRecords(record, known) < 0) ? known : undefined;
+  }
+
+  #learn(record: JobRecord): void {
+    const { known } = this;
+    if (known === undefined || compareRecords(record, known) >= 0) this.#known = record;
+  }
+
+  #isPossible({ tick }: JobRecord): boolean {
+    return tick <= this.serverTime + MOST_AHEAD;
   }
 
   async #ask(ask: () => Promise<StoredRecord>, within: number): Promise<Seen> {
@@ -96,24 +115,33 @@ export class JobRecordClient {
   }
 
   #see(text: string | null): Seen {
-    const parsed = text === null ? undefined : parseRecord(text);
+    if (text === null) return { text, record: undefined, impossibleTick: undefined };
+    const parsed = parseRecord(text);
     if (parsed === 'newer') {
       throw new LockConfigError(
         `The record of job "${this.key}" on lock provider "${this.core.name}" was written by a later version of nestjs-distributed-lock, so this instance does not run the job: update the package here.`,
         { key: this.key, provider: this.core.name },
       );
     }
-    if (parsed === 'damaged') this.#warnOfDamage();
-    const seen = { text, record: typeof parsed === 'object' ? parsed : undefined };
-    if (seen.record && seen.record.tick >= (this.#known?.record?.tick ?? -Infinity)) this.#known = seen;
-    return seen;
+    if (parsed === 'damaged') {
+      this.#warnOf(text, 'cannot be read');
+      return { text, record: undefined, impossibleTick: undefined };
+    }
+    if (!this.#isPossible(parsed)) {
+      const ahead = Math.round((parsed.tick - this.serverTime) / 1_000);
+      const tick = new Date(parsed.tick).toISOString();
+      this.#warnOf(text, `is for ${tick}, ${ahead} s later than the time of the server: a clock is or was wrong`);
+      return { text, record: undefined, impossibleTick: parsed.tick };
+    }
+    this.#learn(parsed);
+    return { text, record: parsed, impossibleTick: undefined };
   }
 
-  #warnOfDamage(): void {
-    if (this.#hasWarned) return;
-    this.#hasWarned = true;
+  #warnOf(text: string, what: string): void {
+    if (this.#warnedOf === text) return;
+    this.#warnedOf = text;
     this.core.logger.warn(
-      `The record of job "${this.key}" on lock provider "${this.core.name}" cannot be read, so the job runs as if it had none. Its next run writes a new one. Find out what has changed it. (Warned once.)`,
+      `The record of job "${this.key}" on lock provider "${this.core.name}" ${what}. The job runs as if it had no record, and its next run writes a new one. Find out what has written this one.`,
     );
   }
 }

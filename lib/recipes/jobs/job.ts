@@ -1,12 +1,13 @@
 import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
-import type { JobRecord } from '../../core/job-record.js';
+import { type JobRecord, MOST_AHEAD, recordText } from '../../core/job-record.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { ProviderCore } from '../../core/provider-core.js';
 import type { Schedule } from '../../core/schedule.js';
+import { instanceIdOf } from '../../core/toolkit/instance-ids.js';
 import { backOff, pause } from '../../core/toolkit/timing.js';
 import { JobRecordClient, type Seen } from './job-record-client.js';
 
@@ -16,12 +17,14 @@ export const PATIENCE = 5_000;
 const PATIENCE_AT_END = 1_000;
 /** Between two looks at a busy lock, in ms. */
 const LOOK = { first: 50, most: 250 };
-/** By how many ms a tick may be later than the time of the server. */
-const MOST_AHEAD = 60_000;
 const WARNED_EVERY = 3_600_000;
 
-/** When the warning about a clock was given last: there is one clock for all jobs. */
+/** Due times of one key that are less apart than this are taken for one, in ms. */
+const ONE_DUE = 1_000;
+
+/** When a warning was given last: there is one clock for all jobs, and keys of `runOnce()` may come from data. */
 const warnedOfClock = new WeakMap<ProviderCore, number>();
+const warnedOfDues = new WeakMap<ProviderCore, number>();
 
 /** A tick that was not begun here, why, and the record that says so. */
 export interface NotBegun {
@@ -74,6 +77,7 @@ export class Job {
       const seen = await this.stored.read(patience);
       const { record } = seen;
       this.#checkZone(record);
+      this.#checkDue(tick, record);
       if (!isOpen(record)) return notBegun('done', record);
       if (this.#isAhead(tick, Math.min(half, MOST_AHEAD))) return notBegun('clock', record);
       const isLast = clock.now() >= until || this.manager.stopping.aborted;
@@ -111,7 +115,7 @@ export class Job {
     };
     try {
       const found = await this.stored.replace(seen, next, PATIENCE);
-      return found.record?.run === next.run ? new BegunRun(this, lock, found, next) : found;
+      return found.text === recordText(next) ? new BegunRun(this, lock, found, next) : found;
     } catch (error) {
       await lock.releaseAfterTask(true);
       throw error;
@@ -139,6 +143,7 @@ export class Job {
         return found;
       }
       seen = found;
+      this.#checkDue(tick, seen.record);
     }
     await lock.releaseAfterTask(false);
     return notBegun('done', seen.record);
@@ -148,14 +153,31 @@ export class Job {
     const ahead = tick - this.stored.serverTime;
     if (ahead <= most) return false;
     const { core } = this.plan;
-    const now = core.clock.now();
-    if (now - (warnedOfClock.get(core) ?? -Infinity) >= WARNED_EVERY) {
-      warnedOfClock.set(core, now);
-      core.logger.warn(
-        `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Set the clock of this machine, or "due" to a time that has come. (Warned once an hour.)`,
-      );
-    }
+    this.#warnHourly(
+      warnedOfClock,
+      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Set the clock of this machine, or "due" to a time that has come.`,
+    );
     return true;
+  }
+
+  /** Each instance has read its own clock for the time at which the run was due, so that each call is a run of its own. */
+  #checkDue(tick: number, record: JobRecord | undefined): void {
+    if (record === undefined || record.schedule !== null || this.schedule()) return;
+    const apart = Math.abs(tick - record.tick);
+    const { core } = this.plan;
+    if (apart === 0 || apart >= ONE_DUE || instanceIdOf(record.run) === instanceIdOf(core.random.id())) return;
+    this.#warnHourly(
+      warnedOfDues,
+      `Two instances gave due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs: "due" must be the planned time, the same in all instances, and not the time of the call, such as new Date().`,
+    );
+  }
+
+  #warnHourly(warned: WeakMap<ProviderCore, number>, message: string): void {
+    const { core } = this.plan;
+    const now = core.clock.now();
+    if (now - (warned.get(core) ?? -Infinity) < WARNED_EVERY) return;
+    warned.set(core, now);
+    core.logger.warn(`${message} (Warned once an hour.)`);
   }
 
   /** One expression in two zones: an instance has another zone than the others, and so other ticks. */
@@ -211,15 +233,15 @@ export class BegunRun implements Run {
     };
   }
 
-  /** A record that is not as this run has left it belongs to a later run: the lock was lost. */
+  /** A later record belongs to a later run: the lock was lost. An earlier one, or none, shows that the backend has lost data. */
   async #end(state: JobRecord['state']): Promise<void> {
     const { stored, plan, key } = this.job;
     const next = { ...this.record, state, endedAt: stored.serverTime };
     try {
-      await stored.replace(this.seen, next, PATIENCE_AT_END);
+      await stored.conclude(this.seen, next, PATIENCE_AT_END);
     } catch {
       plan.core.logger.warn(
-        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not take it within ${PATIENCE_AT_END} ms: the run will be taken for one that was abandoned.`,
+        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not take it within ${PATIENCE_AT_END} ms: another instance takes the run for abandoned unless this one reaches the provider first.`,
       );
     }
   }

@@ -4,7 +4,7 @@ import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
-import type { JobRecord } from '../../core/job-record.js';
+import { type JobRecord, lastTimeOf, MOST_AHEAD } from '../../core/job-record.js';
 import type { Schedule } from '../../core/schedule.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
@@ -43,6 +43,8 @@ export function looksOf({ catchUp, afterCrash = 0 }: Looks): CheckedLooks {
  * again, as far as the options ask for that, until the application stops.
  */
 export class MissingRuns {
+  /** Whether the scheduler fires the job at the moment. */
+  #isFired = () => true;
   #timer: Timer | undefined;
   #lookAt = 0;
   #notBefore = -Infinity;
@@ -63,9 +65,10 @@ export class MissingRuns {
     private readonly make: (run: BegunRun) => void,
   ) {}
 
-  /** Looks now, and after what may leave some. Call it once. */
-  start(): void {
+  /** Looks now, and after what may leave some. Call it once. @param isFired whether the scheduler fires the job: one that was stopped, or has not started yet, is not run */
+  start(isFired: () => boolean): void {
     if (!this.#looks) return;
+    this.#isFired = isFired;
     leaveOnAbort(this.stopping, {
       leave: () => {
         this.#cancelLook();
@@ -87,7 +90,10 @@ export class MissingRuns {
     if (this.stopping.aborted) return;
     this.#cancelLook();
     this.#notBefore = this.plan.core.clock.now() + AFTER_RECOVERY;
-    this.#inOrder(() => this.job.stored.restore(PATIENCE));
+    this.#inOrder(async () => {
+      const { stored } = this.job;
+      await stored.restore(await stored.read(PATIENCE), PATIENCE);
+    });
     this.#lookIn(0);
   }
 
@@ -126,8 +132,16 @@ export class MissingRuns {
   }
 
   async #look(): Promise<void> {
+    // Nothing reports that it is started again.
+    if (!this.#isFired()) {
+      this.lookLater();
+      return;
+    }
     const { catchUp } = this.options;
-    const seen = await this.job.stored.read(PATIENCE);
+    const { stored } = this.job;
+    const found = await stored.read(PATIENCE);
+    // Where there is none, an operator may have deleted it. An earlier one lacks an end that could not be written.
+    const seen = found.record ? await stored.restore(found, PATIENCE) : found;
     // The backend has recovered meanwhile.
     if (this.plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
     else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record);
@@ -177,10 +191,7 @@ export class MissingRuns {
       return;
     }
     const isMissed = (last: JobRecord | undefined) =>
-      tick !== undefined &&
-      last?.schedule === schedule.text &&
-      tick > last.tick &&
-      tick > (last.endedAt ?? last.begunAt);
+      tick !== undefined && last?.schedule === schedule.text && tick > last.tick && tick > lastTimeOf(last, now);
     if (tick === undefined || !isMissed(seen.record)) return;
     const age = now - tick;
     // For so long a process that was fired may still begin it.
@@ -205,10 +216,16 @@ export class MissingRuns {
   /** Nothing is known of runs by this schedule: ticks are missed from now on. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { core } = this.plan;
+    // By the clock of this process the server is behind: ticks that have run would be due again when that is mended.
+    if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
+      this.lookLater();
+      return;
+    }
     const now = this.job.stored.serverTime;
+    const last = seen.record && seen.record.tick >= tick ? seen.record : { tick, attempt: 0 };
     const baseline: JobRecord = {
-      ...{ tick: Math.max(seen.record?.tick ?? tick, tick), run: core.random.id(), state: 'baseline' },
-      ...{ begunAt: now, endedAt: now, instance: core.instance, attempt: 0, schedule: text },
+      ...{ tick: last.tick, attempt: last.attempt, run: core.random.id(), state: 'baseline' },
+      ...{ begunAt: now, endedAt: now, instance: core.instance, schedule: text },
     };
     const found = await this.job.stored.replace(seen, baseline, PATIENCE);
     if (found.record?.run !== baseline.run) this.#lookIn(0);

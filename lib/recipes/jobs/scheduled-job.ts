@@ -6,6 +6,7 @@ import { type LockPlan, publishSkipped, subjectOf } from '../../core/acquire/loc
 import { jobChannel } from '../../core/events/channels.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
+import { lastTimeOf } from '../../core/job-record.js';
 import type { LocalJob, Schedule } from '../../core/schedule.js';
 import { detached } from '../../core/toolkit/detached.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
@@ -93,11 +94,15 @@ export class ScheduledJob implements LocalJob {
     throw new LockConfigError(`Job "${key}" was called by runNow(), ${NOT_RUN}.`, { key, provider: plan.core.name });
   }
 
-  /** Looks for missed and abandoned runs, now and after what may leave some: with `catchUp` and `afterCrash`. Call it once, where the job is scheduled. */
-  start(): void {
+  /**
+   * Looks for missed and abandoned runs, now and after what may leave some: with `catchUp` and `afterCrash`. Call it once, where the job is scheduled.
+   *
+   * @param isFired whether the scheduler fires it at the moment. Default: always
+   */
+  start(isFired = () => true): void {
     this.#scheduledAt = this.plan.core.clock.now();
     this.#publishTrace();
-    this.#missing.start();
+    this.#missing.start(isFired);
   }
 
   #publishTrace(): void {
@@ -117,7 +122,10 @@ export class ScheduledJob implements LocalJob {
     const now = stored.serverTime;
     const { clock } = this.plan.core;
     const scheduledSince = now - (clock.now() - (this.#scheduledAt ?? clock.now()));
-    const due = schedule?.next(isOfSchedule ? Math.max(known.tick, known.endedAt ?? known.tick) : scheduledSince);
+    const last = isOfSchedule
+      ? Math.max(known.tick, known.endedAt === null ? known.tick : lastTimeOf(known, now))
+      : scheduledSince;
+    const due = schedule?.next(last);
     return due === undefined ? 0 : Math.max(0, now - due);
   }
 

@@ -75,7 +75,7 @@ export const ListsItsFirstPage = recordsThat((right) => ({
 export const ListsAllNamespaces = recordsThat((_, { memory, surrounding: { namespace } }) => ({
   async *list() {
     await Promise.resolve();
-    for (const [name, value] of memory.records) {
+    for (const [name, value] of memory.records.entries()) {
       if (name.startsWith(namespace)) yield { name: name.replace(`${namespace}:`, ''), value };
     }
   },

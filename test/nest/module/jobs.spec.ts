@@ -19,7 +19,8 @@ import {
   type SkipReason,
 } from '../../../lib/index.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
-import { close, Gate, start, until } from '../apps.js';
+import { cronMarkOf } from '../../../lib/nest/methods/method-ticks.js';
+import { close, Gate, isNest11, start, until } from '../apps.js';
 import type { CronTime } from 'cron';
 
 const EVERY_SECOND = '* * * * * *';
@@ -755,6 +756,67 @@ describe('the boot', () => {
     ]);
     expect(others.lines).toHaveLength(3);
     expect(others.lines.join('\n')).not.toContain('records');
+  });
+
+  it('fails for a decorator between @Cron and @RunOnce that replaces the method without its metadata', async () => {
+    const Replaces = () => (_: object, __: string, descriptor: TypedPropertyDescriptor<() => Promise<void>>) => {
+      const original = descriptor.value!;
+      descriptor.value = function (this: unknown) {
+        return original.call(this);
+      };
+    };
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY)
+      @Replaces()
+      @RunOnce('report')
+      async report() {}
+
+      @Cron(YEARLY)
+      @RunOnce('other')
+      @Replaces()
+      async other() {}
+    }
+    await expect(problemsOf([Jobs])).resolves.toEqual([
+      expect.stringMatching(/^Jobs\.report: a decorator between @Cron and @RunOnce has replaced the method/),
+    ]);
+  });
+
+  it.each<[string, (registry: SchedulerRegistry, name: string) => unknown]>([
+    ['CronJob.stop()', (registry, name) => registry.getCronJob(name).stop()],
+    ['deleteCronJob()', (registry, name) => registry.deleteCronJob(name)],
+  ])('%s: the scheduler does not fire the job any more, with and without a name', async (_, stop) => {
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY, { name: 'named' })
+      @RunOnce('named')
+      async named() {}
+
+      @Cron(YEARLY)
+      @RunOnce('unnamed')
+      async unnamed() {}
+
+      @Cron(YEARLY)
+      @RunOnce('kept')
+      async kept() {}
+
+      @Cron(YEARLY, { initialDelay: 60_000 } as CronOptions)
+      @RunOnce('delayed')
+      async delayed() {}
+    }
+    const app = await boot([Jobs]);
+    const { scheduler } = app.get(LockService);
+    const fired = () =>
+      (['named', 'unnamed', 'kept', 'delayed'] as const).filter((method) =>
+        scheduler.fires(cronMarkOf(Jobs.prototype[method])!),
+      );
+    const delayed = isNest11 ? ['delayed'] : [];
+    expect(fired()).toEqual(['named', 'unnamed', 'kept', ...delayed]);
+    const registry = app.get(SchedulerRegistry, { strict: false });
+    const names = [...registry.getCronJobs().keys()];
+    stop(registry, 'named');
+    stop(registry, names[1]!);
+    expect(fired()).toEqual(['kept', ...delayed]);
   });
 
   it('fails for two methods with one key', async () => {

@@ -345,7 +345,7 @@ it('a run that its lock outlives ends at `maxHold`, and others run the next tick
   expect(run.error).toMatchObject({ code: 'LOCK_LOST', reason: 'max-hold' });
 });
 
-it('treats a damaged record as none, and warns once', async () => {
+it('treats a damaged record as none, and warns once of each', async () => {
   const one = await fleet.add();
   for (const text of ['{', '1', '{"v":1,"tick":"soon"}', '{"v":0}']) {
     fleet.record = text;
@@ -354,7 +354,60 @@ it('treats a damaged record as none, and warns once', async () => {
     await fleet.clock.advance(MINUTE);
   }
   expect(one.runs).toHaveLength(4);
-  expect(one.log).toEqual([expect.stringMatching(/The record of job "report" on lock provider "main" cannot be read/)]);
+  const said: unknown = expect.stringMatching(/The record of job "report" on lock provider "main" cannot be read/);
+  expect(one.log).toEqual([said, said, said, said]);
+});
+
+describe('a tick from the future', () => {
+  it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])('%d ms later than the time of the server is no record', async (ahead) => {
+    const one = await fleet.add();
+    await one.fire();
+    fleet.record = { ...fleet.record!, tick: START + MINUTE + ahead };
+    await fleet.clock.advance(MINUTE);
+    await expect(one.fire()).resolves.toMatchObject({ ran: true });
+    expect(fleet.record).toMatchObject({ tick: START + MINUTE, state: 'ended' });
+    expect(one.log).toEqual([expect.stringMatching(/is for \S+Z, \d+ s later than the time of the server/)]);
+  });
+
+  it('of a number that is no time is damage', async () => {
+    const one = await fleet.add();
+    await one.fire();
+    fleet.record = { ...fleet.record!, tick: 1e300 };
+    await fleet.clock.advance(MINUTE);
+    await expect(one.fire()).resolves.toMatchObject({ ran: true });
+  });
+
+  it('is not written back to a server whose clock was set right', async () => {
+    const one = await fleet.add({ catchUp: '1h' });
+    one.job.start();
+    await fleet.clock.advance(0);
+    const { wallTime } = fleet.clock;
+    fleet.clock.wallTime = () => wallTime.call(fleet.clock) + 2 * HOUR;
+    await one.fire();
+    expect(fleet.record).toMatchObject({ tick: START + 2 * HOUR });
+    fleet.clock.wallTime = wallTime;
+    fleet.record = undefined;
+    one.recovered();
+    await fleet.clock.advance(MINUTE);
+    await one.fire();
+    expect(fleet.record).toMatchObject({ tick: START + MINUTE });
+  });
+});
+
+it('the end of a run that could not be written is written when the backend answers again, so that the run is not begun again', async () => {
+  const one = await fleet.add({ afterCrash: 1 });
+  one.job.start();
+  one.fault = (_, text) => {
+    if (text?.includes('"ended"')) throw unavailable();
+  };
+  const run = watch(one.fire());
+  await fleet.clock.advance(SECOND);
+  expect(run.value).toMatchObject({ ran: true });
+  one.fault = () => undefined;
+  one.recovered();
+  await fleet.clock.advance(MINUTE);
+  expect(one.runs).toEqual([START]);
+  expect(fleet.record).toMatchObject({ state: 'ended', attempt: 1 });
 });
 
 it('runs nothing where a later version has written the record', async () => {
@@ -418,6 +471,22 @@ describe('runOnce() with `due`', () => {
     await expect(other.runOnce('import', () => 3, due(SECOND))).resolves.toEqual({ ran: true, value: 3 });
     await expect(one.runOnce('import', () => 4, due())).resolves.toEqual({ ran: false });
     await expect(one.runOnce('other', () => 5, due())).resolves.toEqual({ ran: true, value: 5 });
+  });
+
+  it('warns once an hour where instances give the time of the call', async () => {
+    const one = await fleet.add();
+    const other = await fleet.add();
+    await new LockService(one.locks).runOnce('import', () => 1, due());
+    await new LockService(one.locks).runOnce('import', () => 1, due(20));
+    expect(one.log).toEqual([]);
+    await new LockService(other.locks).runOnce('import', () => 1, due(40));
+    await new LockService(other.locks).runOnce('import', () => 1, due(60));
+    expect(other.log).toEqual([expect.stringMatching(/job "import" that are 20 ms apart.*"due" must be the planned time/)]);
+    // Ticks that are a second apart may be meant.
+    const third = await fleet.add();
+    await fleet.clock.advance(MINUTE);
+    await new LockService(third.locks).runOnce('import', () => 1, due(2 * SECOND));
+    expect(third.log).toEqual([]);
   });
 
   it('does not run a minute before its time by the server', async () => {

@@ -240,6 +240,22 @@ describe('catchUp', () => {
   });
 });
 
+it('a job that the scheduler does not fire is not made up for until it does, and asks nothing', async () => {
+  fleet.record = record();
+  const one = await fleet.add({ schedule: hourly, lease: LEASE, catchUp: '6h', afterCrash: 1 });
+  let isFired = false;
+  await fleet.clock.advance(HOUR + MINUTE);
+  one.job.start(() => isFired);
+  await fleet.clock.advance(MINUTE);
+  expect(one.commands).toEqual([]);
+  one.recovered();
+  await fleet.clock.advance(MINUTE);
+  expect(one.runs).toEqual([]);
+  isFired = true;
+  await fleet.clock.advance(MINUTE);
+  expect(one.runs).toEqual([START + HOUR]);
+});
+
 describe('afterCrash', () => {
   const crashing = async (afterCrash?: number) => {
     const one = await boot({ afterCrash, task: () => new Promise(() => {}) });
@@ -351,8 +367,31 @@ describe('after a recovery', () => {
     expect([...one.events, ...third.events]).toEqual([]);
   });
 
+  it('a run that has ended is not begun again by an instance that saw it only while it ran', async () => {
+    const end = deferred();
+    const one = await boot({ afterCrash: 1, task: () => end.promise });
+    const other = await boot({ afterCrash: 1 });
+    await fleet.clock.advance(HOUR);
+    const run = one.fire();
+    await fleet.clock.advance(0);
+    const second = other.fire();
+    await fleet.clock.advance(MINUTE);
+    await second;
+    end.resolve();
+    await run;
+    fleet.record = undefined;
+    other.recovered();
+    await fleet.clock.advance(0);
+    expect(fleet.record).toMatchObject({ state: 'running', instance: 'i1' });
+    one.recovered();
+    await fleet.clock.advance(MINUTE);
+    expect([one.runs, other.runs]).toEqual([[START + HOUR], []]);
+    expect(fleet.record).toMatchObject({ state: 'ended' });
+  });
+
   it('an older record is not written over a newer one', async () => {
     const one = await boot({ catchUp: '6h' });
+    await fleet.clock.advance(HOUR);
     fleet.record = record({ tick: START + HOUR });
     one.recovered();
     await fleet.clock.advance(MINUTE);

@@ -17,6 +17,28 @@ export function streamedResponse(
   return new Promise((resolve) => raw.once('close', resolve));
 }
 
+/**
+ * Aborts when the response has been sent, as by a timeout in another interceptor. A client that only goes away changes nothing: senders of webhooks do not
+ * wait, and expect the work.
+ */
+export function signalOfResponse(context: ExecutionContext, method: string): AbortSignal {
+  const raw = rawResponse(context);
+  const controller = new AbortController();
+  const onEnd = (): void => {
+    if (!raw.writableEnded) return;
+    controller.abort(
+      new DOMException(
+        `${method} did not run: the response was sent while it waited for its lock. If the handler is to work after the response, lock a method that it calls without await.`,
+        'AbortError',
+      ),
+    );
+  };
+  // A response may be ended after the client has left, and then has no `finish`.
+  raw.once('finish', onEnd);
+  raw.once('close', onEnd);
+  return controller.signal;
+}
+
 /** Whether Node.js ends the connection when nothing has moved on it for a while, which it does not by default. */
 export function hasSocketTimeout(context: ExecutionContext): boolean {
   return Boolean(rawResponse(context).socket?.timeout);

@@ -72,7 +72,6 @@ export { DistributedLock } from './nest/decorators/distributed-lock.decorator.js
 export { RunOnce } from './nest/decorators/run-once.decorator.js';
 export type { LockableResult, LockDecorator, SkippableLockDecorator } from './nest/decorators/decorator-types.js';
 export { DistributedLockModule } from './nest/module/distributed-lock.module.js';
-export { getLockServiceToken, InjectLockService } from './nest/decorators/inject-lock-service.decorator.js';
 export {
   OnlyLeader,
   type OnlyLeaderDecorator,
@@ -89,7 +88,6 @@ export { provideLockEventRelay, type LockEventTarget } from './integrations/even
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type {
-  DistributedLockModuleExtras,
   DistributedLockModuleOptions,
   DistributedLockOptionsFactory,
   HttpLockStatuses,

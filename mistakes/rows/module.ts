@@ -357,44 +357,12 @@ export const moduleOptions: Group = {
       remedy: 'pass a LoggerService',
     },
     {
-      id: 'module-names-unknown',
-      how: 'module',
-      code: `{ useFactory: () => ({ provider: new MemoryLockProvider() }), names: ['redis'] }`,
-      of: ['DistributedLockModuleExtras.names'],
-      place: '"names"',
-      value: '"redis"',
-      remedy: 'its providers are "default"',
-    },
-    {
-      id: 'module-names-missing',
-      how: 'classes',
-      code: `@Injectable() class Orders { constructor(@InjectLockService('sql') readonly locks: LockService) {} }`,
-      module: `{ useFactory: () => ({ providers: { redis: new MemoryLockProvider(), sql: new MemoryLockProvider() }, default: 'redis' }) }`,
-      of: ['DistributedLockModuleExtras.names'],
-      place: 'Orders',
-      value: '"sql"',
-      remedy: /names: \['sql'\]|"names"/,
-    },
-    {
       id: 'module-factory-gives-nothing',
       how: 'module',
       code: `{ useFactory: () => { ({ provider: new MemoryLockProvider() }); } }`,
       place: 'The options of DistributedLockModule',
       value: /undefined|must be an object/,
       remedy: 'return one from the factory of forRootAsync()',
-    },
-    {
-      id: 'module-not-global',
-      how: 'script',
-      code: `
-        @Injectable() class Orders { constructor(readonly locks: LockService) {} }
-        @Module({ providers: [Orders] }) class OrdersModule {}
-        @Module({ imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider(), isGlobal: false }), OrdersModule] }) class AppModule {}
-        await NestFactory.createApplicationContext(AppModule, { logger: report, abortOnError: false });`,
-      of: ['DistributedLockModuleExtras.isGlobal'],
-      place: 'OrdersModule',
-      value: 'LockService',
-      remedy: 'is that module imported within OrdersModule?',
     },
     {
       id: 'module-not-imported',

@@ -7,11 +7,9 @@ import type { Observable } from 'rxjs';
 import {
   type BusyContext,
   DistributedLock,
-  InjectLockService,
   LockDefaults,
   LockFor,
   lockKey,
-  type LockService,
   type LossContext,
   RunOnce,
   Unlocked,
@@ -29,8 +27,6 @@ const secret = Symbol('secret');
 
 /** What can be locked. */
 abstract class Locked<T extends HasId> {
-  constructor(@InjectLockService('mysql') protected readonly locks: LockService) {}
-
   @DistributedLock('order:#{order.id}')
   async async(order: Order) {}
 

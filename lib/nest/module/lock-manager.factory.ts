@@ -6,15 +6,8 @@ import { assertUsable } from './check-module-options.js';
 import { loggerOf } from '../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-/**
- * The `LockManager` of an application, started, so that everything it is injected into can use it.
- *
- * @param names the providers that the application wants to inject by name
- */
-export async function createLockManager(
-  options: DistributedLockModuleOptions,
-  names: readonly string[],
-): Promise<LockManager> {
+/** The `LockManager` of an application, started, so that everything it is injected into can use it. */
+export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
   assertUsable(options);
   const logger = loggerOf(options);
   const { namespace, instance, defaults, shutdownGrace, failFast, maxWaiters } = options;
@@ -43,14 +36,6 @@ export async function createLockManager(
       },
     },
   });
-  const known = manager.providerNames;
-  const unknown = names.find((name) => !known.includes(name));
-  // Before the start, since nothing stops a manager when the application fails to boot after it.
-  if (unknown !== undefined) {
-    throw new LockConfigError(
-      `DistributedLockModule has no lock provider "${unknown}", which "names" speaks of: its providers are ${known.map((name) => `"${name}"`).join(', ')}.`,
-    );
-  }
   await manager.start();
   return manager;
 }

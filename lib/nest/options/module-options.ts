@@ -64,17 +64,8 @@ export interface DistributedLockOptionsFactory {
   createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
 }
 
-/** Options of the module itself rather than of its locks. */
-export interface DistributedLockModuleExtras {
-  /** Whether the module's services can be injected everywhere. Default true. */
-  isGlobal?: boolean;
-  /** Names of the providers, for `@InjectLockService(name)`: with `forRootAsync` the module cannot know them in time by itself. */
-  names?: readonly string[];
-}
-
 export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
   new ConfigurableModuleBuilder<DistributedLockModuleOptions>({ moduleName: 'DistributedLock' })
     .setClassMethodName('forRoot')
     .setFactoryMethodName('createDistributedLockOptions')
-    .setExtras<DistributedLockModuleExtras>({ isGlobal: true, names: [] }, (definition) => definition)
     .build();

@@ -4,7 +4,6 @@ import { Test } from '@nestjs/testing';
 import {
   DistributedLock,
   DistributedLockModule,
-  InjectLockService,
   LockConfigError,
   LockService,
   LockUnavailableError,
@@ -268,17 +267,6 @@ describe('mistakes in the module', () => {
     );
   });
 
-  it('names of providers that there are not fail before anything is started', async () => {
-    const provider = new CountingProvider();
-    const module = DistributedLockModule.forRootAsync({
-      names: ['memory', 'mysql'],
-      useFactory: () => ({ providers: { memory: provider } }),
-    });
-    const error = await failureOf({ imports: [module] }, null);
-    expect(error.message).toMatch(/no lock provider "mysql", which "names" speaks of: its providers are "memory"/);
-    expect(provider.starts).toBe(0);
-  });
-
   it('a second forRoot() is refused, and both are stopped', async () => {
     const [one, other] = [new CountingProvider(), new CountingProvider()];
     @Module({ imports: [DistributedLockModule.forRoot({ provider: other })] })
@@ -321,26 +309,6 @@ describe('mistakes in the module', () => {
     const error = await failureOf({ imports: [module], providers: [Orders] }, null);
     // Nest 12 is quicker to refuse our interceptor than our binder is to explain; on Nest 11 the binder speaks.
     expect(error.message).toMatch(/LockInterceptor.*depends on a request-scoped provider/);
-  });
-
-  it('a module that is not global must be imported where its service is wanted', async () => {
-    @Injectable()
-    class Orders {
-      @DistributedLock('a')
-      async pay() {
-        return 'paid';
-      }
-    }
-    const locks = DistributedLockModule.forRootAsync({ isGlobal: false, useFactory: () => ({}) });
-    const feature = (imports: ModuleMetadata['imports'] = []) => {
-      @Module({ imports, providers: [Orders] })
-      class FeatureModule {}
-      return FeatureModule;
-    };
-    const { message } = await failureOf({ imports: [feature()] }, null);
-    expect(message).toMatch(/import DistributedLockModule/);
-    const app = await start({ imports: [feature([locks])] }, null);
-    await expect(app.get(Orders).pay()).resolves.toBe('paid');
   });
 });
 
@@ -391,17 +359,6 @@ it('usable wherever something is injected: in constructors, factories and onModu
   };
   await start({ providers: [Early, ready] });
   expect(seen).toEqual(['boot']);
-});
-
-it('a lock service of a provider that the module does not name is named with what to do', async () => {
-  @Injectable()
-  class Reports {
-    constructor(@InjectLockService('database') readonly locks: LockService) {}
-  }
-  const { message } = await failureOf({ providers: [Reports] }, { providers: { sql: new CountingProvider() } });
-  expect(message).toMatch(
-    /LockService of "database": name it in "providers" of .*forRoot\(\), or in .*"names" of forRootAsync/,
-  );
 });
 
 it('two providers that cannot be reached, or are refused, are both in the error', async () => {

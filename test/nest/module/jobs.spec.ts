@@ -508,7 +508,7 @@ describe('missed and abandoned runs', () => {
     recorded({ tick: latest() - WEEK, begunAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
   };
 
-  it.each(['the locks first', 'the scheduler first', 'locks that are not global'])(
+  it.each(['the locks first', 'the scheduler first'])(
     'are made up for after all hooks of the boot: %s',
     async (imports) => {
       missed();
@@ -521,7 +521,7 @@ describe('missed and abandoned runs', () => {
           order.push('run');
         }
       }
-      const locks = DistributedLockModule.forRoot({ ...onStore(), isGlobal: imports !== 'locks that are not global' });
+      const locks = DistributedLockModule.forRoot(onStore());
       const both = [locks, ScheduleModule.forRoot()];
       if (imports === 'the scheduler first') both.reverse();
       @Module({ imports: both, providers: [Jobs] })

@@ -87,10 +87,6 @@ export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay, type LockEventTarget } from './integrations/event-emitter/lock-event-relay.js';
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
-export type {
-  DistributedLockModuleOptions,
-  DistributedLockOptionsFactory,
-  HttpLockStatuses,
-} from './nest/options/module-options.js';
+export type { DistributedLockModuleOptions, DistributedLockOptionsFactory } from './nest/options/module-options.js';
 export { LockGraphqlError, type LockErrorExtensions } from './nest/transports/graphql/lock-graphql-error.js';
 export { LockHttpException, type LockProblem } from './nest/transports/http/lock-http-exception.js';

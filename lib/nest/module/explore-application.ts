@@ -1,4 +1,3 @@
-import type { LoggerService } from '@nestjs/common';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { type LeaderMethod, leaderMethodsOf } from '../methods/leader-method.js';
@@ -9,6 +8,7 @@ import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { problemsOf } from './check-locked-method.js';
 import { compareKeys } from './same-keys.js';
+import { logger } from '../module-logger.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, serviceInSlot } from '../service/service-slot.js';
@@ -28,11 +28,7 @@ export interface ExploredApplication {
  *
  * @throws LockConfigError with the list of mistakes
  */
-export function exploreApplication(
-  wrappers: readonly InstanceWrapper[],
-  service: LockService,
-  logger: LoggerService,
-): ExploredApplication {
+export function exploreApplication(wrappers: readonly InstanceWrapper[], service: LockService): ExploredApplication {
   const problems = new Set<string>();
   const all = new Set<LockedMethod>();
   const allLeaders = new Set<LeaderMethod>();
@@ -75,10 +71,10 @@ export function exploreApplication(
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
-  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
+  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied);
   for (const warning of [...unlocked, ...keys.warnings]) logger.warn(warning);
-  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods], logger);
-  reportBoot(service, methods, campaigns.methods, logger);
+  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods]);
+  reportBoot(service, methods, campaigns.methods);
   return { campaigns, jobs, methods };
 }
 
@@ -90,7 +86,7 @@ function hasTransactionsOfCls(wrappers: readonly InstanceWrapper[]): boolean {
   return wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost');
 }
 
-function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[], logger: LoggerService): void {
+function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[]): void {
   const names = new Set(methods.filter(({ isScheduled }) => isScheduled).map(({ name }) => name));
   if (names.size === 0) return;
   logger.warn(
@@ -100,7 +96,7 @@ function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[], lo
 }
 
 /** The next holder would read what was there before the commit. */
-function warnOfTransactionsAbove(methods: ReadonlySet<string>, logger: LoggerService): void {
+function warnOfTransactionsAbove(methods: ReadonlySet<string>): void {
   for (const method of methods) {
     logger.warn(
       `${method} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,

@@ -3,14 +3,13 @@ import { LockManager } from '../../core/lock-manager.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { MemoryLockProvider } from '../../providers/memory/memory-lock-provider.js';
 import { assertUsable } from './check-module-options.js';
-import { loggerOf } from '../options/module-logger.js';
+import { logger } from '../module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
 /** The `LockManager` of an application, started, so that everything it is injected into can use it. */
 export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
   assertUsable(options);
-  const logger = loggerOf(options);
-  const { namespace, instance, defaults, shutdownGrace, failFast, maxWaiters } = options;
+  const { namespace, instance, defaults, shutdownGrace, failFast } = options;
   if (!options.provider && !options.providers) {
     logger.warn(
       'Locks are in memory and exclude callers of this process only. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
@@ -23,10 +22,9 @@ export async function createLockManager(options: DistributedLockModuleOptions): 
     defaults,
     shutdownGrace,
     failFast,
-    maxWaiters,
     logger: {
       debug: (message) => {
-        logger.debug?.(message);
+        logger.debug(message);
       },
       warn: (message) => {
         logger.warn(message);

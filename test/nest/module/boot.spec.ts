@@ -197,12 +197,6 @@ describe('mistakes in the module', () => {
     ['a bad namespace', { namespace: 'a b' }, /"namespace" is 'a b'/],
     ['a bad default', { defaults: { wait: 'soon' } }, /wait/],
     ['a bad grace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
-    ['no logger', { logger: false }, /"logger" .* has no log\(\): pass a LoggerService/],
-    [
-      'a logger without warn()',
-      { logger: { log() {}, error() {} } },
-      /"logger" .* has no warn\(\): pass a LoggerService/,
-    ],
     ['an unknown option', { provder: 1 }, /^DistributedLockModule: there is no option "provder": write "provider"\.$/],
     ['an option of another library', { retries: 1 }, /no option "retries": remove it\. The options are "provider", "/],
     [

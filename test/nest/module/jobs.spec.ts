@@ -19,7 +19,7 @@ import {
   type SkipReason,
 } from '../../../lib/index.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
-import { close, Gate, start, until } from '../apps.js';
+import { type AppOptions, close, Gate, start, until } from '../apps.js';
 import type { CronTime } from 'cron';
 
 const EVERY_SECOND = '* * * * * *';
@@ -36,7 +36,7 @@ beforeEach(() => {
 const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockProvider({ store }) });
 
 /** An application of these providers with the real scheduler. */
-async function boot(providers: (new (admin: LockAdmin) => object)[], options: DistributedLockModuleOptions = {}) {
+async function boot(providers: (new (admin: LockAdmin) => object)[], options: AppOptions = {}) {
   const locks = options.providers ? options : { ...onStore(), ...options };
   return await start({ imports: [ScheduleModule.forRoot()], providers }, locks);
 }

@@ -64,7 +64,6 @@ export type {
   BusyContext,
   BusyHandler,
   DistributedLockOptions,
-  HandlerName,
   LossContext,
   LossHandler,
 } from './nest/methods/distributed-lock-options.js';

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
-import { interleave, isQuick, lasting, mapped } from '../measure.mjs';
+import { interleave, lasting, mapped } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
 import { candidate } from '../redis/candidates.mjs';
 import { serverTime } from '../redis/server-time.mjs';

@@ -299,7 +299,7 @@ export const calls: Group = {
       of: ['LockOptions.onLost'],
       place: 'Option "onLost"',
       value: "'abort'",
-      remedy: "must be 'throw' or 'throw-early' or 'ignore'",
+      remedy: "must be 'throw' or 'ignore'",
     },
     {
       id: 'call-release',

@@ -9,6 +9,7 @@ import {
 } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
+import { Observable } from 'rxjs';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../../lib/index.js';
 
 // An application boots within a second, and within many on a busy machine.
@@ -49,8 +50,11 @@ export type AppOptions = DistributedLockModuleOptions & { readonly logger?: Logg
 
 function rootModule(metadata: ModuleMetadata, options: AppOptions | null) {
   const imports = [...(metadata.imports ?? [])];
-  const { logger: _, ...ofModule } = options ?? {};
-  if (options) imports.unshift(DistributedLockModule.forRoot({ ...NO_DRAIN, ...ofModule }));
+  if (options) {
+    const ofModule = { ...NO_DRAIN, ...options };
+    delete ofModule.logger;
+    imports.unshift(DistributedLockModule.forRoot(ofModule));
+  }
   @Module({ ...metadata, imports })
   class RootModule {}
   return RootModule;
@@ -107,6 +111,15 @@ export async function serve(
 export class Gate {
   open!: () => void;
   readonly opened = new Promise<void>((resolve) => (this.open = resolve));
+}
+
+/** Fails when the signal aborts, as an Observable does that watches its lock. */
+export function untilLost(signal: AbortSignal): Observable<never> {
+  return new Observable((subscriber) => {
+    const fail = () => subscriber.error(signal.reason);
+    signal.addEventListener('abort', fail);
+    return () => signal.removeEventListener('abort', fail);
+  });
 }
 
 /** Waits until it is so. The events that are waited for have no promise of their own. */

@@ -48,7 +48,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     locked.push({ methods, prototype, instance, isSingleton });
     for (const method of methods) all.add(method);
     for (const method of leaderMethods) allLeaders.add(method);
-    for (const problem of methods.flatMap((method) => problemsOf(method, service, prototype))) problems.add(problem);
+    for (const problem of methods.flatMap((method) => problemsOf(method, service))) problems.add(problem);
     for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
       if (!isUnlocked(target, methodName)) continue;
       problems.add(

@@ -20,8 +20,9 @@ import {
 } from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
-import { NEVER, Observable } from 'rxjs';
+import { Observable } from 'rxjs';
 import {
+  currentLock,
   DistributedLock,
   DistributedLockModule,
   LockAdmin,
@@ -35,7 +36,15 @@ import {
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
-import { type AppOptions, type ExpressResponse, type HttpApp, isNest11, type Platform, serve } from '../apps.js';
+import {
+  type AppOptions,
+  type ExpressResponse,
+  type HttpApp,
+  isNest11,
+  type Platform,
+  serve,
+  untilLost,
+} from '../apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
   override createBackend(context: BackendContext) {
@@ -128,9 +137,9 @@ class Items {
   }
 
   @Sse('events')
-  @DistributedLock('events', { onLost: 'throw-early' })
+  @DistributedLock('events')
   events(): Observable<{ data: string }> {
-    return NEVER;
+    return untilLost(currentLock().signal);
   }
 
   @Get('twice')

@@ -102,7 +102,7 @@ export class TestLocks {
     const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, defaults });
     const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
     const application = new TestLockManager({ ...shared, providers, defaults });
-    if (this.#detectsDeadlocks) application.order.refuseCircles();
+    if (this.#detectsDeadlocks) application.order.refuseOppositeOrders();
     const rival = new LockManager({ ...shared, providers });
     await Promise.all([application.start(), rival.start()]);
     [this.#application, this.#rival] = [application, rival];

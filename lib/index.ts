@@ -64,7 +64,6 @@ export type {
   BusyContext,
   BusyHandler,
   DistributedLockOptions,
-  HandlerName,
   LossContext,
   LossHandler,
 } from './nest/methods/distributed-lock-options.js';
@@ -72,7 +71,6 @@ export { DistributedLock } from './nest/decorators/distributed-lock.decorator.js
 export { RunOnce } from './nest/decorators/run-once.decorator.js';
 export type { LockableResult, LockDecorator, SkippableLockDecorator } from './nest/decorators/decorator-types.js';
 export { DistributedLockModule } from './nest/module/distributed-lock.module.js';
-export { getLockServiceToken, InjectLockService } from './nest/decorators/inject-lock-service.decorator.js';
 export {
   OnlyLeader,
   type OnlyLeaderDecorator,
@@ -88,11 +86,6 @@ export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay, type LockEventTarget } from './integrations/event-emitter/lock-event-relay.js';
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
-export type {
-  DistributedLockModuleExtras,
-  DistributedLockModuleOptions,
-  DistributedLockOptionsFactory,
-  HttpLockStatuses,
-} from './nest/options/module-options.js';
+export type { DistributedLockModuleOptions, DistributedLockOptionsFactory } from './nest/options/module-options.js';
 export { LockGraphqlError, type LockErrorExtensions } from './nest/transports/graphql/lock-graphql-error.js';
 export { LockHttpException, type LockProblem } from './nest/transports/http/lock-http-exception.js';

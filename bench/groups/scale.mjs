@@ -138,7 +138,7 @@ async function waiters() {
 async function start(count) {
   const fleet = Array.from({ length: count }, () => {
     const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${server.port}` });
-    return new LockManager({ providers: { redis: provider }, maxWaiters: 1_000_000 });
+    return new LockManager({ providers: { redis: provider } });
   });
   await Promise.all(fleet.map((locks) => locks.start()));
   return fleet;

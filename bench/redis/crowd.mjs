@@ -11,7 +11,7 @@ const waiters = Number(count);
 process.once('disconnect', () => process.exit());
 
 const { LockManager, RedisLockProvider, namespace } = await load(build, 'redis');
-const locks = new LockManager({ providers: { redis: new RedisLockProvider({ url }) }, namespace, maxWaiters: waiters });
+const locks = new LockManager({ providers: { redis: new RedisLockProvider({ url }) }, namespace });
 await locks.start();
 const warmUp = async () => (await locks.acquire('warm-up', { wait: '60s' })).release();
 await Promise.all(Array.from({ length: 1_000 }, warmUp));

@@ -199,7 +199,7 @@ export class LockDeadlockError extends LockError {
   }
 }
 
-/** Too many: the limit of waiters per key (`maxWaiters`) or of a backend's pool is reached. */
+/** Too many: the limit of 10,000 waiters per key or of a backend's pool is reached. */
 export class LockCapacityError extends LockError {
   readonly code = 'LOCK_CAPACITY';
 }

@@ -6,10 +6,9 @@ import type { Lock } from './lock.js';
  * The treatment of a task whose lock was lost while it ran.
  *
  * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
- * - `throw-early`: reject at the loss; the task runs on with its signal aborted.
  * - `ignore`: the task's own value or error passes.
  */
-export type LossPolicy = 'throw' | 'throw-early' | 'ignore';
+export type LossPolicy = 'throw' | 'ignore';
 
 /**
  * Whether a call may enter a lock again that holds its key.
@@ -92,7 +91,6 @@ export interface LockOptions {
    * The answer to the caller if the lock was lost while the task ran. Default `throw`.
    *
    * - `throw`: after the task, `LockLostError` with its `outcome`.
-   * - `throw-early`: `LockLostError` at the loss; the task runs on with its signal aborted.
    * - `ignore`: the task's own value or error.
    */
   onLost?: LossPolicy | undefined;

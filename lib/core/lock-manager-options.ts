@@ -26,8 +26,6 @@ export interface LockManagerOptions {
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
   readonly failFast?: boolean | undefined;
-  /** How many callers may wait for one key in this process. Default 10 000. */
-  readonly maxWaiters?: number | undefined;
   /** Where the core reports what needs attention. Default: nowhere. */
   readonly logger?: LockLogger | undefined;
   /** For tests: all times come from it. Default: that of the system. */
@@ -42,11 +40,10 @@ const LONGEST_HOST = 80;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 // Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
 const DEFAULT_GRACE = 7_000;
-const DEFAULT_MAX_WAITERS = 10_000;
 
 /** The options of a `LockManager`, checked and complete. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  const { providers, namespace = 'lock', maxWaiters = DEFAULT_MAX_WAITERS, instance = thisProcess() } = options;
+  const { providers, namespace = 'lock', instance = thisProcess() } = options;
   const { failFast = true } = options;
   if (typeof (providers as unknown) !== 'object' || (providers as unknown) === null) {
     throw new LockConfigError(
@@ -63,10 +60,6 @@ export function resolveManagerOptions(options: LockManagerOptions) {
       `Option "instance" is ${shown(instance)}, but must be 1 to 100 printable characters of ASCII.`,
     );
   }
-  // Text from the environment would compare like a number.
-  if (!(typeof maxWaiters === 'number' && maxWaiters >= 1)) {
-    throw new LockConfigError(`Option "maxWaiters" is ${shown(maxWaiters)}, but must be a number of at least 1.`);
-  }
   // The text 'false' of an environment variable would count as true.
   if (typeof failFast !== 'boolean') {
     throw new LockConfigError(`Option "failFast" is ${shown(failFast)}, but must be true or false.`);
@@ -75,7 +68,6 @@ export function resolveManagerOptions(options: LockManagerOptions) {
     defaultProvider: defaultProvider(Object.keys(providers), options.default),
     namespace,
     instance,
-    maxWaiters,
     shutdownGrace: toMilliseconds(options.shutdownGrace ?? DEFAULT_GRACE, 'shutdownGrace'),
     failFast,
   };

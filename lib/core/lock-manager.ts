@@ -65,8 +65,7 @@ export class LockManager {
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
-    const { defaultProvider, namespace, instance, maxWaiters, shutdownGrace, failFast } =
-      resolveManagerOptions(options);
+    const { defaultProvider, namespace, instance, shutdownGrace, failFast } = resolveManagerOptions(options);
     const { clock = systemClock } = options;
     const logger = onOneLine(options.logger ?? silentLogger);
     this.#default = defaultProvider;
@@ -88,7 +87,7 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
     };
-    this.#providers = new Providers(options.providers, parts, maxWaiters);
+    this.#providers = new Providers(options.providers, parts);
     this.admin = new LockAdmin(this.#providers, defaultProvider, clock, contention);
     this.order = new LockOrder(logger);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);

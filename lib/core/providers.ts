@@ -26,7 +26,7 @@ export class Providers implements Iterable<Entry> {
   #closed: Promise<unknown> | undefined;
 
   /** Opens nothing. @throws LockConfigError for members that are unknown, or built on each other in a circle */
-  constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts, maxWaiters: number) {
+  constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts) {
     this.#logger = parts.logger;
     const add = (name: string, path: readonly string[]): void => {
       if (this.#byName.has(name)) return;
@@ -51,7 +51,7 @@ export class Providers implements Iterable<Entry> {
         throw new LockConfigError(`Lock provider "${name}" does not name "${member}" among its members.`);
       };
       const core = new ProviderCore(name, provider, parts, memberNamed);
-      this.#byName.set(name, { core, queues: new KeyQueues(core, maxWaiters), members });
+      this.#byName.set(name, { core, queues: new KeyQueues(core), members });
     };
     for (const name of Object.keys(providers)) add(name, []);
   }

@@ -98,11 +98,8 @@ export class Term {
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;
     const { key, provider } = lock;
-    let running: Promise<T> | undefined;
-    const run = (): Promise<T> => (running = (async () => work())());
-    const call = manager.withLock(key, run, { provider, within: lock });
-    // Both: with `onLost: 'throw-early'` the call ends before the work.
-    const over = Promise.allSettled([call]).then(() => Promise.allSettled([running]));
+    const call = manager.withLock(key, work, { provider, within: lock });
+    const over = Promise.allSettled([call]);
     this.#joined.add(over);
     void over.then(() => this.#joined.delete(over));
     return call;

@@ -1,13 +1,11 @@
 import { type DynamicModule, Module } from '@nestjs/common';
 import { LockManager } from '../core/lock-manager.js';
 import { DistributedLockModule } from '../nest/module/distributed-lock.module.js';
-import type { DistributedLockModuleExtras, DistributedLockModuleOptions } from '../nest/options/module-options.js';
+import type { DistributedLockModuleOptions } from '../nest/options/module-options.js';
 import { TestLocks, type TestLocksOptions } from './test-locks.js';
 
 /** The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and what a test watches for. */
-export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions &
-  DistributedLockModuleExtras &
-  TestLocksOptions;
+export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions & TestLocksOptions;
 
 /**
  * Replaces `DistributedLockModule` in tests, with the same services and options, and {@link TestLocks}

@@ -30,7 +30,6 @@ import { Leadership } from '../recipes/leadership.js';
 import type { Leader, LockInfo } from '../api/lock-info.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { validUntil } from '../core/toolkit/validity.js';
-import { getLockServiceToken } from '../nest/decorators/inject-lock-service.decorator.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { type Abilities, capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
@@ -104,9 +103,6 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly #backends: StubBackend[] = [];
   readonly #providers: Readonly<Record<string, LockProvider>>;
 
-  /** The lock services on each of its `providers`, for `@InjectLockService(name)`: `providers: [stub, ...stub.named]`. */
-  readonly named: readonly FactoryProvider<LockService>[];
-
   /** The `LockAdmin` of the stub: `providers: [stub, stub.admin]`. */
   readonly admin: FactoryProvider<LockAdmin> = {
     provide: LockAdmin,
@@ -116,13 +112,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
 
   /** @throws LockConfigError for providers that would fail the boot */
   constructor(private readonly options: LockServiceStubOptions) {
-    const { providers } = options;
-    this.#providers = this.#standIns(providers ?? ['stub']);
-    this.named = Object.keys(providers ? this.#providers : {}).map((name) => ({
-      provide: getLockServiceToken(name),
-      useFactory: (service: LockService) => service.via(name),
-      inject: [LockService],
-    }));
+    this.#providers = this.#standIns(options.providers ?? ['stub']);
   }
 
   readonly useFactory = async (): Promise<LockService> => {

@@ -96,13 +96,13 @@ export class TestLocks {
   }
 
   async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
-    const { namespace, defaults, maxWaiters } = options;
+    const { namespace, defaults } = options;
     const asked = providersOf(options);
     const shared = { namespace, clock: this.clock, default: asked.default };
     const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, defaults });
     const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
-    const application = new TestLockManager({ ...shared, providers, defaults, maxWaiters });
-    if (this.#detectsDeadlocks) application.order.refuseCircles();
+    const application = new TestLockManager({ ...shared, providers, defaults });
+    if (this.#detectsDeadlocks) application.order.refuseOppositeOrders();
     const rival = new LockManager({ ...shared, providers });
     await Promise.all([application.start(), rival.start()]);
     [this.#application, this.#rival] = [application, rival];

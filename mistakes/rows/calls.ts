@@ -299,7 +299,7 @@ export const calls: Group = {
       of: ['LockOptions.onLost'],
       place: 'Option "onLost"',
       value: "'abort'",
-      remedy: "must be 'throw' or 'throw-early' or 'ignore'",
+      remedy: "must be 'throw' or 'ignore'",
     },
     {
       id: 'call-release',
@@ -439,12 +439,11 @@ export const calls: Group = {
       how: 'call',
       code: `
         await locks.acquire('order:42');
-        await locks.detached(() => Promise.all([1, 2, 3].map(() => locks.acquire('order:42', { wait: 100 }))));`,
-      module: `{ provider: new MemoryLockProvider(), maxWaiters: 2, shutdownGrace: 0 }`,
-      of: ['DistributedLockModuleOptions.maxWaiters'],
+        await locks.detached(() => Promise.all(Array.from({ length: 10_001 }, () => locks.acquire('order:42', { wait: 100 }))));`,
+      module: `{ provider: new MemoryLockProvider(), shutdownGrace: 0 }`,
       place: 'Lock "order:42"',
-      value: '2 callers waiting',
-      remedy: 'raise maxWaiters',
+      value: '10000 callers waiting',
+      remedy: 'shed load',
     },
     {
       id: 'call-duration-of-unset-variable',

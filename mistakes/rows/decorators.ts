@@ -465,15 +465,6 @@ export const decorators: Group = {
       remedy: "must be 'throw', 'skip'",
     },
     {
-      id: 'decorator-on-busy-itself',
-      how: 'members',
-      code: `@DistributedLock('orders', { onBusy: 'pay' }) async pay() {}`,
-      of: ['DistributedLockOptions.onBusy'],
-      place: 'Orders.pay: option "onBusy"',
-      value: 'the method itself',
-      remedy: 'name another one',
-    },
-    {
       id: 'decorator-on-busy-boolean',
       how: 'members',
       code: `@DistributedLock('orders', { onBusy: false }) async pay() {}`,
@@ -487,9 +478,9 @@ export const decorators: Group = {
       how: 'members',
       code: `@DistributedLock('orders', { onLost: 'abort' }) async pay() {}`,
       of: ['DistributedLockOptions.onLost'],
-      place: 'Orders.pay: option "onLost"',
+      place: 'Orders.pay: Option "onLost"',
       value: "'abort'",
-      remedy: "must be 'throw', 'throw-early'",
+      remedy: "must be 'throw' or 'ignore'",
     },
     {
       id: 'decorator-around',

@@ -102,7 +102,6 @@ describe('the options of the manager', () => {
     ['cannot be named', { providers: { 'a b': new MemoryLockProvider() } }],
     ['namespace', { providers: one(), namespace: 'a:b' }],
     ['namespace', { providers: one(), namespace: '' }],
-    ['maxWaiters', { providers: one(), maxWaiters: NaN }],
     ['shutdownGrace', { providers: one(), shutdownGrace: '-1s' }],
     ['wait', { providers: one(), defaults: { wait: 'soon' } }],
   ])('are refused at construction: %s', (name, options) => {

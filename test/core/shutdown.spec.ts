@@ -93,7 +93,9 @@ describe('stop', () => {
   it('is over, unless noted otherwise, before Docker kills the process, even if no release is answered', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
-    const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { onLost: 'throw-early' }));
+    const holder = watch(
+      locks.withLock('a', ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', reject))),
+    );
     await clock.advance(0);
     provider.asks[0]!.grant();
     await clock.advance(0);

@@ -1,8 +1,15 @@
 import { jest } from '@jest/globals';
 import type { ServerResponse } from 'node:http';
-import { type INestApplication, type INestApplicationContext, Module, type ModuleMetadata } from '@nestjs/common';
+import {
+  type INestApplication,
+  type INestApplicationContext,
+  type LoggerService,
+  Module,
+  type ModuleMetadata,
+} from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter } from '@nestjs/platform-fastify';
+import { Observable } from 'rxjs';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../../lib/index.js';
 
 // An application boots within a second, and within many on a busy machine.
@@ -38,22 +45,41 @@ export async function close(app: INestApplicationContext): Promise<void> {
 // Many tests leave a lock held on purpose.
 const NO_DRAIN = { shutdownGrace: 0 };
 
-function rootModule(metadata: ModuleMetadata, options: DistributedLockModuleOptions | null) {
+/** The options of the lock module, and where the application logs what the lock module reports. */
+export type AppOptions = DistributedLockModuleOptions & { readonly logger?: LoggerService };
+
+function rootModule(metadata: ModuleMetadata, options: AppOptions | null) {
   const imports = [...(metadata.imports ?? [])];
-  if (options) imports.unshift(DistributedLockModule.forRoot({ ...NO_DRAIN, ...options }));
+  if (options) {
+    const ofModule = { ...NO_DRAIN, ...options };
+    delete ofModule.logger;
+    imports.unshift(DistributedLockModule.forRoot(ofModule));
+  }
   @Module({ ...metadata, imports })
   class RootModule {}
   return RootModule;
 }
 
-const QUIET = { logger: false, abortOnError: false } as const;
+function quiet(options: AppOptions | null) {
+  return { logger: options?.logger ? onlyOfLocks(options.logger) : (false as const), abortOnError: false };
+}
+
+/** The application logs nothing but what the lock module reports. */
+function onlyOfLocks(logger: LoggerService): LoggerService {
+  const on =
+    (level: 'log' | 'warn' | 'error' | 'debug') =>
+    (message: unknown, ...rest: unknown[]) => {
+      if (rest.at(-1) === 'DistributedLock') logger[level]?.(message);
+    };
+  return { log: on('log'), warn: on('warn'), error: on('error'), debug: on('debug') };
+}
 
 /** Starts an application without a server, on locks in memory unless told otherwise; `null` leaves the lock module out. */
 export async function start(
   metadata: ModuleMetadata,
-  options: DistributedLockModuleOptions | null = {},
+  options: AppOptions | null = {},
 ): Promise<INestApplicationContext> {
-  const app = await NestFactory.createApplicationContext(rootModule(metadata, options), QUIET);
+  const app = await NestFactory.createApplicationContext(rootModule(metadata, options), quiet(options));
   running.add(app);
   return app;
 }
@@ -64,12 +90,12 @@ export type Platform = 'Express' | 'Fastify';
 /** Starts an application at a free port. */
 export async function serve(
   metadata: ModuleMetadata,
-  options: DistributedLockModuleOptions | null = {},
+  options: AppOptions | null = {},
   prepare: (app: INestApplication) => unknown = () => undefined,
   platform: Platform = 'Express',
 ): Promise<HttpApp> {
   const module = rootModule(metadata, options);
-  const appOptions = { ...QUIET, forceCloseConnections: true };
+  const appOptions = { ...quiet(options), forceCloseConnections: true };
   // Express is what Nest takes by itself.
   const app = await (platform === 'Express'
     ? NestFactory.create(module, appOptions)
@@ -85,6 +111,15 @@ export async function serve(
 export class Gate {
   open!: () => void;
   readonly opened = new Promise<void>((resolve) => (this.open = resolve));
+}
+
+/** Fails when the signal aborts, as an Observable does that watches its lock. */
+export function untilLost(signal: AbortSignal): Observable<never> {
+  return new Observable((subscriber) => {
+    const fail = () => subscriber.error(signal.reason);
+    signal.addEventListener('abort', fail);
+    return () => signal.removeEventListener('abort', fail);
+  });
 }
 
 /** Waits until it is so. The events that are waited for have no promise of their own. */

@@ -319,7 +319,7 @@ describe('a campaign', () => {
   });
 
   it('is not limited by the time that the defaults of the module give to tasks', async () => {
-    const { one, clock } = await fleet({ defaults: { maxHold: '1m', wait: '1s', onLost: 'throw-early' } });
+    const { one, clock } = await fleet({ defaults: { maxHold: '1m', wait: '1s' } });
     const obedient = new Obedient();
     void one.runAsLeader('billing', obedient.task);
     await clock.advance(600_000);
@@ -389,24 +389,6 @@ describe('a term', () => {
     end.resolve();
     await clock.advance(0);
     expect(rival.terms).toHaveLength(1);
-  });
-
-  it("waits for what has joined it also with onLost: 'throw-early'", async () => {
-    const { one, locks, clock } = await fleet({ defaults: { onLost: 'throw-early' } });
-    const obedient = new Obedient();
-    void one.runAsLeader('billing', obedient.task);
-    await clock.advance(0);
-    const end = deferred();
-    const joined = watch(one.leadership.runIfLeader('billing', one.manager.plan({}), () => end.promise)!);
-    await clock.advance(0);
-    await locks.admin.forceRelease('billing');
-    await clock.advance(600_000);
-    expect(joined.error).toBeInstanceOf(LockLostError);
-    expect(obedient.terms).toHaveLength(1);
-    expect(one.leadership.campaigns[0]?.overdue).toBeGreaterThan(0);
-    end.resolve();
-    await clock.advance(A_PAUSE);
-    expect(obedient.terms).toHaveLength(2);
   });
 
   it('does not end before what has joined it, which runs under its lock', async () => {

@@ -6,7 +6,6 @@ import {
   CombinedProvider,
   currentLock,
   DistributedLock,
-  InjectLockService,
   LockAdmin,
   LockDefaults,
   LockLostError,
@@ -96,13 +95,16 @@ describe('provideLockServiceStub', () => {
   it('stands for the lock services of its providers, too', async () => {
     @Injectable()
     class Archive {
-      constructor(@InjectLockService('mysql') private readonly locks: LockService) {}
+      readonly #locks: LockService;
+      constructor(locks: LockService) {
+        this.#locks = locks.via('mysql');
+      }
       move() {
-        return this.locks.withLock('archive', ({ provider }) => provider);
+        return this.#locks.withLock('archive', ({ provider }) => provider);
       }
     }
     const locks = provideLockServiceStub({ providers: ['redis', 'mysql'] });
-    const module = await Test.createTestingModule({ providers: [Archive, locks, ...locks.named] }).compile();
+    const module = await Test.createTestingModule({ providers: [Archive, locks] }).compile();
     expect(await module.get(Archive).move()).toBe('mysql');
     expect(locks.acquired).toEqual(['archive']);
   });

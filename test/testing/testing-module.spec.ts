@@ -5,7 +5,6 @@ import { Test, type TestingModule, type TestingModuleBuilder } from '@nestjs/tes
 import {
   DistributedLock,
   DistributedLockModule,
-  InjectLockService,
   LockAdmin,
   LockConfigError,
   LockDeadlockError,
@@ -340,12 +339,11 @@ describe('detectDeadlocks', () => {
 describe('TestLocks in an application that imports DistributedLockModule itself', () => {
   @Injectable()
   class Reports {
-    constructor(@InjectLockService('redis') readonly locks: LockService) {}
+    constructor(readonly locks: LockService) {}
   }
   @Module({
     imports: [
       DistributedLockModule.forRootAsync({
-        names: ['redis'],
         useFactory: () => ({
           providers: { redis: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }) },
           default: 'redis',

@@ -150,7 +150,6 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     let refusal: Promise<unknown> = Promise.resolve();
     const task = locks.withLock('a', (lock) => (refusal = writing(entityManagerOf(lock)).refusal), {
       maxHold: 1_000,
-      onLost: 'throw-early',
     });
     await expect(task).rejects.toBeInstanceOf(LockLostError);
     expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });

@@ -300,7 +300,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     const lock = await holder();
     let runs = 0;
     class Documents {
-      @RetryOnConflict({ attempts: 50, delay: 2 })
+      @RetryOnConflict({ attempts: 50 })
       async count(): Promise<void> {
         runs += 1;
         const document = await documentOf(1);
@@ -353,7 +353,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     const sameVersion = [await documentOf(1), await documentOf(1)];
     let runs = 0;
     class Documents {
-      @RetryOnConflict({ delay: 2 })
+      @RetryOnConflict()
       async count(): Promise<void> {
         runs += 1;
         const document = sameVersion.pop() ?? (await documentOf(1));

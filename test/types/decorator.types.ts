@@ -7,11 +7,9 @@ import type { Observable } from 'rxjs';
 import {
   type BusyContext,
   DistributedLock,
-  InjectLockService,
   LockDefaults,
   LockFor,
   lockKey,
-  type LockService,
   type LossContext,
   RunOnce,
   Unlocked,
@@ -29,12 +27,10 @@ const secret = Symbol('secret');
 
 /** What can be locked. */
 abstract class Locked<T extends HasId> {
-  constructor(@InjectLockService('mysql') protected readonly locks: LockService) {}
-
   @DistributedLock('order:#{order.id}')
   async async(order: Order) {}
 
-  @DistributedLock(['order:#{order.id}', 'orders'], { wait: '2s', onLost: 'throw-early' })
+  @DistributedLock(['order:#{order.id}', 'orders'], { wait: '2s' })
   promise(order: Order): Promise<number> {
     return never;
   }
@@ -124,20 +120,21 @@ abstract class Locked<T extends HasId> {
   })
   async handledWithThis() {}
 
-  @DistributedLock('a', { onBusy: 'answer', onLost: 'answerLost' })
-  async handledByName() {}
-
-  @DistributedLock('a', { onBusy: 'skip', onLost: 'answerLost' })
+  @DistributedLock('a', {
+    onBusy: 'skip',
+    onLost(this: Locked<HasId>, { error }: LossContext) {
+      return this.answer(error);
+    },
+  })
   async skippedAndHandled(): Promise<number | undefined> {
     return 1;
   }
   @DistributedLock('a', { onLost: ({ error }) => error.reason })
   async lost() {}
 
-  answer(busy: BusyContext): unknown {
-    return busy;
+  answer(error: unknown): unknown {
+    return error;
   }
-  answerLost(loss: LossContext): void {}
 
   @DistributedLock('#{request.params.id}', { around: 'request' })
   async request() {}
@@ -266,35 +263,6 @@ class Refused {
   // @ts-expect-error: there is no running without the lock
   @DistributedLock('a', { onBusy: 'run' })
   async unlocked() {}
-
-  // @ts-expect-error: it has no such method
-  @DistributedLock('a', { onLost: 'absent' })
-  async absentHandler() {}
-
-  // @ts-expect-error: it gets a loss, and the method wants a busy lock
-  @DistributedLock('a', { onLost: 'busy' })
-  async otherHandler() {}
-
-  // @ts-expect-error: skipping needs no handler, but the loss does
-  @DistributedLock('a', { onBusy: 'skip', onLost: 'absent' })
-  async absentWhenSkipped(): Promise<undefined> {}
-
-  // @ts-expect-error: it is a property
-  @DistributedLock('a', { onBusy: 'text' })
-  async propertyHandler() {}
-
-  // @ts-expect-error: it is called with an instance of this class
-  @DistributedLock('a', {
-    onBusy(this: Order) {
-      return this.amount;
-    },
-  })
-  async otherThis() {}
-
-  readonly text = 'text';
-  busy({ error }: BusyContext): number {
-    return error.waited;
-  }
 
   // @ts-expect-error: a key is text
   @DistributedLock(42)

@@ -55,11 +55,6 @@ it('the compiler names a mistaken option in one message of at most three lines',
   }
 });
 
-it('and a handler that the class lacks, in the last line', () => {
-  const [[message = ''] = []] = messagesOf(["class A { @DistributedLock('a', { onBusy: 'absent' }) async run() {} }"]);
-  expect(message.split('\n').at(-1)).toMatch(/^ *Property 'absent' is missing in type 'A' but required in type/);
-});
-
 it('and a method that cannot be locked, in a sentence in the last line', () => {
   const found = messagesOf([
     "class A { @DistributedLock('a') run() { return 1; } }",

@@ -8,7 +8,7 @@ import {
 } from '../../lib/testing/index.js';
 
 // The testing module takes the options of the module, and those of TestLocks.
-DistributedLockTestingModule.forRoot({ namespace: 'test', isGlobal: false, detectDeadlocks: true });
+DistributedLockTestingModule.forRoot({ namespace: 'test', detectDeadlocks: true });
 DistributedLockTestingModule.forRoot({ detectDeadlocks: undefined });
 // @ts-expect-error: no text is true or false
 DistributedLockTestingModule.forRoot({ detectDeadlocks: 'true' });

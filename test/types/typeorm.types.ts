@@ -53,7 +53,7 @@ async function purges() {
 abstract class Retried {
   @RetryOnConflict()
   async async(id: string) {}
-  @RetryOnConflict({ attempts: 5, delay: '10ms', maxDelay: 500 })
+  @RetryOnConflict({ attempts: 5 })
   promise(): Promise<number> {
     return Promise.resolve(1);
   }

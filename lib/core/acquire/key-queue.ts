@@ -12,6 +12,9 @@ import { answerDueAt, refuseUnanswered } from './patience.js';
 import { excludes } from './re-entry.js';
 import { NOT_ASKED } from './refusals.js';
 
+// A bound on memory. Under overload a short wait is the better limit.
+const MAX_WAITERS = 10_000;
+
 // Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
 // come to it. So after this time, in ms, it pauses as after a request that was not answered.
 const TURN = 50;
@@ -40,7 +43,6 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     readonly otherKeysHeld: number,
     private readonly core: ProviderCore,
     /** How many callers of this application may wait. */
-    private readonly limit: number,
     /** Called when it has become empty. */
     private readonly onEmpty: (queue: KeyQueue) => void,
   ) {}
@@ -61,7 +63,7 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   get isFull(): boolean {
-    return this.#callers.size >= this.limit;
+    return this.#callers.size >= MAX_WAITERS;
   }
 
   get enteredAt(): number {

@@ -15,11 +15,7 @@ export class KeyQueues {
   /** The last one that became empty. It stays until the next one does: a `Map` that is empty after each lock allocates its table each time. */
   #idle: KeyQueue | undefined;
 
-  constructor(
-    private readonly core: ProviderCore,
-    /** How many may wait for one key. */
-    private readonly limit: number,
-  ) {
+  constructor(private readonly core: ProviderCore) {
     core.observe((event) => {
       if (event.type === 'recovered') this.#hurry();
     });
@@ -32,7 +28,7 @@ export class KeyQueues {
     queues.get(key)?.expireHeld();
     let queue = queues.get(key);
     if (queue === undefined) {
-      queue = new KeyQueue(key, otherKeysHeld, this.core, this.limit, this.#onEmpty);
+      queue = new KeyQueue(key, otherKeysHeld, this.core, this.#onEmpty);
       queues.set(key, queue);
     }
     return queue;

@@ -134,7 +134,7 @@ const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
 const SWITCH: readonly boolean[] = [true, false];
 const RE_ENTRIES: readonly ReEntry[] = [true, false, 'explicit'];
-const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'throw-early', 'ignore'];
+const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'ignore'];
 const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
 
 /** @throws LockConfigError for what is no such option, and for a call that names a lock to enter and forbids it */

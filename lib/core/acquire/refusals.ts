@@ -96,7 +96,7 @@ export function unavailableError(subject: LockEvent, cause: unknown): LockUnavai
 /** For a caller behind too many others. */
 export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {
   return new LockCapacityError(
-    `${nameOf(subject)} has ${waiting} callers waiting in this process already: shed load, shorten "wait", or raise maxWaiters.`,
+    `${nameOf(subject)} has ${waiting} callers waiting in this process already: shed load, or shorten "wait".`,
     subject,
   );
 }

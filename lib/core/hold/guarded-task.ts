@@ -29,7 +29,6 @@ export async function runGuarded<T>(
   // The lock may have been lost between the grant and this tick.
   const lost = lock.lostError;
   if (lost) return endUnstarted(lock, lost, onLost);
-  if (onLost === 'throw-early') return runUntilLost(lock, task, check);
   let outcome: Outcome<T>;
   try {
     const value = await lock.surround(() => task(lock));
@@ -46,28 +45,6 @@ async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: O
   await lock.releaseAfterTask(true);
   if (typeof onLost === 'function') return await onLost(lost);
   throw lost;
-}
-
-async function runUntilLost<T>(lock: GrantedLock, task: Task<T>, check?: (value: T) => void): Promise<T> {
-  const checked = async (): Promise<T> => {
-    const value = await task(lock);
-    check?.(value);
-    return value;
-  };
-  const running = lock.surround(checked).then(
-    (value): Outcome<T> => ({ status: 'fulfilled', value }),
-    (reason: unknown): Outcome<T> => ({ status: 'rejected', reason }),
-  );
-  const loss = new Promise<LockLostError>((resolve) => {
-    lock.whenLost(resolve);
-  });
-  const first = await Promise.race([running, loss]);
-  if (first instanceof LockLostError) {
-    // The task runs on with its signal aborted; nobody waits for its outcome any more.
-    void running.then(() => lock.releaseAfterTask(true));
-    throw first;
-  }
-  return await endGuarded(lock, first, 'throw');
 }
 
 /** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */

@@ -6,7 +6,7 @@ import { meantBy, nearest } from './nearest.js';
 export type OptionNames<O> = Readonly<Record<keyof O, true>>;
 
 /** Options of the module that are given to a provider instead. */
-const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace', 'maxWaiters'];
+const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
 /**
  * Options that come from the environment as a rule, and whose absence has a meaning: they say which server is asked, as whom, and which locks

@@ -1,22 +1,22 @@
 import { applyDecorators } from '@nestjs/common';
 import { ApiResponse } from '@nestjs/swagger';
-import type { HttpLockStatuses } from '../../nest/options/module-options.js';
-import { DEFAULT_STATUSES } from '../../nest/transports/http/lock-http-exception.js';
+import { STATUSES } from '../../nest/transports/http/lock-http-exception.js';
 
 /**
  * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with
  * `Retry-After` and a problem of RFC 9457. As with every `@ApiResponse` of a handler, Swagger then adds no response for
  * success by itself: name it, with `@ApiOkResponse()` or the like.
  *
- * @param statuses those that differ from the defaults, as in the module's `mapErrors: { http }`
+ * @param statuses `busy` where it differs from 423, as in the module's `mapErrors: { http }`
  */
-export function ApiLocked(
-  statuses: Pick<HttpLockStatuses, 'busy' | 'unavailable'> = {},
-): MethodDecorator & ClassDecorator {
-  const { busy, unavailable } = { ...DEFAULT_STATUSES, ...statuses };
+export function ApiLocked(statuses: { readonly busy?: number } = {}): MethodDecorator & ClassDecorator {
+  const { busy = STATUSES.busy } = statuses;
   return applyDecorators(
     lockResponse(busy, 'The resource is in use by another request.', ['LOCK_BUSY', 'LOCK_DEADLOCK']),
-    lockResponse(unavailable, 'The resource cannot be locked at the moment.', ['LOCK_UNAVAILABLE', 'LOCK_CAPACITY']),
+    lockResponse(STATUSES.unavailable, 'The resource cannot be locked at the moment.', [
+      'LOCK_UNAVAILABLE',
+      'LOCK_CAPACITY',
+    ]),
   );
 }
 

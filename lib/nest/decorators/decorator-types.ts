@@ -1,8 +1,7 @@
 import type { Observable } from 'rxjs';
-import type { LossPolicy } from '../../api/lock-options.js';
 import type { NoProperty } from '../../decoration/decorated-method.js';
 import type { FromConfig } from '../methods/decorator-options.js';
-import type { BusyHandler, DistributedLockOptions, LossHandler } from '../methods/distributed-lock-options.js';
+import type { BusyHandler, DistributedLockOptions } from '../methods/distributed-lock-options.js';
 
 /** The result of a decorated method: the lock is held until it has settled, completed or ended. */
 export type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
@@ -47,40 +46,19 @@ type Accepts<
   P extends readonly unknown[],
 > = Supplies<M, A> & { value?: (...args: P) => unknown };
 
-/**
- * The class that a handler `H` of a `C` demands: that of its `this`, or one with a method of that name, unless `H` is one of the `Words`.
- */
-export type ClassFor<H, Words, C> = H extends Words | undefined
-  ? unknown
-  : H extends string
-    ? string extends H
-      ? unknown
-      : Record<H, (context: C) => unknown>
-    : [ThisParameterType<H>] extends [never]
-      ? unknown
-      : ThisParameterType<H>;
-
-/** The handlers of a call, in the types that tell what they want of the class. */
-export interface HandlerOptions<B, L> {
+/** `onBusy`, in the type that tells whether the call may be skipped. */
+export interface BusyOption<B> {
   onBusy?: B | BusyHandler | undefined;
-  onLost?: L | LossPolicy | LossHandler | undefined;
 }
 
 /** The options that a function of the configuration may give: not how the method is wrapped. */
 export type ConfiguredLockOptions<S extends readonly unknown[]> = FromConfig<
-  Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy' | 'onLost'>
+  Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy'>
 > &
   Pick<DistributedLockOptions<S>, 'signal'>;
 
-/**
- * Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`, in a class that is a `T`, as its
- * handlers want.
- */
-export interface LockDecorator<
-  A extends readonly unknown[] = readonly [],
-  S extends readonly unknown[] = readonly [],
-  T = unknown,
-> {
+/** Decorates methods whose parameters begin with `A`, those of the key, and with `S`, those of `signal`. */
+export interface LockDecorator<A extends readonly unknown[] = readonly [], S extends readonly unknown[] = readonly []> {
   // Fits no method. With a second signature TypeScript compares without type parameters, so that `applyDecorators()`,
   // which wants decorators for methods of any type, takes this one. Of more than three that do not fit, the compiler names the last alone.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
@@ -94,7 +72,7 @@ export interface LockDecorator<
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype & T,
+    target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & Waits<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
@@ -104,14 +82,13 @@ export interface LockDecorator<
 export interface SkippableLockDecorator<
   A extends readonly unknown[] = readonly [],
   S extends readonly unknown[] = readonly [],
-  T = unknown,
 > {
   <
     M extends (...args: never[]) => Observable<unknown> | AsyncGenerator<unknown, unknown, never>,
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype & T,
+    target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & Accepts<M, A, P> & Accepts<M, S, Q>,
   ): void;
@@ -123,7 +100,7 @@ export interface SkippableLockDecorator<
     P extends readonly [...A, ...unknown[]],
     Q extends readonly [...S, ...unknown[]],
   >(
-    target: Prototype & T,
+    target: Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> &
       Waits<M, PromiseLike<unknown>> &

@@ -1,5 +1,4 @@
 import { LockConfigError } from '../../api/errors.js';
-import type { LossPolicy } from '../../api/lock-options.js';
 import {
   assertOptions,
   assertParentheses,
@@ -8,19 +7,13 @@ import {
 } from '../../decoration/decorated-method.js';
 import type { KeyFunction } from '../../key/key-function.js';
 import type { Configurable } from '../methods/decorator-options.js';
-import type { BusyContext, DistributedLockOptions, LossContext } from '../methods/distributed-lock-options.js';
+import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
 import { lockedMethodsBehind, recordLockedMethod } from '../methods/lock-metadata.js';
 import { lockedCall } from '../methods/locked-call.js';
 import { LockedMethod } from '../methods/locked-method.js';
 import type { KeySource } from '../methods/method-key.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type {
-  ClassFor,
-  ConfiguredLockOptions,
-  HandlerOptions,
-  LockDecorator,
-  SkippableLockDecorator,
-} from './decorator-types.js';
+import type { BusyOption, ConfiguredLockOptions, LockDecorator, SkippableLockDecorator } from './decorator-types.js';
 
 const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 
@@ -49,15 +42,10 @@ export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,
   S extends readonly unknown[] = readonly [],
-  L extends DistributedLockOptions['onLost'] = undefined,
 >(
   key: string | readonly string[] | KeyFunction<A>,
-  options?:
-    | (DistributedLockOptions<S> & HandlerOptions<B, L>)
-    | ((config: never) => ConfiguredLockOptions<S> & HandlerOptions<B, L>),
-): 'skip' extends B
-  ? SkippableLockDecorator<A, S, ClassFor<L, LossPolicy, LossContext>>
-  : LockDecorator<A, S, ClassFor<B, 'throw' | 'skip', BusyContext> & ClassFor<L, LossPolicy, LossContext>>;
+  options?: (DistributedLockOptions<S> & BusyOption<B>) | ((config: never) => ConfiguredLockOptions<S> & BusyOption<B>),
+): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
   assertParentheses('@DistributedLock', key, options, EXAMPLE);
   const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {

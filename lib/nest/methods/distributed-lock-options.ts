@@ -27,9 +27,6 @@ export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 /** Answers the call whose lock was lost, after the method has ended. Its `this` is the instance. */
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
-/** The name of a public method of the class, which is called with the context. */
-export type HandlerName = string & Record<never, never>;
-
 /** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<
   LockOptions,
@@ -48,21 +45,20 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
    *   methods whose result may be undefined.
-   * - a function, or the name of a method of the class: its result, or what it throws, is that of the call.
+   * - a function: its result, or what it throws, is that of the call.
    *
    * There is no way to run the method without its lock.
    */
-  onBusy?: 'throw' | 'skip' | BusyHandler | HandlerName | undefined;
+  onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
   /**
    * The answer that the caller gets if the lock was lost while the method ran. Default `throw`.
    *
    * - `throw`: `LockLostError` after the method, with its `outcome`.
-   * - `throw-early`: `LockLostError` at the loss; the method runs on with its signal aborted.
    * - `ignore`: the method's own value or error.
-   * - a function, or the name of a method of the class: called after the method; its result, or what it throws, is that of the call. An
+   * - a function: called after the method; its result, or what it throws, is that of the call. An
    *   Observable has sent its values by then, and a result that is not undefined follows them.
    */
-  onLost?: LossPolicy | LossHandler | HandlerName | undefined;
+  onLost?: LossPolicy | LossHandler | undefined;
   /**
    * The scope of the lock. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from

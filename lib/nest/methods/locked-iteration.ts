@@ -59,7 +59,7 @@ async function* eachStep(name: string, acquire: Acquire, start: () => unknown, l
       await given;
       throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
     }
-    outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, onLost === 'throw-early', leaving) };
+    outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, leaving) };
   } catch (reason) {
     if (isEndBy(leaving, reason)) return undefined;
     outcome = { status: 'rejected', reason };
@@ -74,7 +74,6 @@ async function* eachStep(name: string, acquire: Acquire, start: () => unknown, l
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,
-  throwEarly: boolean,
   leaving: AbortSignal,
 ): AsyncIterable<unknown, unknown, unknown> {
   // As async generators, also compiled ones, have all three methods.
@@ -88,11 +87,6 @@ function eachStepUnder(
       isStepping = false;
     }
   };
-  const next = (value: unknown) => {
-    const lost = throwEarly ? lock.lostError : undefined;
-    // Thrown into the body and not past it, so that the body can still clean up.
-    return lost ? generator.throw(lost) : generator.next(value);
-  };
   const leave = () => {
     lock.abort(leaving.reason);
     // An iterator of another kind, such as the one of a PubSub, ends its step by its own return(). A body gets the time to end
@@ -104,7 +98,7 @@ function eachStepUnder(
   leaveOnAbort(leaving, { leave });
   return {
     [Symbol.asyncIterator]: () => ({
-      next: (value) => step(async () => next(value)),
+      next: (value) => step(async () => generator.next(value)),
       return: (value) => lock.surround(() => generator.return(value)),
       throw: (error) => step(async () => generator.throw(error)),
     }),

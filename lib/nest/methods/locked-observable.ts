@@ -63,11 +63,6 @@ function underLock(
         },
       );
     };
-    if (onLost === 'throw-early') {
-      lock.whenLost((error) => {
-        subscriber.error(error);
-      });
-    }
     const inner = lock.surround(() =>
       defer(() => source(lock)).subscribe({
         next: (value) => {

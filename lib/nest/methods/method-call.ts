@@ -7,8 +7,7 @@ import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import type { Run } from '../../recipes/jobs/job.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import type { BusyContext, LossContext } from './distributed-lock-options.js';
-import type { MethodHandler } from './method-handler.js';
+import type { BusyContext, LossHandler } from './distributed-lock-options.js';
 import type { MethodPlan } from './method-plan.js';
 import { currentRequest } from './request-context.js';
 
@@ -74,13 +73,12 @@ export class MethodCall {
       publishSkipped(plan.lock, error.key, 'busy');
       return { lock: undefined, instead: undefined, isSkipped: true };
     }
-    const handle = plan.onBusy(this.self);
-    return { lock: undefined, instead: await handle({ ...this.#described(keys), error }), isSkipped: false };
+    const instead = await plan.onBusy.call(this.self as never, { ...this.#described(keys), error });
+    return { lock: undefined, instead, isSkipped: false };
   }
 
-  #onLost(handler: MethodHandler<LossContext>, keys: LockKey): OnLoss<unknown> {
-    const handle = handler(this.self);
-    return (error) => handle({ ...this.#described(keys), error });
+  #onLost(handle: LossHandler, keys: LockKey): OnLoss<unknown> {
+    return (error) => handle.call(this.self as never, { ...this.#described(keys), error });
   }
 
   #described(keys: LockKey): Omit<BusyContext, 'error'> {

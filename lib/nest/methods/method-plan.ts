@@ -4,16 +4,15 @@ import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import type { LockService } from '../service/lock.service.js';
 import type { ClassLockDefaults } from './class-defaults.js';
-import { type BusyContext, type LossContext, type MethodOptions, TICKS } from './distributed-lock-options.js';
-import { handlerOf, isHandler, type MethodHandler } from './method-handler.js';
+import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from './distributed-lock-options.js';
 import type { MethodKey } from './method-key.js';
 import { jobOf, type MethodDeclaration } from './method-ticks.js';
 
 /** A decorated method in one application: everything that its calls need, with the options of its class and the module, checked. */
 export class MethodPlan {
   readonly lock: LockPlan;
-  readonly onBusy: 'throw' | 'skip' | MethodHandler<BusyContext>;
-  readonly onLost: LossPolicy | MethodHandler<LossContext>;
+  readonly onBusy: 'throw' | 'skip' | BusyHandler;
+  readonly onLost: LossPolicy | LossHandler;
   /** Set for a method that runs once for each tick. */
   readonly job: ScheduledJob | undefined;
   /** The values for `#{ctx.name}`. */
@@ -38,14 +37,13 @@ export class MethodPlan {
     // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
     if (own.onBusy === 'skip') own.wait ??= 0;
     // A handler gets the error that would be thrown.
-    if (isHandler('onLost', own.onLost)) own.onLost = 'throw';
+    if (typeof own.onLost === 'function') own.onLost = 'throw';
     // The decorator has options that are none of a lock.
     const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
     const lockOptions = { ...classDefaults, ...ofLock };
     this.lock = service.manager.plan(lockOptions, { method: name, template: key.template });
-    this.onBusy =
-      handlerOf<BusyContext>('onBusy', options.onBusy, name) ?? (options.onBusy === 'skip' ? 'skip' : 'throw');
-    this.onLost = handlerOf<LossContext>('onLost', options.onLost, name) ?? this.lock.settings.onLost;
+    this.onBusy = options.onBusy ?? 'throw';
+    this.onLost = typeof options.onLost === 'function' ? options.onLost : this.lock.settings.onLost;
     const { [TICKS]: looks } = options;
     this.job = looks && jobOf(method, looks, this.lock, service);
     this.context = (value) => service.context[value]?.();

@@ -1,4 +1,3 @@
-import type { LoggerService } from '@nestjs/common';
 import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 import { describe, type LockDescription } from '../../core/acquire/lock-plan.js';
@@ -7,6 +6,7 @@ import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
+import { logger } from '../module-logger.js';
 import { shortestGap } from './shortest-gap.js';
 
 /**
@@ -17,7 +17,6 @@ export function reportBoot(
   service: LockService,
   methods: readonly LockedMethod[],
   leaderMethods: readonly LeaderMethod[],
-  logger: LoggerService,
 ): void {
   const { manager } = service;
   const hasSchedules = methods.some(({ isScheduled }) => isScheduled);
@@ -40,14 +39,14 @@ export function reportBoot(
     if (missing) logger.warn(hasNoValue(each, missing));
   }
   const rows = planned.map(row).sort(([a = ''], [b = '']) => a.localeCompare(b));
-  if (rows.length > 0) logger.debug?.(`Locked methods:\n${table([HEAD, ...rows])}`);
+  if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
 /**
  * Warns of scheduled methods that are kept locked beyond their next run. Called after `ScheduleModule` has made its jobs, which have the class that
  * computes their ticks: without it, nothing is known of them.
  */
-export function warnOfSkippedRuns(service: LockService, methods: Iterable<LockedMethod>, logger: LoggerService): void {
+export function warnOfSkippedRuns(service: LockService, methods: Iterable<LockedMethod>): void {
   for (const method of methods) {
     const lock = describe(method.planIn(service).lock);
     if (lock.minHold === 0) continue;

@@ -1,15 +1,11 @@
 import { LockError } from '../../api/errors.js';
+import { shown } from '../../api/printable.js';
 import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
 import type { LockedMethod } from '../methods/locked-method.js';
-import { handlersInWords, isHandler, noHandler } from '../methods/method-handler.js';
 import type { LockService } from '../service/lock.service.js';
 
-/**
- * Everything that is wrong with a locked method in an application, found without calling it.
- *
- * @param prototype that of the class which has or inherits it
- */
-export function problemsOf(method: LockedMethod, service: LockService, prototype: object): string[] {
+/** Everything that is wrong with a locked method in an application, found without calling it. */
+export function problemsOf(method: LockedMethod, service: LockService): string[] {
   const { name, key, locksBelow } = method;
   const problems: string[] = [];
   try {
@@ -23,7 +19,7 @@ export function problemsOf(method: LockedMethod, service: LockService, prototype
       problems.push(`its key reads #{ctx.${context}}, but the module's "context" has no "${context}"`);
     }
   }
-  problems.push(...optionProblems(method, service, prototype));
+  problems.push(...optionProblems(method, service));
   if (locksBelow.some((below) => below.isAroundRequest)) {
     problems.push(
       `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
@@ -33,7 +29,7 @@ export function problemsOf(method: LockedMethod, service: LockService, prototype
   return [...key.errors.map((error) => error.message), ...problems.map((problem) => `${name}: ${problem}`)];
 }
 
-function optionProblems(method: LockedMethod, service: LockService, prototype: object): string[] {
+function optionProblems(method: LockedMethod, service: LockService): string[] {
   let options: DistributedLockOptions;
   try {
     options = method.options.in(service);
@@ -41,7 +37,7 @@ function optionProblems(method: LockedMethod, service: LockService, prototype: o
     // There is no plan without them either, which is a problem already.
     return [];
   }
-  const problems = [...mistypedOptions(options), ...handlerProblems(method, options, prototype)];
+  const problems = mistypedOptions(options);
   const { around, signal } = options;
   if (around !== undefined && !method.options.fixed) {
     problems.push(`option "around" cannot come from the configuration, since it decides how the method is wrapped`);
@@ -59,22 +55,6 @@ function optionProblems(method: LockedMethod, service: LockService, prototype: o
   return problems;
 }
 
-function handlerProblems({ methodName }: LockedMethod, options: DistributedLockOptions, prototype: object): string[] {
-  const problems: string[] = [];
-  for (const option of ['onBusy', 'onLost'] as const) {
-    const given: unknown = options[option];
-    if (typeof given !== 'string' || !isHandler(option, given)) continue;
-    if (typeof Reflect.get(prototype, given) !== 'function') problems.push(noHandler(option, given));
-    else if (given === methodName) problems.push(`option "${option}" names the method itself: name another one`);
-    else if (options.around === 'request') {
-      problems.push(
-        `around: 'request' takes the lock before the handler of its instance runs, so option "${option}" cannot name a method: give a function`,
-      );
-    }
-  }
-  return problems;
-}
-
 /** Mistakes that the types refuse, in the options that the core does not check. */
 function mistypedOptions(options: DistributedLockOptions): string[] {
   const { around, onBusy, signal } = options;
@@ -85,8 +65,8 @@ function mistypedOptions(options: DistributedLockOptions): string[] {
   if (signal !== undefined && typeof signal !== 'function') {
     problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
   }
-  if (!['undefined', 'string', 'function'].includes(typeof onBusy)) {
-    problems.push(`option "onBusy" is ${String(onBusy)}, but must be ${handlersInWords('onBusy')}`);
+  if (typeof onBusy !== 'function' && ![undefined, 'throw', 'skip'].includes(onBusy)) {
+    problems.push(`option "onBusy" is ${shown(onBusy)}, but must be 'throw', 'skip' or a function`);
   }
   if (![undefined, 'method', 'request'].includes(around)) {
     problems.push(`option "around" is '${String(around)}', but must be 'method' or 'request'`);

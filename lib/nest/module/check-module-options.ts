@@ -3,7 +3,7 @@ import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
 import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { DEFAULTS } from '../methods/class-defaults.js';
-import type { DistributedLockModuleOptions, HttpLockStatuses } from '../options/module-options.js';
+import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
 // Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
 const OPTIONS: OptionNames<DistributedLockModuleOptions> = {
@@ -18,8 +18,6 @@ const OPTIONS: OptionNames<DistributedLockModuleOptions> = {
   mapErrors: true,
   shutdownGrace: true,
   failFast: true,
-  maxWaiters: true,
-  logger: true,
 };
 
 /** @throws LockConfigError for options that the types would have refused */
@@ -32,11 +30,10 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   assertNoProvider(options);
   refuseUnknown('DistributedLockModule', options, OPTIONS);
   checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
-  const { provider, providers, defaults, logger, context, mapErrors } = options as DistributedLockModuleOptions;
+  const { provider, providers, defaults, context, mapErrors } = options as DistributedLockModuleOptions;
   if (defaults) refuseUnknown('DistributedLockModule, "defaults"', defaults, DEFAULTS);
-  if (logger !== undefined) assertLogger(logger);
   for (const [name, value] of Object.entries(context ?? {})) assertContextValue(name, value);
-  if (mapErrors !== undefined && mapErrors !== false) assertStatuses(mapErrors);
+  if (mapErrors !== undefined && mapErrors !== false) assertBusyStatus(mapErrors);
   if (providers !== undefined && !isRecord(providers)) {
     throw new LockConfigError(
       `Option "providers" of DistributedLockModule is ${shown(providers)}, but must name each lock provider: { redis: new RedisLockProvider({ url }) }. For one, use "provider".`,
@@ -51,39 +48,27 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 
-const STATUSES: OptionNames<HttpLockStatuses> = { busy: true, unavailable: true, lost: true, conflict: true };
-
-function assertStatuses(mapErrors: unknown): void {
+function assertBusyStatus(mapErrors: unknown): void {
   if (typeof mapErrors !== 'object' || mapErrors === null) {
     throw new LockConfigError(
-      `Option "mapErrors" of DistributedLockModule is ${shown(mapErrors)}, but must be false, or { http: { busy: 409 } } for other statuses than the default ones.`,
+      `Option "mapErrors" of DistributedLockModule is ${shown(mapErrors)}, but must be false, or { http: { busy: 409 } } for another status of a busy lock than 423.`,
     );
   }
   refuseUnknown('DistributedLockModule, "mapErrors"', mapErrors, { http: true });
-  const { http = {} } = mapErrors as { http?: HttpLockStatuses };
-  refuseUnknown('DistributedLockModule, "mapErrors.http"', http, STATUSES);
-  for (const [name, status] of Object.entries(http) as [string, unknown][]) {
-    const isError = typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599;
-    if (status === undefined || isError) continue;
-    throw new LockConfigError(
-      `Option "mapErrors.http.${name}" of DistributedLockModule is ${shown(status)}, but must be a number from 400 to 599, the statuses of errors.`,
-    );
-  }
+  const { http = {} } = mapErrors as { http?: { busy?: unknown } };
+  refuseUnknown('DistributedLockModule, "mapErrors.http"', http, { busy: true });
+  const { busy } = http;
+  const isError = typeof busy === 'number' && Number.isInteger(busy) && busy >= 400 && busy <= 599;
+  if (busy === undefined || isError) return;
+  throw new LockConfigError(
+    `Option "mapErrors.http.busy" of DistributedLockModule is ${shown(busy)}, but must be a number from 400 to 599, the statuses of errors.`,
+  );
 }
 
 function assertContextValue(name: string, value: unknown): void {
   if (typeof value === 'function') return;
   throw new LockConfigError(
     `Option "context.${name}" of DistributedLockModule is ${shown(value)}, but must be a function that gives the value of a call: write ${name}: () => ….`,
-  );
-}
-
-function assertLogger(logger: unknown): void {
-  const { log, warn, error } = Object(logger) as Partial<Record<'log' | 'warn' | 'error', unknown>>;
-  const [missing] = Object.entries({ log, warn, error }).find(([, method]) => typeof method !== 'function') ?? [];
-  if (missing === undefined) return;
-  throw new LockConfigError(
-    `Option "logger" of DistributedLockModule has no ${missing}(): pass a LoggerService of Nest, such as new Logger('locks').`,
   );
 }
 

@@ -2,7 +2,6 @@ import { type DynamicModule, Module, type Provider } from '@nestjs/common';
 import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
-import { getLockServiceToken } from '../decorators/inject-lock-service.decorator.js';
 import { bootingServices } from '../service/live-services.js';
 import { EndOfBoot } from './end-of-boot.js';
 import { assertNoProvider } from './check-module-options.js';
@@ -28,40 +27,27 @@ export class DistributedLockModule extends ConfigurableModuleClass {
   /** Without options: locks in the memory of this process. @throws LockConfigError for a provider in place of the options; at boot for others that are wrong */
   static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
     assertNoProvider(options);
-    return withLocks(super.forRoot(options), { names: Object.keys(options.providers ?? {}), ...options });
+    return withLocks(super.forRoot(options));
   }
 
   /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
-    return withLocks(super.forRootAsync(options), options);
+    return withLocks(super.forRootAsync(options));
   }
 }
 
-function withLocks(
-  definition: DynamicModule,
-  extras: { isGlobal?: boolean; names?: readonly string[] },
-): DynamicModule {
-  const names = extras.names ?? [];
-  const manager: Provider = {
-    provide: LockManager,
-    useFactory: (options: DistributedLockModuleOptions) => createLockManager(options, names),
-    inject: [MODULE_OPTIONS_TOKEN],
-  };
-  const named = names.map((name): Provider => ({
-    provide: getLockServiceToken(name),
-    useFactory: (service: LockService) => service.via(name),
-    inject: [LockService],
-  }));
+function withLocks(definition: DynamicModule): DynamicModule {
   return {
     ...definition,
-    global: extras.isGlobal ?? true,
+    global: true,
     imports: [...(definition.imports ?? []), EndOfBoot],
-    providers: [...(definition.providers ?? []), manager, ...PROVIDERS, ...named],
-    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN, ...names.map(getLockServiceToken)],
+    providers: [...(definition.providers ?? []), ...PROVIDERS],
+    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN],
   };
 }
 
 const PROVIDERS: Provider[] = [
+  { provide: LockManager, useFactory: createLockManager, inject: [MODULE_OPTIONS_TOKEN] },
   {
     provide: LockService,
     useFactory: (manager: LockManager, options: DistributedLockModuleOptions) => {

@@ -1,4 +1,3 @@
-import type { LoggerService } from '@nestjs/common';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { type LeaderMethod, leaderMethodsOf } from '../methods/leader-method.js';
@@ -9,6 +8,7 @@ import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { problemsOf } from './check-locked-method.js';
 import { compareKeys } from './same-keys.js';
+import { logger } from '../module-logger.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, servicesInSlot } from '../service/service-slot.js';
@@ -28,11 +28,7 @@ export interface ExploredApplication {
  *
  * @throws LockConfigError with the list of mistakes
  */
-export function exploreApplication(
-  wrappers: readonly InstanceWrapper[],
-  service: LockService,
-  logger: LoggerService,
-): ExploredApplication {
+export function exploreApplication(wrappers: readonly InstanceWrapper[], service: LockService): ExploredApplication {
   const problems = new Set<string>();
   const all = new Set<LockedMethod>();
   const allLeaders = new Set<LeaderMethod>();
@@ -53,7 +49,7 @@ export function exploreApplication(
     locked.push({ methods, prototype, instance, isSingleton });
     for (const method of methods) all.add(method);
     for (const method of leaderMethods) allLeaders.add(method);
-    for (const problem of methods.flatMap((method) => problemsOf(method, service, prototype))) problems.add(problem);
+    for (const problem of methods.flatMap((method) => problemsOf(method, service))) problems.add(problem);
     for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
       if (!isUnlocked(target, methodName)) continue;
       problems.add(
@@ -78,15 +74,15 @@ export function exploreApplication(
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
-  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied, logger);
+  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied);
   for (const warning of [...unlocked, ...keys.warnings]) logger.warn(warning);
   for (const name of shared) {
     logger.warn(
       `An instance of ${name} belongs to another live application of this process too, so its methods take their locks there until that application stops: give each application an instance of its own instead of one with useValue.`,
     );
   }
-  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods], logger);
-  reportBoot(service, methods, campaigns.methods, logger);
+  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods]);
+  reportBoot(service, methods, campaigns.methods);
   return { campaigns, jobs, methods };
 }
 
@@ -98,7 +94,7 @@ function hasTransactionsOfCls(wrappers: readonly InstanceWrapper[]): boolean {
   return wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost');
 }
 
-function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[], logger: LoggerService): void {
+function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[]): void {
   const names = new Set(methods.filter(({ isScheduled }) => isScheduled).map(({ name }) => name));
   if (names.size === 0) return;
   logger.warn(
@@ -108,7 +104,7 @@ function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[], lo
 }
 
 /** The next holder would read what was there before the commit. */
-function warnOfTransactionsAbove(methods: ReadonlySet<string>, logger: LoggerService): void {
+function warnOfTransactionsAbove(methods: ReadonlySet<string>): void {
   for (const method of methods) {
     logger.warn(
       `${method} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,

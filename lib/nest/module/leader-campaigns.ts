@@ -1,9 +1,9 @@
-import type { LoggerService } from '@nestjs/common';
 import { detached } from '../../core/toolkit/detached.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
+import { logger } from '../module-logger.js';
 import type { LockService } from '../service/lock.service.js';
 
 /** A provider whose class has leader methods. */
@@ -53,7 +53,7 @@ export class LeaderCampaigns {
   }
 
   /** Starts them, and does not wait for an election. */
-  start(logger: LoggerService): void {
+  start(): void {
     for (const { method, plan, task } of this.#byKey.values()) {
       const onError = (error: unknown) => {
         logger.error(`${method.name} failed as leader of "${method.key}"; it campaigns again. ${describe(error)}`);

@@ -3,21 +3,13 @@ import { LockManager } from '../../core/lock-manager.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { MemoryLockProvider } from '../../providers/memory/memory-lock-provider.js';
 import { assertUsable } from './check-module-options.js';
-import { loggerOf } from '../options/module-logger.js';
+import { logger } from '../module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-/**
- * The `LockManager` of an application, started, so that everything it is injected into can use it.
- *
- * @param names the providers that the application wants to inject by name
- */
-export async function createLockManager(
-  options: DistributedLockModuleOptions,
-  names: readonly string[],
-): Promise<LockManager> {
+/** The `LockManager` of an application, started, so that everything it is injected into can use it. */
+export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
   assertUsable(options);
-  const logger = loggerOf(options);
-  const { namespace, instance, defaults, shutdownGrace, failFast, maxWaiters } = options;
+  const { namespace, instance, defaults, shutdownGrace, failFast } = options;
   if (!options.provider && !options.providers) {
     logger.warn(
       'Locks are in memory and exclude callers of this process only. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
@@ -30,10 +22,9 @@ export async function createLockManager(
     defaults,
     shutdownGrace,
     failFast,
-    maxWaiters,
     logger: {
       debug: (message) => {
-        logger.debug?.(message);
+        logger.debug(message);
       },
       warn: (message) => {
         logger.warn(message);
@@ -43,14 +34,6 @@ export async function createLockManager(
       },
     },
   });
-  const known = manager.providerNames;
-  const unknown = names.find((name) => !known.includes(name));
-  // Before the start, since nothing stops a manager when the application fails to boot after it.
-  if (unknown !== undefined) {
-    throw new LockConfigError(
-      `DistributedLockModule has no lock provider "${unknown}", which "names" speaks of: its providers are ${known.map((name) => `"${name}"`).join(', ')}.`,
-    );
-  }
   await manager.start();
   return manager;
 }

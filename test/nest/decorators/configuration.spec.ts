@@ -48,17 +48,13 @@ class Orders {
     return 'ran';
   }
 
-  @DistributedLock('handled', (_: ConfigService) => ({ wait: 0, onBusy: 'answer' }))
+  @DistributedLock('handled', (_: ConfigService) => ({ wait: 0, onBusy: () => 'answered' }))
   async handled(): Promise<string> {
     return 'ran';
   }
 
   @RunOnce('nightly', (config: ConfigService) => ({ atLeast: config.getOrThrow('AT_LEAST') }))
   async report(): Promise<void> {}
-
-  answer(): string {
-    return 'answered';
-  }
 }
 
 @Injectable({ scope: Scope.REQUEST })

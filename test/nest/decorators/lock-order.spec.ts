@@ -1,12 +1,6 @@
 import { Injectable } from '@nestjs/common';
-import {
-  DistributedLock,
-  type DistributedLockModuleOptions,
-  lockKey,
-  LockService,
-  MemoryLockProvider,
-} from '../../../lib/index.js';
-import { start } from '../apps.js';
+import { DistributedLock, lockKey, LockService, MemoryLockProvider } from '../../../lib/index.js';
+import { type AppOptions, start } from '../apps.js';
 
 @Injectable()
 class Stock {
@@ -55,7 +49,7 @@ class Orders {
   }
 }
 
-async function boot(options: DistributedLockModuleOptions = {}) {
+async function boot(options: AppOptions = {}) {
   const warnings: string[] = [];
   const ignore = () => undefined;
   const logger = { log: ignore, error: ignore, warn: (message: string) => warnings.push(message) };

@@ -57,11 +57,6 @@ describe('a method that returns an Observable', () => {
       throw new RangeError('thrown');
     }
 
-    @DistributedLock('list', { onLost: 'throw-early' })
-    early(): Observable<number> {
-      return NEVER;
-    }
-
     @DistributedLock('list', { onBusy: 'skip' })
     skips(): Observable<number> {
       return of(1);
@@ -160,14 +155,6 @@ describe('a method that returns an Observable', () => {
     await expect(lastValueFrom(feed.it.watch(''))).rejects.toThrow(/#{id}.*Feed\.watch/);
   });
 
-  it('fails at the loss with throw-early', async () => {
-    const feed = await run(Feed);
-    const ended = lastValueFrom(feed.it.early());
-    await until(() => feed.held().length === 1);
-    await feed.admin.forceRelease('list');
-    await expect(ended).rejects.toBeInstanceOf(LockLostError);
-  });
-
   it('completes empty when it is skipped, and becomes what onBusy returns', async () => {
     const feed = await run(Feed);
     await feed.locks.acquire('list');
@@ -198,17 +185,6 @@ describe('an async generator', () => {
     async *fails(): AsyncGenerator<number> {
       yield 1;
       throw new RangeError('own');
-    }
-
-    @DistributedLock('early', { onLost: 'throw-early' })
-    async *early(): AsyncGenerator<number> {
-      try {
-        yield 1;
-        yield 2;
-      } catch (error) {
-        this.steps.push((error as Error).name);
-        throw error;
-      }
     }
 
     @DistributedLock('busy', { wait: 0, onBusy: 'skip' })
@@ -297,7 +273,7 @@ describe('an async generator', () => {
     await expect(collect(exporting.replaced())).resolves.toEqual(['instead']);
   });
 
-  it('learns of a loss at its end, or at its next step with throw-early', async () => {
+  it('learns of a loss at its end', async () => {
     const { it: exporting, admin } = await run(Export);
     const rows = exporting.rows('a');
     await rows.next('');
@@ -307,11 +283,6 @@ describe('an async generator', () => {
       name: 'LockLostError',
       outcome: { status: 'fulfilled', value: 2 },
     });
-    const early = exporting.early();
-    await early.next();
-    await admin.forceRelease('early');
-    await expect(early.next()).rejects.toBeInstanceOf(LockLostError);
-    expect(exporting.steps.at(-1)).toBe('LockLostError');
   });
 });
 

@@ -218,26 +218,3 @@ it('warns of text in a key that only lacks its #', async () => {
     'warn: Key template "order:{id}" of Orders.pay has the text {id}, which is the same for all calls: write #{id} for its value.',
   ]);
 });
-
-it('reports to the logger of its options alone, if there is one', async () => {
-  @Injectable()
-  class Jobs {
-    @Cron('0 3 * * *')
-    @DistributedLock('job')
-    async report() {}
-  }
-  const own: string[] = [];
-  const note = (message: string) => own.push(message);
-  const logger = { log: note, warn: note, error: note };
-  @Module({ imports: [ScheduleModule.forRoot(), DistributedLockModule.forRoot({ logger })], providers: [Jobs] })
-  class AppModule {}
-  const ofTheApplication = new CapturingLogger();
-  const app = await NestFactory.createApplicationContext(AppModule, { logger: ofTheApplication });
-  await app.close();
-  expect(own).toEqual([
-    expect.stringContaining('Locks are in memory'),
-    expect.stringContaining('Lock provider "memory"'),
-    expect.stringContaining('is scheduled'),
-  ]);
-  expect(ofTheApplication.lines).toEqual([]);
-});

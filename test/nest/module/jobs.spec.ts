@@ -20,7 +20,7 @@ import {
 } from '../../../lib/index.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
 import { cronMarkOf } from '../../../lib/nest/methods/method-ticks.js';
-import { close, Gate, isNest11, start, until } from '../apps.js';
+import { type AppOptions, close, Gate, isNest11, start, until } from '../apps.js';
 import type { CronTime } from 'cron';
 
 const EVERY_SECOND = '* * * * * *';
@@ -37,7 +37,7 @@ beforeEach(() => {
 const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockProvider({ store }) });
 
 /** An application of these providers with the real scheduler. */
-async function boot(providers: (new (admin: LockAdmin) => object)[], options: DistributedLockModuleOptions = {}) {
+async function boot(providers: (new (admin: LockAdmin) => object)[], options: AppOptions = {}) {
   const locks = options.providers ? options : { ...onStore(), ...options };
   return await start({ imports: [ScheduleModule.forRoot()], providers }, locks);
 }
@@ -509,7 +509,7 @@ describe('missed and abandoned runs', () => {
     recorded({ tick: latest() - WEEK, begunAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
   };
 
-  it.each(['the locks first', 'the scheduler first', 'locks that are not global'])(
+  it.each(['the locks first', 'the scheduler first'])(
     'are made up for after all hooks of the boot: %s',
     async (imports) => {
       missed();
@@ -522,7 +522,7 @@ describe('missed and abandoned runs', () => {
           order.push('run');
         }
       }
-      const locks = DistributedLockModule.forRoot({ ...onStore(), isGlobal: imports !== 'locks that are not global' });
+      const locks = DistributedLockModule.forRoot(onStore());
       const both = [locks, ScheduleModule.forRoot()];
       if (imports === 'the scheduler first') both.reverse();
       @Module({ imports: both, providers: [Jobs] })

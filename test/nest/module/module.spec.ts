@@ -7,8 +7,6 @@ import {
   DistributedLockModule,
   type DistributedLockModuleOptions,
   type DistributedLockOptionsFactory,
-  getLockServiceToken,
-  InjectLockService,
   LockAdmin,
   LockService,
   LockUnavailableError,
@@ -19,10 +17,10 @@ import { CountingProvider } from '../../backends.js';
 
 @Injectable()
 class Orders {
-  constructor(
-    readonly locks: LockService,
-    @InjectLockService('second') readonly second: LockService,
-  ) {}
+  readonly second: LockService;
+  constructor(readonly locks: LockService) {
+    this.second = locks.via('second');
+  }
   @DistributedLock('order', { provider: 'second' })
   async pay() {
     return currentLock().provider;
@@ -57,26 +55,23 @@ describe('the module', () => {
         DistributedLockModule.forRootAsync({
           imports: [BackendsModule],
           inject: ['BACKENDS'],
-          names: ['second'],
           useFactory: (backends: DistributedLockModuleOptions) => backends,
         }),
     ],
-    ['useClass', () => DistributedLockModule.forRootAsync({ useClass: OptionsFactory, names: ['second'] })],
+    ['useClass', () => DistributedLockModule.forRootAsync({ useClass: OptionsFactory })],
     [
       'useExisting',
       () =>
         DistributedLockModule.forRootAsync({
           imports: [BackendsModule],
           useExisting: OptionsFactory,
-          names: ['second'],
         }),
     ],
-  ])('takes its options by %s, and its providers can be injected by name', async (_, module) => {
+  ])('takes its options by %s, and its providers are there by name', async (_, module) => {
     const app = await start({ imports: [module()], providers: [Orders] }, null);
     const orders = app.get(Orders);
     await expect(orders.pay()).resolves.toBe('second');
     expect(orders.second).toBe(orders.locks.via('second'));
-    expect(orders.second).toBe(app.get(getLockServiceToken('second')));
     await expect(orders.second.withLock('a', ({ provider }) => provider)).resolves.toBe('second');
     await expect(orders.locks.withLock('a', ({ provider }) => provider)).resolves.toBe('first');
   });

@@ -2,12 +2,11 @@ import { Controller, Get, Injectable, Param } from '@nestjs/common';
 import {
   type BusyContext,
   DistributedLock,
-  type DistributedLockModuleOptions,
   LockBusyError,
   LockDeadlockError,
   LockService,
 } from '../../../lib/index.js';
-import { Gate, type HttpApp, type Platform, serve, start } from '../apps.js';
+import { type AppOptions, Gate, type HttpApp, type Platform, serve, start } from '../apps.js';
 
 let gate: Gate;
 let holding: number;
@@ -63,7 +62,7 @@ class Handlers {
   }
 }
 
-const served = (platform: Platform, options: DistributedLockModuleOptions): Promise<HttpApp> =>
+const served = (platform: Platform, options: AppOptions): Promise<HttpApp> =>
   serve({ controllers: [Handlers], providers: [Items] }, options, undefined, platform);
 
 describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each other, on %s', (platform) => {

@@ -107,7 +107,7 @@ class Feeds {
     yield { feed: `again ${id}` };
   }
   @Subscription(() => String)
-  @DistributedLock('feed:#{id}', { onLost: 'throw-early' })
+  @DistributedLock('feed:#{id}')
   async *early(@Args('id', { type: () => Int }) id: number) {
     yield { early: `first ${id}` };
     await gate.opened;

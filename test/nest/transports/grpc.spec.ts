@@ -17,8 +17,9 @@ import { loadSync } from '@grpc/proto-loader';
 import { type CanActivate, Catch, Controller, type ExceptionFilter, Injectable, UseGuards } from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import { GrpcMethod, GrpcStreamCall, GrpcStreamMethod, Payload, Transport } from '@nestjs/microservices';
-import { concat, map, NEVER, Observable, of, reduce, throwError } from 'rxjs';
+import { concat, map, Observable, of, reduce, throwError } from 'rxjs';
 import {
+  currentLock,
   DistributedLock,
   type DistributedLockModuleOptions,
   LockAdmin,
@@ -32,7 +33,7 @@ import {
 } from '../../../lib/index.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
 import { freePort } from '../../servers/server-process.mjs';
-import { serve, until } from '../apps.js';
+import { serve, until, untilLost } from '../apps.js';
 
 const protoPath = join(import.meta.dirname, 'shop.proto');
 
@@ -95,9 +96,11 @@ class ShopController {
     throw FAILURES[id]!();
   }
   @GrpcMethod('Shop', 'Watch')
-  @DistributedLock('order:#{order.id}', { wait: 0, onLost: 'throw-early' })
+  @DistributedLock('order:#{order.id}', { wait: 0 })
   watch(@Payload() order: Order): Observable<Order> {
-    return order.id === 'unavailable' ? concat(of(order), throwError(FAILURES[order.id]!)) : concat(of(order), NEVER);
+    return order.id === 'unavailable'
+      ? concat(of(order), throwError(FAILURES[order.id]!))
+      : concat(of(order), untilLost(currentLock().signal));
   }
   @GrpcStreamMethod('Shop', 'Store')
   @DistributedLock('order:7', { wait: 0, around: 'request' })

@@ -20,11 +20,11 @@ import {
 } from '@nestjs/common';
 import { APP_FILTER } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
-import { NEVER, Observable } from 'rxjs';
+import { Observable } from 'rxjs';
 import {
+  currentLock,
   DistributedLock,
   DistributedLockModule,
-  type DistributedLockModuleOptions,
   LockAdmin,
   LockError,
   LockInterceptor,
@@ -36,7 +36,15 @@ import {
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
-import { type ExpressResponse, type HttpApp, isNest11, type Platform, serve } from '../apps.js';
+import {
+  type AppOptions,
+  type ExpressResponse,
+  type HttpApp,
+  isNest11,
+  type Platform,
+  serve,
+  untilLost,
+} from '../apps.js';
 
 class BrokenProvider extends MemoryLockProvider {
   override createBackend(context: BackendContext) {
@@ -129,9 +137,9 @@ class Items {
   }
 
   @Sse('events')
-  @DistributedLock('events', { onLost: 'throw-early' })
+  @DistributedLock('events')
   events(): Observable<{ data: string }> {
-    return NEVER;
+    return untilLost(currentLock().signal);
   }
 
   @Get('twice')
@@ -142,7 +150,7 @@ class Items {
 
 /** Serves the controller above with `item` held by somebody. */
 async function serveItems(
-  options: DistributedLockModuleOptions = {},
+  options: AppOptions = {},
   prepare?: Parameters<typeof serve>[2],
   {
     platform,
@@ -274,14 +282,12 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     ).toEqual(['item']);
   });
 
-  it('takes other statuses', async () => {
-    const { fetch } = await serveHere({
-      mapErrors: { http: { busy: 409, unavailable: 502, lost: 410, conflict: 412 } },
-    });
+  it('takes another status for a busy lock', async () => {
+    const { fetch } = await serveHere({ mapErrors: { http: { busy: 409 } } });
     const answers = await Promise.all(
       ['/busy', '/guarded', '/broken', '/lost', '/outdated'].map((path) => fetch(path)),
     );
-    expect(answers.map(({ status }) => status)).toEqual([409, 409, 502, 410, 412]);
+    expect(answers.map(({ status }) => status)).toEqual([409, 409, 503, 500, 409]);
     // RFC 9457: the title of a problem without a type is the phrase of its status.
     expect(await answers[0]!.json()).toMatchObject({ title: 'Conflict', status: 409 });
   });

@@ -1,7 +1,6 @@
 import { StreamableFile } from '@nestjs/common';
 import type { AbstractHttpAdapter } from '@nestjs/core';
 import { LockError } from '../../../api/errors.js';
-import { loggerOf } from '../../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../../options/module-options.js';
 import { logLoss } from '../log-loss.js';
 import { LockHttpException, toHttpException } from './lock-http-exception.js';
@@ -13,9 +12,9 @@ export function asHttpError(
   adapter: AbstractHttpAdapter,
   response: unknown,
 ): LockHttpException | LockError {
-  logLoss(error, loggerOf(options));
+  logLoss(error);
   const { mapErrors } = options;
-  const exception = toHttpException(error, mapErrors === false ? {} : mapErrors?.http);
+  const exception = toHttpException(error, (mapErrors || undefined)?.http?.busy);
   if (!exception) return error;
   // Set here, because filters write status and body only.
   if (exception.retryAfter !== undefined && !adapter.isHeadersSent(response)) {

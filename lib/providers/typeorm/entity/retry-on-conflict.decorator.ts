@@ -1,18 +1,16 @@
 import { OptimisticLockVersionMismatchError } from 'typeorm';
-import { type Duration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError, LockError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
 import { copyMethodMetadata, decoratedMethod, type NoProperty } from '../../../decoration/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
-/** How often, and after which pauses, a method runs again. */
+const FIRST_PAUSE_MS = 20;
+const LONGEST_PAUSE_MS = 1_000;
+
+/** How often a method runs again. */
 export interface RetryOnConflictOptions {
   /** How often the method runs at most, the first time included. Default 3. */
   readonly attempts?: number;
-  /** The longest pause before the second run, in ms; it doubles with each run. Default 20 ms, at most 24.8 days. */
-  readonly delay?: Duration;
-  /** The longest pause of all, in ms. Default 1 s, at most 24.8 days. */
-  readonly maxDelay?: Duration;
 }
 
 /** Decorates methods that return a promise. */
@@ -38,7 +36,7 @@ export interface RetryDecorator {
  * transaction of its own, or it reads the same snapshot again: `@DistributedLock`, `@RetryOnConflict` and
  * `@Transactional` stand in this order from above.
  *
- * Pauses are random, from 0 to a bound that doubles ("full jitter"): callers that met once would meet again after equal pauses.
+ * Pauses are random, from 0 to a bound that doubles from 20 ms to 1 s ("full jitter"): callers that met once would meet again after equal pauses.
  *
  * @throws LockConfigError at decoration for a method that cannot be run again, and for options that cannot work.
  */
@@ -49,8 +47,6 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
       `@RetryOnConflict: "attempts" must be a whole number from 1 on, and is ${shown(attempts)}.`,
     );
   }
-  const delay = toMilliseconds(options.delay ?? 20, 'delay');
-  const maxDelay = toMilliseconds(options.maxDelay ?? '1s', 'maxDelay');
   const decorate = (target: object, key: string | symbol, descriptor: PropertyDescriptor): void => {
     const { name, original, kind } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
     if (kind === 'iteration') {
@@ -59,13 +55,13 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
       );
     }
     const retried = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
-      for (let bound = delay, run = 1; ; bound *= 2, run += 1) {
+      for (let bound = FIRST_PAUSE_MS, run = 1; ; bound *= 2, run += 1) {
         try {
           return await original.apply(this, args);
         } catch (error) {
           if (run >= attempts || !isConflict(error)) throw error;
         }
-        const pause = Math.random() * Math.min(bound, maxDelay);
+        const pause = Math.random() * Math.min(bound, LONGEST_PAUSE_MS);
         await new Promise((resolve) => {
           setTimeout(resolve, pause);
         });

@@ -57,9 +57,9 @@ it('an application whose boot has failed does not count as live', async () => {
   })
   class Bad {}
   for (let round = 0; round < 2; round += 1) {
-    await expect(
-      NestFactory.createApplicationContext(Bad, { logger: false, abortOnError: false }),
-    ).rejects.toThrow('It fails.');
+    await expect(NestFactory.createApplicationContext(Bad, { logger: false, abortOnError: false })).rejects.toThrow(
+      'It fails.',
+    );
   }
   const app = await boot(new Payments());
   expect(liveServices.size).toBe(1);

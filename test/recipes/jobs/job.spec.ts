@@ -359,15 +359,18 @@ it('treats a damaged record as none, and warns once of each', async () => {
 });
 
 describe('a tick from the future', () => {
-  it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])('%d ms later than the time of the server is no record', async (ahead) => {
-    const one = await fleet.add();
-    await one.fire();
-    fleet.record = { ...fleet.record!, tick: START + MINUTE + ahead };
-    await fleet.clock.advance(MINUTE);
-    await expect(one.fire()).resolves.toMatchObject({ ran: true });
-    expect(fleet.record).toMatchObject({ tick: START + MINUTE, state: 'ended' });
-    expect(one.log).toEqual([expect.stringMatching(/is for \S+Z, \d+ s later than the time of the server/)]);
-  });
+  it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])(
+    '%d ms later than the time of the server is no record',
+    async (ahead) => {
+      const one = await fleet.add();
+      await one.fire();
+      fleet.record = { ...fleet.record!, tick: START + MINUTE + ahead };
+      await fleet.clock.advance(MINUTE);
+      await expect(one.fire()).resolves.toMatchObject({ ran: true });
+      expect(fleet.record).toMatchObject({ tick: START + MINUTE, state: 'ended' });
+      expect(one.log).toEqual([expect.stringMatching(/is for \S+Z, \d+ s later than the time of the server/)]);
+    },
+  );
 
   it('of a number that is no time is damage', async () => {
     const one = await fleet.add();
@@ -481,7 +484,9 @@ describe('runOnce() with `due`', () => {
     expect(one.log).toEqual([]);
     await new LockService(other.locks).runOnce('import', () => 1, due(40));
     await new LockService(other.locks).runOnce('import', () => 1, due(60));
-    expect(other.log).toEqual([expect.stringMatching(/job "import" that are 20 ms apart.*"due" must be the planned time/)]);
+    expect(other.log).toEqual([
+      expect.stringMatching(/job "import" that are 20 ms apart.*"due" must be the planned time/),
+    ]);
     // Ticks that are a second apart may be meant.
     const third = await fleet.add();
     await fleet.clock.advance(MINUTE);

@@ -10,6 +10,8 @@ export class ExclusiveClaim implements LeaseClaim {
   #unanswered: bigint | undefined;
   /** The version of the lease that it has: the last of the tokens that its callers may use. */
   #held: bigint | undefined;
+  /** The version of the last claim or renewal that was acknowledged. */
+  #acknowledged: bigint | undefined;
 
   /** @param name of the row */
   constructor(
@@ -28,7 +30,8 @@ export class ExclusiveClaim implements LeaseClaim {
     const own = seen?.holds.find(({ holder }) => holder === this.request.id);
     this.#held = own?.token;
     if (!seen || !own) return undefined;
-    return { fencingToken: own.token, followers: 0, remaining: remainingOf(seen, own), isAcknowledged: false };
+    const isAcknowledged = own.token === this.#acknowledged;
+    return { fencingToken: own.token, followers: 0, remaining: remainingOf(seen, own), isAcknowledged };
   }
 
   fits({ holds }: Lease): boolean {
@@ -48,12 +51,16 @@ export class ExclusiveClaim implements LeaseClaim {
       return undefined;
     }
     this.#unanswered = undefined;
+    this.#acknowledged = version;
     return { fencingToken: firstToken(mode, version, callers), followers: callers - 1, remaining: duration };
   }
 
   async renew(duration: number): Promise<boolean> {
-    if (this.#held === undefined) return false;
-    return this.leases.renew({ name: this.name, holder: this.request.id, version: this.#held }, duration);
+    const version = this.#held;
+    if (version === undefined) return false;
+    const isRenewed = await this.leases.renew({ name: this.name, holder: this.request.id, version }, duration);
+    if (isRenewed) this.#acknowledged = version;
+    return isRenewed;
   }
 
   /** A claim that was not answered is made void first: in the other order it could arrive between the two. */

@@ -19,8 +19,8 @@ const RESERVE_WITHIN = 500;
 export class LimitedClaim implements LeaseClaim {
   /** The request is among the holders: it was granted, or has reserved a place. */
   #isThere = false;
-  /** The place that it has reserved was acknowledged. */
-  #hasReserved = false;
+  /** The last statement that has put it there, or has renewed it, was acknowledged. */
+  #isAcknowledged = false;
   /** The version that a claim compares with that was sent and not answered: it may arrive at any time. */
   #unanswered: bigint | undefined;
   /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
@@ -48,12 +48,11 @@ export class LimitedClaim implements LeaseClaim {
     this.#isThere = own !== undefined;
     if (!seen || !own) return undefined;
     if (isGranted(seen, own)) {
-      return { ...this.#granted(1, remainingOf(seen, own)), isAcknowledged: this.#hasReserved };
+      return { ...this.#granted(1, remainingOf(seen, own)), isAcknowledged: this.#isAcknowledged };
     }
     // The reserved place has no room.
     await this.places.release(this.name, this.request.id, 0);
     this.#isThere = false;
-    this.#hasReserved = false;
     return undefined;
   }
 
@@ -66,12 +65,13 @@ export class LimitedClaim implements LeaseClaim {
     const { name, limited } = this;
     const { id: holder, lease, minHold } = this.request;
     const duration = Math.max(lease, minHold);
+    this.#isAcknowledged = false;
     if (this.#hasLost) return this.#reserve(seen, duration);
     const callers = minHold > 0 ? 1 : this.request.callers;
     const earlier = this.#unanswered;
     this.#unanswered = seen.version;
     const token = await unlessUndone(this.places.claim({ name, seen, holder, limited }, duration));
-    this.#isThere = token !== undefined;
+    this.#isThere = this.#isAcknowledged = token !== undefined;
     if (token === undefined) {
       this.#unanswered = earlier;
       this.#hasLost = true;
@@ -81,8 +81,10 @@ export class LimitedClaim implements LeaseClaim {
     return this.#granted(callers, duration);
   }
 
-  renew(duration: number): Promise<boolean> {
-    return this.places.renew(this.name, this.request.id, duration);
+  async renew(duration: number): Promise<boolean> {
+    const isRenewed = await this.places.renew(this.name, this.request.id, duration);
+    if (isRenewed) this.#isAcknowledged = true;
+    return isRenewed;
   }
 
   /**
@@ -104,8 +106,7 @@ export class LimitedClaim implements LeaseClaim {
     this.#unansweredUntil = seen.serverTime + toMicroseconds(RESERVE_WITHIN);
     const holder = { name, seen, holder: this.request.id, limited };
     const isReserved = await unlessUndone(this.places.reserve(holder, duration, this.#unansweredUntil));
-    this.#hasReserved = isReserved === true;
-    this.#isThere = this.#hasReserved;
+    this.#isThere = this.#isAcknowledged = isReserved === true;
     this.#unansweredUntil = earlier;
   }
 

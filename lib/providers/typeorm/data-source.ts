@@ -8,15 +8,12 @@ import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-
 import { SQL_OPTIONS } from '../sql/option-names.js';
 import type { SqlSource } from '../sql/sources/source.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
-import { openFile, shareSqljs } from './sqlite.js';
 
 /** By the type of a DataSource; there are no locks for others. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
   ['mysql', 'mysql'],
   ['mariadb', 'mysql'],
   ['postgres', 'postgres'],
-  ['better-sqlite3', 'sqlite'],
-  ['sqljs', 'sqlite'],
 ]);
 
 /** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
@@ -49,21 +46,14 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
     'those of a connection belong into the DataSource',
   );
   const { dataSource } = given;
-  const { options } = dataSource;
   switch (FAMILY_OF.get(type)) {
     case 'mysql':
       return mysqlSource(dataSource);
     case 'postgres':
       return postgresSource(dataSource);
-    case 'sqlite':
-      refuseMemory(provider, options);
-      return {
-        database: 'sqlite',
-        open: () => (options.type === 'sqljs' ? shareSqljs(dataSource) : openFile(options)),
-      };
     default:
       throw new LockConfigError(
-        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB, Postgres or SQLite, or a provider of another kind.`,
+        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB or Postgres, or a provider of another kind.`,
       );
   }
 }
@@ -111,12 +101,4 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       return Promise.resolve({ driver, settings });
     },
   };
-}
-
-function refuseMemory(provider: string, options: DataSourceOptions): void {
-  if (options.type !== 'better-sqlite3' || (options.database !== '' && !options.database.startsWith(':memory:')))
-    return;
-  throw new LockConfigError(
-    `${provider}: a database of better-sqlite3 in memory belongs to one connection only; give it a file.`,
-  );
 }

@@ -47,9 +47,6 @@ export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   const known = FAILURES.find(([, codes]) => codes.includes(errno) || codes.includes(code));
   if (known) return known[0];
-  // SQLite has no code for them.
-  if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
-  if (error instanceof Error && error.message.includes('no such column')) return 'refused';
   return typeof code === 'string' && LOGIN_CLASS.test(code) ? 'refused' : 'other';
 }
 

@@ -30,7 +30,6 @@ export class LockTable {
     const columns = `name, token, holder, expires, label, holders FROM ${name}`;
     const create = createTableSql(database, table);
     await ensureTable(run, { what: 'locks', columns, create, synchronize, provider });
-    if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(

@@ -7,7 +7,7 @@ const USAGE = `usage: npx nestjs-distributed-lock sql --database postgres [optio
 
 Prints the statements that create the tables of the SQL locks, for a migration of your own.
 
-  --database postgres   or mysql (also for MariaDB), or sqlite
+  --database postgres   or mysql (also for MariaDB)
   --table app.locks     default: distributed_lock
   --records             also the table that a failover needs, if its casStore is in SQL
   --out "migrations/*_locks.sql"

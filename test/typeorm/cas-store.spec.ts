@@ -1,5 +1,4 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
@@ -10,7 +9,6 @@ import {
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
 import { describeCasStore } from '../contract/describe-cas-store.js';
-import { contextFor } from '../backend-context.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const PROVIDERS = [TypeOrmRowLockProvider, TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider];
@@ -92,9 +90,4 @@ describe.each(databases)('the compare-and-set store on %s', (type) => {
     await expect(store.compareAndSet('a', 'a', 'b')).rejects.toBeInstanceOf(LockConfigError);
     await source.destroy();
   });
-});
-
-it('SQLite has no compare-and-set store', () => {
-  const provider = new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) });
-  expect(provider.createBackend(contextFor()).casStore).toBeUndefined();
 });

@@ -8,35 +8,27 @@ import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { versionProvider } from './version-backend.js';
 
-const databases: readonly (SqlType | 'sqljs')[] = ['mariadb', 'postgres', 'sqljs'];
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('limited leases on %s', (type) => {
-  let backend: SqlBackend | undefined;
+  let backend: SqlBackend;
   let admin: DataSource;
   const managers: LockManager[] = [];
 
   beforeAll(async () => {
-    if (type === 'sqljs') admin = await new DataSource({ type }).initialize();
-    else {
-      backend = await SqlBackend.start(type);
-      admin = backend.admin;
-    }
+    backend = await SqlBackend.start(type);
+    admin = backend.admin;
   }, 60_000);
   afterEach(async () => {
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
   afterAll(async () => {
-    if (backend) await backend.stop();
-    else await admin.destroy();
+    await backend.stop();
   });
 
   async function application(provider?: TypeOrmVersionLockProvider): Promise<LockManager> {
-    const own = () =>
-      backend
-        ? versionProvider(backend)
-        : Promise.resolve(new TypeOrmVersionLockProvider({ dataSource: admin, synchronize: true }));
     const locks = new LockManager({
-      providers: { sql: provider ?? (await own()) },
+      providers: { sql: provider ?? (await versionProvider(backend)) },
       namespace: 'test',
       defaults: { wait: '1m' },
       shutdownGrace: 0,
@@ -268,13 +260,11 @@ describe.each(databases)('limited leases on %s', (type) => {
     }
   });
 
-  if (type === 'sqljs') return;
-
   it('a grant whose answer was lost is found again and takes nothing more', async () => {
-    const provider = await versionProvider(backend!);
+    const provider = await versionProvider(backend);
     const locks = await application(provider);
     await (await locks.acquire('lost-reply', { limit: 2 })).release();
-    const wire = backend!.wireOf(provider)!;
+    const wire = backend.wireOf(provider)!;
     wire.holdReplies();
     const late = locks.acquire('lost-reply', { limit: 2 });
     // The look needs its answer, the claim must lose it: answers pass until the row is claimed.

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
-import { DataSource } from 'typeorm';
+import type { DataSource } from 'typeorm';
 import type { ListedLock } from '../../lib/api/lock-info.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -8,40 +8,30 @@ import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 
-const databases: readonly (SqlType | 'sqljs')[] = ['mariadb', 'postgres', 'sqljs'];
+const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-/** The numbers from 1 on. */
-const MANY = {
-  ...NUMBERS,
-  sqljs: (rows: number) =>
-    `SELECT n FROM (WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ${rows}) SELECT n FROM s) AS s`,
-};
-const numberOf = { mariadb: 'LPAD(n, 6, 0)', postgres: `lpad(n::text, 6, '0')`, sqljs: `printf('%06d', n)` };
+const numberOf = { mariadb: 'LPAD(n, 6, 0)', postgres: `lpad(n::text, 6, '0')` };
 const concat = (...parts: string[]) => `CONCAT(${parts.join(', ')})`;
 
 describe.each(databases)('the list of leases on %s', (type) => {
-  const { now } = FAMILIES[type === 'mariadb' ? 'mysql' : type === 'sqljs' ? 'sqlite' : type];
-  let backend: SqlBackend | undefined;
+  const { now } = FAMILIES[type === 'mariadb' ? 'mysql' : type];
+  let backend: SqlBackend;
   let admin: DataSource;
   const managers: LockManager[] = [];
 
   beforeAll(async () => {
-    if (type === 'sqljs') admin = await new DataSource({ type }).initialize();
-    else {
-      backend = await SqlBackend.start(type);
-      admin = backend.admin;
-    }
+    backend = await SqlBackend.start(type);
+    admin = backend.admin;
   }, 60_000);
   afterEach(async () => {
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
   afterAll(async () => {
-    if (backend) await backend.stop();
-    else await admin.destroy();
+    await backend.stop();
   });
 
   async function application(namespace: string, instance = 'ann'): Promise<LockManager> {
-    const dataSource = backend?.source() ?? admin;
+    const dataSource = backend.source();
     const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout: '10s' });
     const locks = new LockManager({ providers: { sql: provider }, namespace, instance, shutdownGrace: 0 });
     managers.push(locks);
@@ -61,11 +51,11 @@ describe.each(databases)('the list of leases on %s', (type) => {
   /** Rows `many:000001` and so on; those for which `isHeld` is true are held for ten minutes. */
   async function insert(namespace: string, rows: number, isHeld = '1 = 1'): Promise<void> {
     const name = `'${namespace}#lease:many:'`;
-    const row = type === 'sqljs' ? `${name} || ${numberOf[type]}` : concat(name, numberOf[type]);
+    const row = concat(name, numberOf[type]);
     const expires = `CASE WHEN ${isHeld} THEN ${now} + 600000000 ELSE 1 END`;
     const holder = `'${'ab'.repeat(16)}'`;
     await admin.query(
-      `INSERT INTO ${TABLE} (name, token, holder, expires) SELECT ${row}, 7, ${holder}, ${expires} FROM (${MANY[type](rows)}) AS numbers`,
+      `INSERT INTO ${TABLE} (name, token, holder, expires) SELECT ${row}, 7, ${holder}, ${expires} FROM (${NUMBERS[type](rows)}) AS numbers`,
     );
   }
 
@@ -120,7 +110,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
 
   it('reads no more than a page ahead, and keeps nothing of those before', async () => {
     const locks = await application('large');
-    await insert('large', 40_000, type === 'sqljs' ? 'n % 2 = 0' : 'MOD(n, 2) = 0');
+    await insert('large', 40_000, 'MOD(n, 2) = 0');
     const page = jest.spyOn(LeaseTable.prototype, 'page');
     let [count, used, most] = [0, 0, 0];
     const holders = new Set<string>();
@@ -172,11 +162,9 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect([a?.since, b?.since]).toEqual([null, expect.any(Date)]);
   });
 
-  if (type === 'sqljs') return;
-
   it('does not exist for row and advisory locks, and the error says where to look', async () => {
     const views = { mariadb: [/performance_schema.data_locks/, /metadata_lock/], postgres: [/pg_locks/, /pg_locks/] };
-    for (const [index, provider] of [await backend!.provider(), await backend!.advisoryProvider()].entries()) {
+    for (const [index, provider] of [await backend.provider(), await backend.advisoryProvider()].entries()) {
       const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
       managers.push(locks);
       await locks.start();

@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, expect, it } from '@jest/globals';
-import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import {
@@ -10,13 +9,10 @@ import {
 import { SqlBackend } from './sql-backend.js';
 
 let backend: SqlBackend;
-const memory = new DataSource({ type: 'sqljs' });
 beforeAll(async () => {
   backend = await SqlBackend.start('mariadb');
-  await memory.initialize();
 }, 60_000);
 afterAll(async () => {
-  await memory.destroy();
   await backend.stop();
 });
 
@@ -26,7 +22,6 @@ const common = () => ({ dataSource: backend.source(), synchronize: true, stateme
 it.each<[string, () => LockProvider]>([
   ['row locks', () => new TypeOrmRowLockProvider({ ...common(), fencing: true })],
   ['version locks', () => new TypeOrmVersionLockProvider(common())],
-  ['version locks in sql.js', () => new TypeOrmVersionLockProvider({ ...common(), dataSource: memory })],
   ['advisory locks', () => new TypeOrmAdvisoryLockProvider({ ...common(), fencing: true })],
 ])(
   'one provider of %s serves several applications, at the same time and one after the other',

@@ -354,9 +354,7 @@ export class SqlBackend {
 
 /** The compare-and-set store of an application whose default provider is on a database server. */
 export function casStoreOf(locks: LockManager): CasStore {
-  const { casStore }: LockBackend = locks.admin.backend(SqlLockBackend);
-  if (!casStore) throw new Error('It has no compare-and-set store.');
-  return casStore;
+  return locks.admin.backend(SqlLockBackend).casStore;
 }
 
 /** What the conformance kit needs of row locks on this database. */

@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { LockManager } from '../../lib/core/lock-manager.js';
-import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/sql/table/lock-schema.js';
 
@@ -15,7 +14,7 @@ function statementsIn(page: string): string[] {
 
 describe('the table of the locks', () => {
   it('is printed in the docs as it is created', () => {
-    const families = ['mysql', 'postgres', 'sqlite'] as const;
+    const families = ['mysql', 'postgres'] as const;
     expect(statementsIn('sql-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
     );
@@ -26,20 +25,6 @@ describe('the table of the locks', () => {
     expect(statementsIn('sql-operations.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createRecordTableSql(family, DEFAULT_TABLE)};`),
     );
-  });
-
-  it('is refused if it lacks a column', async () => {
-    const dataSource = await new DataSource({ type: 'sqljs' }).initialize();
-    await dataSource.query(
-      'CREATE TABLE distributed_lock (name TEXT PRIMARY KEY, token INTEGER, holder TEXT, expires INTEGER)',
-    );
-    const locks = new LockManager({
-      providers: { sql: new TypeOrmVersionLockProvider({ dataSource, synchronize: true }) },
-    });
-    const refused = await locks.start().catch((error: unknown) => error);
-    expect(refused).toBeInstanceOf(LockConfigError);
-    expect(String(refused)).toMatch(/label/);
-    await dataSource.destroy();
   });
 
   // Golden: two versions of this package in one fleet must use the same rows, always.
@@ -61,27 +46,7 @@ describe('leases refuse', () => {
     [{ statementTimeout: 1 }],
     [{ dataSource: new DataSource({ type: 'cockroachdb' } as DataSourceOptions) }],
   ])('%#', (options) => {
-    const dataSource = new DataSource({ type: 'sqljs' });
+    const dataSource = new DataSource({ type: 'postgres' });
     expect(() => new TypeOrmVersionLockProvider({ dataSource, ...options })).toThrow(LockConfigError);
-  });
-});
-
-describe('leases in sql.js', () => {
-  it('a statement never joins an open transaction: it waits for its end, or fails, and is not rolled back with it', async () => {
-    const dataSource = await new DataSource({ type: 'sqljs' }).initialize();
-    const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout: 300 });
-    const locks = new LockManager({ providers: { sql: provider } });
-    await locks.start();
-    const runner = dataSource.createQueryRunner();
-    await runner.startTransaction();
-    await expect(locks.acquire('a', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
-    const late = locks.acquire('a', { wait: 60_000 });
-    await runner.rollbackTransaction();
-    await using lock = await late;
-    expect(await locks.admin.inspect('a')).toMatchObject({ state: 'held', fencingToken: lock.fencingToken });
-    expect(await locks.admin.backend(VersionLockBackend).purge({ unusedFor: 1_000 })).toBe(0);
-    await lock.release();
-    await locks.stop();
-    await dataSource.destroy();
   });
 });

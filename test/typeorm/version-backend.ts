@@ -41,7 +41,9 @@ export function versionProvider(
   );
 }
 
-const capabilities = capabilitiesOf(new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'sqljs' }) }));
+const capabilities = capabilitiesOf(
+  new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'postgres' }) }),
+);
 
 /** What the conformance kit needs of leases on a server. @param hasAccounts whether each provider has an account of its own there */
 export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true): ProviderHarness {
@@ -58,21 +60,6 @@ export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true
       restore: (provider) => backend().restore(provider),
     },
     remainingLocks: (namespace) => heldLeases(backend().admin, namespace),
-  };
-}
-
-/** What the conformance kit needs of leases in SQLite. Nothing can be cut off here: the database is in the process. */
-export function sqliteHarness(dataSource: () => DataSource, admin: () => DataSource): ProviderHarness {
-  return {
-    capabilities,
-    records: true,
-    create: () => new TypeOrmVersionLockProvider({ dataSource: dataSource(), synchronize: true }),
-    embedded: true,
-    // The database works on the thread of the tests, so statements of one case make the others late.
-    lease: 4_000,
-    concurrency: 4,
-    faults: { revoke: (namespace, key) => revokeLease(admin(), namespace, key) },
-    remainingLocks: (namespace) => heldLeases(admin(), namespace),
   };
 }
 

@@ -162,10 +162,14 @@ describe('an attempt that has only looked', () => {
         const rest = { diagnose: () => [], close: () => Promise.resolve() };
         return Promise.resolve({ leases, ...rest } as unknown as LeaseDatabase);
       }
+
+      override connect(): Promise<void> {
+        return Promise.resolve();
+      }
     }
     type Settings = ConstructorParameters<typeof VersionLockBackend>[1];
     const provider: LockProvider = {
-      createBackend: (context) => new Backend(context, { source: { database: 'sqlite' } } as Settings),
+      createBackend: (context) => new Backend(context, {} as Settings),
     };
     const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
     for (let call = 0; call < 100; call += 1) void locks.tryAcquire(`k${call}`).catch(() => undefined);

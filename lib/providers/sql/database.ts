@@ -6,7 +6,6 @@ import { mysqlDialect } from './connection/mysql-dialect.js';
 import type { DatabaseSettings } from './options.js';
 import { postgresDialect } from './connection/postgres-dialect.js';
 import { Server } from './connection/server.js';
-import type { ServerSource } from './sources/source.js';
 import { type SessionLimits, Sessions } from './connection/sessions.js';
 import type { Connected } from './sql-backend.js';
 
@@ -39,7 +38,7 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
  */
 export async function connectToServer(
-  settings: DatabaseSettings<ServerSource>,
+  settings: DatabaseSettings,
   context: BackendContext,
   needs: Needs,
 ): Promise<Database> {

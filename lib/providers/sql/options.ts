@@ -37,17 +37,17 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
 }
 
 /** The options, checked; times in ms. */
-export type DatabaseSettings<S extends SqlSource = SqlSource> = ReturnType<typeof readOptions<S>>;
+export type DatabaseSettings = ReturnType<typeof readOptions>;
 export type SessionLockSettings = ReturnType<typeof readSessionOptions>;
 
 /**
  * @param connections how many there must be, and how many there are unless noted otherwise
  * @throws LockConfigError for options that cannot work
  */
-export function readOptions<S extends SqlSource>(
+export function readOptions(
   provider: string,
   options: SqlLockOptions & { readonly maxConnections?: number | undefined },
-  source: S,
+  source: SqlSource,
   connections: { readonly least: number; readonly usual: number },
 ) {
   const { table = DEFAULT_TABLE, maxConnections = connections.usual } = options;
@@ -69,11 +69,6 @@ export function readSessionOptions(
   source: SqlSource,
   leastConnections: number,
 ) {
-  if (source.database === 'sqlite') {
-    throw new LockConfigError(
-      `${provider} works with MySQL, MariaDB and Postgres. SQLite has no such locks: use the version lock.`,
-    );
-  }
   return {
     ...readOptions(provider, options, source, { least: leastConnections, usual: 10 }),
     guard: toMilliseconds(options.sessionGuard ?? '30s', 'sessionGuard', { min: 1_000 }),

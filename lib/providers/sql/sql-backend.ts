@@ -51,28 +51,23 @@ export interface Connected {
 /** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
 export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
-  /** On a server; not in SQLite. */
-  readonly casStore?: CasStore;
+  readonly casStore: CasStore;
   readonly records: RecordStore;
-  readonly commandTimeout: number | undefined;
+  readonly commandTimeout: number;
   #database: Promise<D> | undefined;
 
   constructor(
     protected readonly context: BackendContext,
     protected readonly settings: S,
   ) {
-    const { source } = settings;
     this.records = new SqlRecords(settings, context, () => this.database());
-    if (source.database === 'sqlite') return;
     this.commandTimeout = settings.statementTimeout;
-    this.casStore = new SqlCasStore({ ...settings, source }, context, () => this.database());
+    this.casStore = new SqlCasStore(settings, context, () => this.database());
   }
 
   /** Connects, and runs what a lock runs: otherwise a server on which every lock fails could pass the boot. */
   async connect(): Promise<void> {
     await this.operate('The database', async (database) => {
-      // Neither accounts nor modes of SQLite refuse a lock, and a long transaction of another process would fail the boot.
-      if (this.settings.source.database === 'sqlite') return;
       // The probe would leave its rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;

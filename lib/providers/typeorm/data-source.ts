@@ -9,15 +9,12 @@ import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-
 import { SQL_OPTIONS } from '../sql/option-names.js';
 import type { SqlSource } from '../sql/sources/source.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
-import { openFile, shareSqljs } from './sqlite.js';
 
 /** By the type of a DataSource; there are no locks for others. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
   ['mysql', 'mysql'],
   ['mariadb', 'mysql'],
   ['postgres', 'postgres'],
-  ['better-sqlite3', 'sqlite'],
-  ['sqljs', 'sqlite'],
 ]);
 
 /** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
@@ -50,21 +47,14 @@ export function sourceOf(provider: string, given: { readonly dataSource: DataSou
     'those of a connection belong into the DataSource',
   );
   const { dataSource } = given;
-  const { options } = dataSource;
   switch (FAMILY_OF.get(type)) {
     case 'mysql':
       return mysqlSource(dataSource);
     case 'postgres':
       return postgresSource(dataSource);
-    case 'sqlite':
-      refuseMemory(provider, options);
-      return {
-        database: 'sqlite',
-        open: () => (options.type === 'sqljs' ? shareSqljs(dataSource) : openFile(options)),
-      };
     default:
       throw new LockConfigError(
-        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB, Postgres or SQLite, or a provider of another kind.`,
+        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB or Postgres, or a provider of another kind.`,
       );
   }
 }
@@ -130,12 +120,4 @@ function postgresDriverOf(options: DataSourceOptions): PostgresDriver {
   const driver = propertyOf(typeOrmDriverOf(options), 'postgres');
   assertOpens(driver, 'Client', 'pg');
   return driver as PostgresDriver;
-}
-
-function refuseMemory(provider: string, options: DataSourceOptions): void {
-  if (options.type !== 'better-sqlite3' || (options.database !== '' && !options.database.startsWith(':memory:')))
-    return;
-  throw new LockConfigError(
-    `${provider}: a database of better-sqlite3 in memory belongs to one connection only; give it a file.`,
-  );
 }

@@ -39,9 +39,9 @@ export class LockTables1700000000000 implements MigrationInterface {
 }
 
 /**
- * Creates the table of the records (`<table>_record`), which a provider needs only as the `casStore` of a failover. On servers only.
+ * Creates the table of the records (`<table>_record`), which a provider needs only as the `casStore` of a failover.
  *
- * @throws LockConfigError on a database that keeps no records, and for an invalid name.
+ * @throws LockConfigError on a database that no lock provider of this package uses, and for an invalid name.
  */
 export class LockRecords1700000000001 implements MigrationInterface {
   name = 'LockRecords1700000000001';
@@ -49,11 +49,11 @@ export class LockRecords1700000000001 implements MigrationInterface {
   table: string = DEFAULT_TABLE;
 
   async up(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(createRecordTableSql(serverFor(this, queryRunner), this.table));
+    await queryRunner.query(createRecordTableSql(familyFor(this, queryRunner), this.table));
   }
 
   async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(serverFor(this, queryRunner), recordTable(this.table))}`);
+    await queryRunner.query(`DROP TABLE ${quotedTable(familyFor(this, queryRunner), recordTable(this.table))}`);
   }
 }
 
@@ -70,10 +70,4 @@ function familyFor({ name, table }: LockMigration, queryRunner: QueryRunner): Da
   const family = FAMILY_OF.get(type);
   if (family) return family;
   throw new LockConfigError(`${name}: there are no locks for databases of type "${type}".`);
-}
-
-function serverFor(migration: LockMigration, queryRunner: QueryRunner): 'mysql' | 'postgres' {
-  const family = familyFor(migration, queryRunner);
-  if (family !== 'sqlite') return family;
-  throw new LockConfigError(`${migration.name}: SQLite keeps no records; use a database server.`);
 }

@@ -21,9 +21,8 @@ import { EntityTransaction } from './entity-transaction.js';
 
 interface OnDataSource {
   /**
-   * The application's own: `mysql`, `mariadb` or `postgres`; for the version lock also `better-sqlite3` or `sqljs`. Its options are used for
-   * connections of our own. It need not be initialized, except for `sqljs`, whose database is in the memory of the process, and for
-   * `entityManagerOf`.
+   * The application's own: `mysql`, `mariadb` or `postgres`. Its options are used for connections of our own. It need not be initialized,
+   * except for `entityManagerOf`.
    */
   readonly dataSource: DataSource;
 }
@@ -70,8 +69,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
 }
 
 /**
- * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB, Postgres, SQLite
- * (better-sqlite3, and sql.js in one process).
+ * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB and Postgres.
  *
  * Promised: mutual exclusion while there is one writer and its wall clock is not stepped. Each operation is one statement that
  * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,

@@ -1,6 +1,6 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// Three values a row. SQLite takes 32 766 in a statement, Postgres 65 535; beyond a few hundred nothing is gained.
+// Three values a row. Postgres takes 65 535 in a statement; beyond a few hundred nothing is gained.
 const MOST = 500;
 
 interface Asked<Item, Answer> {

@@ -47,11 +47,8 @@ export function failureOf(error: unknown): Failure {
   const [errno, code] = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   const known = FAILURES.find(([, codes]) => codes.includes(errno) || codes.includes(code));
   if (known) return known[0];
-  // SQLite has no code for them.
-  if (error instanceof Error && error.message.includes('no such table')) return 'no-table';
-  // Postgres, where the table is dropped while a statement begins.
+  // Postgres, where the table is dropped while a statement begins: by an internal error.
   if (error instanceof Error && error.message.includes('could not open relation with OID')) return 'no-table';
-  if (error instanceof Error && error.message.includes('no such column')) return 'refused';
   return typeof code === 'string' && LOGIN_CLASS.test(code) ? 'refused' : 'other';
 }
 

@@ -2,7 +2,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import { checkGiven, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
 import { propertyOf } from '../connection/answer.js';
 import { SQL_OPTIONS } from '../option-names.js';
-import type { ServerSource } from './source.js';
+import type { SqlSource } from './source.js';
 
 /** The settings that the drivers have in common; each knows more, and all of them may be given. */
 export interface SqlServerSettings {
@@ -27,7 +27,7 @@ export type SqlConnectionOptions =
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
 // Names in a variable, so that no bundler and no compiler looks for an optional peer.
-const DRIVERS: Readonly<Record<ServerSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
+const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
 const PROTOCOLS = new Map([
   ['postgres:', 'postgres'],
   ['postgresql:', 'postgres'],
@@ -39,7 +39,7 @@ const SOURCES = ['url', 'postgres', 'mysql'] as const;
 const OPTIONS = { url: true, postgres: true, mysql: true, ...SQL_OPTIONS };
 
 /** @throws LockConfigError for options that name no server, or several, or that do not exist */
-export function sourceOf(provider: string, options: SqlConnectionOptions): ServerSource {
+export function sourceOf(provider: string, options: SqlConnectionOptions): SqlSource {
   const example = `new ${provider}({ url: 'postgres://user:password@localhost:5432/shop' }), with exactly one of "url", "postgres" and "mysql"`;
   checkGiven(provider, options, example, SOURCES);
   const [name, other] = SOURCES.filter((option) => propertyOf(options, option) !== undefined);
@@ -61,7 +61,7 @@ export function sourceOf(provider: string, options: SqlConnectionOptions): Serve
   );
 }
 
-function ofUrl(provider: string, options: { readonly url?: unknown }): ServerSource {
+function ofUrl(provider: string, options: { readonly url?: unknown }): SqlSource {
   const { url } = options;
   const protocol = typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : '';
   const database = PROTOCOLS.get(protocol as 'mysql:');
@@ -75,9 +75,9 @@ function ofUrl(provider: string, options: { readonly url?: unknown }): ServerSou
 }
 
 /** @param settings read at each connection, since it may be a getter that gives a new token */
-function withDriver(database: ServerSource['database'], settings: () => object): ServerSource {
+function withDriver(database: SqlSource['database'], settings: () => object): SqlSource {
   const load = async () => ({ driver: await loaded(DRIVERS[database]), settings: settings() });
-  return { database, load } as ServerSource;
+  return { database, load } as SqlSource;
 }
 
 async function loaded(driver: string): Promise<unknown> {

@@ -6,7 +6,6 @@ import { rowNameOf } from './lock-name.js';
 import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
 import { ensureTable, withTable } from './lock-table.js';
 import type { DatabaseSettings } from '../options.js';
-import type { ServerSource } from '../sources/source.js';
 
 /**
  * Values in a table of their own, which is looked for at the first write: applications without such values need no table.
@@ -17,15 +16,13 @@ import type { ServerSource } from '../sources/source.js';
  * would take an UPDATE to equal values for no change, write nothing, and a server that is no longer the writer could confirm it. A
  * value that is `next` already is written again, too, so only a loser's answer is ever a mere read. A statement that was not answered
  * may be executed later, or never: its outcome is unknown. Bytes are compared, so no collation takes two texts for equal.
- *
- * SQLite has no such store: sql.js forgets with its process, and a file with a write-ahead log may lose its last commits to a power cut.
  */
 export class SqlCasStore implements CasStore {
   #ready: Promise<void> | undefined;
   #wasThere = false;
 
   constructor(
-    private readonly settings: DatabaseSettings<ServerSource>,
+    private readonly settings: DatabaseSettings,
     private readonly context: BackendContext,
     private readonly connect: () => Promise<{ readonly run: Run }>,
   ) {}

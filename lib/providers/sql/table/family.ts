@@ -1,7 +1,7 @@
 import { firstRow, propertyOf } from '../connection/answer.js';
 
 /** Databases that spell alike. */
-export type DatabaseFamily = 'mysql' | 'postgres' | 'sqlite';
+export type DatabaseFamily = 'mysql' | 'postgres';
 
 /** How one family of databases spells what our statements need. */
 export interface Family {
@@ -99,23 +99,7 @@ const postgres: Family = {
   hex: (bytes) => `encode(${bytes}, 'hex')`,
 };
 
-/** From 3.35 on, which has RETURNING. */
-const sqlite: Family = {
-  ...postgres,
-  value: mysql.value,
-  isAmong: mysql.isAmong,
-  list: mysql.list,
-  // In whole ms. julianday() is in all its versions, unixepoch('subsec') since 3.42.
-  now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
-  greatest: 'MAX',
-  changed: (answer) => Number(propertyOf(answer, 'changes') ?? 0),
-  positionOf: mysql.positionOf,
-  // A driver may bind a number as a floating-point one.
-  asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
-  hex: mysql.hex,
-};
-
-export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres, sqlite };
+export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres };
 
 /** A driver gives a 64-bit number as a number, as text or as a bigint, as the application has chosen. */
 function bigintOf(value: unknown): bigint | undefined {

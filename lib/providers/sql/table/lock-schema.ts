@@ -60,12 +60,6 @@ export function createTableSql(family: DatabaseFamily, table: string): string {
         `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0, ` +
         `label text NULL, holders text NULL)`
       );
-    case 'sqlite':
-      return (
-        `CREATE TABLE IF NOT EXISTS ${name} (name TEXT NOT NULL PRIMARY KEY, ` +
-        `token INTEGER NOT NULL DEFAULT 0, holder TEXT NULL, expires INTEGER NOT NULL DEFAULT 0, ` +
-        `label TEXT NULL, holders TEXT NULL) WITHOUT ROWID`
-      );
   }
 }
 
@@ -75,7 +69,7 @@ export function recordTable(table: string): string {
 }
 
 /** The table of the records: `value` in UTF-8, compared byte by byte, and a `revision` that each write increases. */
-export function createRecordTableSql(database: 'mysql' | 'postgres', table: string): string {
+export function createRecordTableSql(database: DatabaseFamily, table: string): string {
   const name = quotedTable(database, recordTable(table));
   return database === 'mysql'
     ? `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
@@ -91,7 +85,7 @@ type Question = (table: string) => readonly [sql: string, values: readonly unkno
  * - `schema`: in which schema a table without one in its name is, or would be created, as `name`.
  * - `fits`: whether the table can keep locks, as `fits`; no row where the account may not see that.
  */
-export const TABLE_QUESTIONS: Readonly<Record<'mysql' | 'postgres', Readonly<Record<'schema' | 'fits', Question>>>> = {
+export const TABLE_QUESTIONS: Readonly<Record<DatabaseFamily, Readonly<Record<'schema' | 'fits', Question>>>> = {
   mysql: {
     schema: () => ['SELECT DATABASE() AS name', []],
     // Other storage engines take no locks on rows, and without a primary key one key would have many rows. MariaDB shows a table without an

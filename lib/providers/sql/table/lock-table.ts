@@ -50,7 +50,6 @@ export class LockTable {
 
   async #check({ provider }: Pick<NeededTable, 'provider'>): Promise<void> {
     const { name, run, database, table } = this;
-    if (database === 'sqlite') return;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(

@@ -6,7 +6,7 @@ import { assertTableName, createRecordTableSql, createTableSql, DEFAULT_TABLE } 
 export interface LockTablesOptions {
   /** `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string;
-  /** Also the table of the records, `<table>_record`, which a provider needs as the `casStore` of a failover. Default false; not for SQLite. */
+  /** Also the table of the records, `<table>_record`, which a provider needs as the `casStore` of a failover. Default false. */
   readonly records?: boolean | undefined;
 }
 
@@ -15,22 +15,18 @@ const OPTIONS: OptionNames<LockTablesOptions> = { table: true, records: true };
 /**
  * The statements that create the tables of the locks, as `synchronize` runs them: one for each table, for a migration of your own.
  *
- * @throws LockConfigError for another database, an invalid name, and records in SQLite
+ * @throws LockConfigError for another database, and for an invalid name
  */
-export function lockTablesSql(database: 'mysql' | 'postgres' | 'sqlite', options: LockTablesOptions = {}): string[] {
+export function lockTablesSql(database: 'mysql' | 'postgres', options: LockTablesOptions = {}): string[] {
   checkGiven('lockTablesSql()', options, "lockTablesSql('postgres', { table: 'distributed_lock' })");
   refuseUnknown('lockTablesSql()', options, OPTIONS);
   const { table = DEFAULT_TABLE, records = false } = options;
-  if (!['mysql', 'postgres', 'sqlite'].includes(database)) {
+  if (!['mysql', 'postgres'].includes(database)) {
     throw new LockConfigError(
-      `The database of the lock tables must be mysql (also for MariaDB), postgres or sqlite, and is ${shown(database)}.`,
+      `The database of the lock tables must be mysql (also for MariaDB) or postgres, and is ${shown(database)}.`,
     );
   }
   assertTableName('lockTablesSql()', table);
-  if (!records) return [createTableSql(database, table)];
-  if (database === 'sqlite')
-    throw new LockConfigError(
-      'lockTablesSql(): "records" is true, and SQLite keeps no records; use a database server.',
-    );
-  return [createTableSql(database, table), createRecordTableSql(database, table)];
+  const locks = createTableSql(database, table);
+  return records ? [locks, createRecordTableSql(database, table)] : [locks];
 }

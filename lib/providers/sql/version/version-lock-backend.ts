@@ -10,7 +10,6 @@ import { namesOfInstances, registerInstance } from './instances.js';
 import { infoOf } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
-import { connectToSqlite } from './sqlite.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
 import type { VersionLockSettings } from './version-lock-options.js';
 
@@ -36,9 +35,9 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   });
   #hasWarned = false;
 
-  /** The first looks at all keys are one statement. SQLite answers in this process, so nothing would be gained there. */
+  /** The first looks at all keys are one statement. */
   chains(): boolean {
-    return this.settings.source.database !== 'sqlite';
+    return true;
   }
 
   heldBy(request: AcquireRequest): Holding | null {
@@ -118,13 +117,10 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   }
 
   protected async open(): Promise<LeaseDatabase> {
-    const { context } = this;
-    const { source, ...settings } = this.settings;
-    const { database } = source;
-    if (database === 'sqlite') return connectToSqlite({ ...settings, source }, context);
-    const needs = { forStatements: settings.maxConnections, table: true };
-    const server = await connectToServer({ ...settings, source }, context, needs);
-    const leases = new LeaseTable(database, server.tableName, server.run, settings.maxConnections);
+    const { source, maxConnections } = this.settings;
+    const needs = { forStatements: maxConnections, table: true };
+    const server = await connectToServer(this.settings, this.context, needs);
+    const leases = new LeaseTable(source.database, server.tableName, server.run, maxConnections);
     return {
       ...server,
       leases,

@@ -3,7 +3,7 @@ import type { SqlSource } from '../sources/source.js';
 import { readOptions, type SqlLockOptions } from '../options.js';
 
 export interface SqlVersionLockOptions extends SqlLockOptions {
-  /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4; not for SQLite. */
+  /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4. */
   readonly maxConnections?: number | undefined;
   /**
    * After how long without a use the row of a key is deleted, in ms; 1 s to 24.8 days, or `false` for never. Once an hour one of all processes looks.

@@ -28,7 +28,7 @@ const LAST_LOOK = 50;
 // How many claims of others may be faster than those of an attempt that does not wait.
 const MOST_LOST = 5;
 
-/** The database of the leases, connected: a server, or SQLite. */
+/** The database of the leases, connected. */
 export interface LeaseDatabase extends Connected {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;

@@ -4,7 +4,12 @@ import pg from 'pg';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
-import { SqlAdvisoryLockProvider, sqlClientOf, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import {
+  SqlAdvisoryLockProvider,
+  sqlClientOf,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { LockProcesses } from '../typeorm/lock-processes.js';
@@ -94,6 +99,17 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     const held = await locks.acquire('held');
     await operate(stopWrites);
     await lost(held);
+  });
+
+  it('a version lock: it grants and renews none, also by an account that may write nevertheless', async () => {
+    const locks = await processes.start(new SqlVersionLockProvider({ url: server.url, synchronize: true }));
+    const held = await locks.acquire('held');
+    await operate(stopWrites);
+    await refused(locks);
+    await expect(held.extend()).rejects.toThrow();
+    await operate(allowWrites);
+    await (await locks.acquire('free')).release();
+    expect(await held.release()).toBe('released');
   });
 
   it.each(KINDS)('%p: it grants none, and those that the process holds there are lost', async (Provider) => {

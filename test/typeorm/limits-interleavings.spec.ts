@@ -29,23 +29,18 @@ beforeAll(async () => {
 afterAll(() => dataSource.destroy());
 
 /** The same statements in SQLite from 3.35 on, which answers in this process: no server explores so many interleavings in a second. */
-class SqliteLeases extends LeaseTable {
-  override readonly family: Family = {
-    ...FAMILIES.postgres,
-    value: FAMILIES.mysql.value,
-    isAmong: FAMILIES.mysql.isAmong,
-    list: FAMILIES.mysql.list,
-    now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
-    greatest: 'MAX',
-    changed: (answer) => (answer as { readonly changes: number }).changes,
-    positionOf: FAMILIES.mysql.positionOf,
-    asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
-  };
-
-  constructor(run: Run) {
-    super('postgres', TABLE, run, 1);
-  }
-}
+const SQLITE: Family = {
+  ...FAMILIES.postgres,
+  value: FAMILIES.mysql.value,
+  isAmong: FAMILIES.mysql.isAmong,
+  list: FAMILIES.mysql.list,
+  now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
+  greatest: 'MAX',
+  changed: (answer) => (answer as { readonly changes: number }).changes,
+  positionOf: FAMILIES.mysql.positionOf,
+  asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
+};
+const leaseTable = (run: Run) => new LeaseTable('postgres', TABLE, SQLITE, run, 1);
 
 /** Lets other statements come first. */
 const turns = async (count: number) => {
@@ -79,7 +74,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
     await turns(Math.floor(random.fraction() * 6));
     return answer;
   };
-  const leases = new SqliteLeases(run);
+  const leases = leaseTable(run);
   const limited = new LimitedLeases(leases);
   const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
   return { run, table: leases, leases, limited, ...rest };
@@ -132,7 +127,7 @@ async function play(seed: number): Promise<number> {
       expect(await attempt.renew(LEASE).catch(() => 'unknown')).not.toBe('lost');
       judge.leave(request);
     }
-    while ((await attempt.release({ keepFor: 0, failed: false })) === 'unknown');
+    while ((await attempt.release({ keepFor: 0, failed: false }).catch(() => 'unknown' as const)) === 'unknown');
   };
   const actor = async () => {
     for (let round = 0; round < 8; round += 1) {
@@ -144,7 +139,7 @@ async function play(seed: number): Promise<number> {
   await Promise.all(late);
   // Whatever arrived late left nobody in the row.
   const run: Run = (sql, values) => dataSource.query(sql, [...(values ?? [])]);
-  const table = new SqliteLeases(run);
+  const table = leaseTable(run);
   expect((await table.read(`run${seed}#lease:k`))?.holds).toEqual([]);
   return grants;
 }

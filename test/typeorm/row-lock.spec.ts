@@ -10,6 +10,7 @@ import { Account } from './accounts.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
 import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
@@ -117,7 +118,9 @@ describe.each(databases)('row locks on %s', (type) => {
     const family = type === 'mariadb' ? 'mysql' : 'postgres';
     const runner = backend.admin.createQueryRunner();
     if (type === 'mariadb') await runner.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
-    const table = new LockTable(family, TABLE, (sql, parameters) => runner.query(sql, [...(parameters ?? [])]));
+    const table = new LockTable(family, TABLE, FAMILIES[family], (sql, parameters) =>
+      runner.query(sql, [...(parameters ?? [])]),
+    );
     expect(await table.createRow(rowNameOf('test', 'account:1'))).toBe(true);
     await runner.release();
     expect(lock.isHeld()).toBe(true);

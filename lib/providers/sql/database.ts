@@ -59,7 +59,7 @@ export async function connectToServer(
     const question = TABLE_QUESTIONS[source.database].schema(settings.table);
     const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
     const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
-    const table = new LockTable(source.database, tableName, statements.run, dialect.withoutWait);
+    const table = new LockTable(source.database, tableName, settings.family, statements.run, dialect.withoutWait);
     if (needs.table) await table.prepare(synchronize, context.name);
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];

@@ -1,6 +1,7 @@
 import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
+import { FAMILIES, onWriter } from './table/family.js';
 import { assertTableName, DEFAULT_TABLE } from './table/lock-schema.js';
 import type { SqlSource } from './sources/source.js';
 
@@ -52,11 +53,13 @@ export function readOptions(
 ) {
   const { table = DEFAULT_TABLE, maxConnections = connections.usual } = options;
   assertTableName(provider, table);
+  const allowUnsafeTopology = readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology);
   return {
     source,
+    family: allowUnsafeTopology ? FAMILIES[source.database] : onWriter(source.database),
     table,
     synchronize: readSwitch(provider, 'synchronize', options.synchronize),
-    allowUnsafeTopology: readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology),
+    allowUnsafeTopology,
     statementTimeout: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
     maxConnections: readCount(provider, 'maxConnections', maxConnections, connections.least),
   };

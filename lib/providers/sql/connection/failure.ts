@@ -20,7 +20,7 @@ type Failure = 'busy' | 'rolled-back' | 'no-table' | 'refused' | 'other';
  * - `rolled-back`: deadlock (1213, 40P01), deadlock of user locks (3058, MySQL), the row has changed since the snapshot (1020,
  *   innodb_snapshot_isolation of MariaDB), the table of locks is full (1206), serialization_failure (40001).
  * - `refused`: no access (1044, 1045, 1142, 1143, 1227, 1698, and 42501, row-level security among them), an account that is locked (3118,
- *   4151) or whose password has expired (1820, 1862), read-only (1036, 1290, 1792, 1836, 1874, 3989, 25006), READ COMMITTED with binlog_format=STATEMENT (1665), no such database (1049, 3D000) or column (1054, 42703), no primary key
+ *   4151) or whose password has expired (1820, 1862), read-only (1036, 1290, 1792, 1836, 1874, 3989, 25006, and 1690 by our own question), READ COMMITTED with binlog_format=STATEMENT (1665), no such database (1049, 3D000) or column (1054, 42703), no primary key
  *   (42P10), a server that does not know our SQL (1064, 42601), or no such value of a setting (1231, 22023).
  */
 const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
@@ -28,7 +28,7 @@ const FAILURES: readonly (readonly [Failure, readonly unknown[]])[] = [
   ['rolled-back', [1213, 3058, 1020, 1206, '40P01', '40001']],
   ['no-table', [1146, '42P01']],
   ['refused', [1044, 1045, 1142, 1143, 1227, 1698, 3118, 4151, 1820, 1862, 1665, 1049, 1054, 1064, 1231]],
-  ['refused', [1036, 1290, 1792, 1836, 1874, 3989]],
+  ['refused', [1036, 1290, 1792, 1836, 1874, 3989, 1690]],
   ['refused', ['42501', '25006', '3D000', '42703', '42P10', '42601', '22023']],
 ];
 
@@ -37,7 +37,8 @@ const LOGIN: readonly unknown[] = [1045, 1698, 3118, 4151, 1820, 1862];
 const LOGIN_CLASS = /^28...$/;
 const NO_DATABASE: readonly unknown[] = [1044, 1049, '3D000'];
 const OTHER_TABLE: readonly unknown[] = [1054, '42703', '42P10'];
-const READ_ONLY: readonly unknown[] = [1036, 1290, 1792, 1836, 1874, 3989, '25006'];
+// The last number is the answer to our own question for it.
+const READ_ONLY: readonly unknown[] = [1036, 1290, 1792, 1836, 1874, 3989, '25006', 1690];
 
 /** The remedy for a login that is refused. */
 export const LOGIN_REMEDY = 'Check the user and the password, and from which hosts the account may log in.';
@@ -56,6 +57,11 @@ export function failureOf(error: unknown): Failure {
 export function isRefusedLogin(error: unknown): boolean {
   const codes = [propertyOf(error, 'errno'), propertyOf(error, 'code')];
   return codes.some((code) => LOGIN.includes(code) || (typeof code === 'string' && LOGIN_CLASS.test(code)));
+}
+
+/** Whether the server takes no writes. */
+export function isReadOnlyRefusal(error: unknown): boolean {
+  return [propertyOf(error, 'errno'), propertyOf(error, 'code')].some((code) => READ_ONLY.includes(code));
 }
 
 /** The error for a caller. @param what is not available, such as `Lock "order:42"` */
@@ -95,6 +101,6 @@ function remedyOf(error: unknown): string {
   }
   if (failureOf(error) === 'no-table')
     return 'The table was dropped: create it by the migration, or set "synchronize".';
-  if (isOneOf(READ_ONLY)) return 'Give the provider the address of the server that takes writes.';
+  if (isReadOnlyRefusal(error)) return 'Give the provider the address of the server that takes writes.';
   return 'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.';
 }

@@ -54,6 +54,11 @@ export class Server implements SessionHome {
     throw this.#twoServers();
   }
 
+  /** Whether the application uses a server that may not be written. */
+  get allowsReadOnly(): boolean {
+    return this.settings.allowUnsafeTopology;
+  }
+
   /** The control session, if it is open. */
   get openControl(): Session | undefined {
     return this.#control?.open;
@@ -173,7 +178,7 @@ export class Server implements SessionHome {
     const facts = await dialect.setUp(connection, run, kind);
     this.#closing.signal.throwIfAborted();
     this.diagnostics = facts.diagnostics;
-    if (this.settings.allowUnsafeTopology) return { ...facts, isReadOnly: 'false' };
+    if (this.allowsReadOnly) return { ...facts, isReadOnly: 'false' };
     this.#refuse(facts);
     return facts;
   }

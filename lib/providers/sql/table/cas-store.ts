@@ -1,7 +1,6 @@
 import type { BackendContext, CasStore } from '../../../api/lock-provider.js';
 import { firstRow, type Run } from '../connection/answer.js';
 import { lockErrorOf } from '../connection/failure.js';
-import { FAMILIES } from './family.js';
 import { rowNameOf } from './lock-name.js';
 import { createRecordTableSql, quotedTable, recordTable } from './lock-schema.js';
 import { ensureTable, withTable } from './lock-table.js';
@@ -44,12 +43,12 @@ export class SqlCasStore implements CasStore {
   }
 
   async #exchange(run: Run, row: string, expected: string | null, next: string): Promise<string | null> {
-    const { source, table } = this.settings;
-    const { changed, insert: insertInto, value: bound, hex } = FAMILIES[source.database];
+    const { source, family, table } = this.settings;
+    const { changed, insert: insertInto, value: bound, hex, greatest, now } = family;
     const records = quotedTable(source.database, recordTable(table));
-    const insert = insertInto(records, 'name, value, revision', `${bound(1)}, ${bound(2)}, 1`);
+    const insert = insertInto(records, 'name, value, revision', `${bound(1)}, ${bound(2)}, ${now}`);
     const update =
-      `UPDATE ${records} SET value = ${bound(1)}, revision = revision + 1 ` +
+      `UPDATE ${records} SET value = ${bound(1)}, revision = ${greatest}(revision + 1, ${now}) ` +
       `WHERE name = ${bound(2)} AND value IN (${bound(3)}, ${bound(4)})`;
     const value = Buffer.from(next);
     const before = expected === null ? value : Buffer.from(expected);

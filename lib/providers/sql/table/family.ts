@@ -41,6 +41,12 @@ export interface Family {
   readonly hex: (bytes: string) => string;
 }
 
+const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
+
+// Out of range, an error, on a server that is read-only: from MariaDB 12 on the variable is a word. Accounts with SUPER or READ ONLY ADMIN may
+// write there nevertheless, while others lock on the new writer.
+const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
+
 /**
  * No UPDATE … RETURNING here (MariaDB has it for INSERT and DELETE only). LAST_INSERT_ID(expression) is evaluated for the row that is
  * updated, under its lock, and comes back in the packet that reports the update, so no other statement can come between.
@@ -49,12 +55,12 @@ const mysql: Family = {
   value: () => '?',
   isAmong: (column, _, count) => `${column} IN (${Array(count).fill('?').join(', ')})`,
   list: (values) => values,
-  now: `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
+  now: MYSQL_NOW,
   greatest: 'GREATEST',
   insert: (table, columns, values) => `INSERT IGNORE INTO ${table} (${columns}) VALUES (${values})`,
   // IGNORE alone would wait. MariaDB can be told not to, MySQL cannot.
   insertKey: (table) =>
-    `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${mysql.now}, a.label ` +
+    `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${MYSQL_NOW}, a.label ` +
     `FROM (SELECT ? AS name, ? AS label) AS a LEFT JOIN ${table} AS b ON b.name = a.name WHERE b.name IS NULL`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
@@ -100,6 +106,11 @@ const postgres: Family = {
 };
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres };
+
+/** A statement that reads the time fails on a server that may not be written any more. Postgres refuses such statements to every account. */
+export function onWriter(database: DatabaseFamily): Family {
+  return database === 'mysql' ? { ...mysql, now: `(${MYSQL_NOW} + ${ZERO_ON_A_WRITER})` } : postgres;
+}
 
 /** A driver gives a 64-bit number as a number, as text or as a bigint, as the application has chosen. */
 function bigintOf(value: unknown): bigint | undefined {

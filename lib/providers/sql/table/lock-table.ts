@@ -1,25 +1,24 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { firstRow, isTrue, type Run } from '../connection/answer.js';
-import { type DatabaseFamily, FAMILIES, type Family } from './family.js';
+import type { DatabaseFamily, Family } from './family.js';
 import { failureOf } from '../connection/failure.js';
 import { createTableSql, quotedTable, TABLE_QUESTIONS } from './lock-schema.js';
 
 /** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */
 export class LockTable {
   readonly name: string;
-  readonly family: Family;
   #restoring: Promise<void> | undefined;
 
   constructor(
     protected readonly database: DatabaseFamily,
     private readonly table: string,
+    readonly family: Family,
     /** In autocommit. */
     readonly run: Run,
     /** Makes a statement not wait for locks of others. */
     private readonly withoutWait: (sql: string) => string = (sql) => sql,
   ) {
     this.name = quotedTable(database, table);
-    this.family = FAMILIES[database];
   }
 
   /**

@@ -86,8 +86,8 @@ export class SqlRecords implements RecordStore {
   }
 
   async #prepare(run: Run): Promise<LockTable> {
-    const { source, table: name, synchronize } = this.settings;
-    const table = new LockTable(source.database, name, run);
+    const { source, family, table: name, synchronize } = this.settings;
+    const table = new LockTable(source.database, name, family, run);
     await table.prepare(synchronize, this.context.name);
     return table;
   }

@@ -1,6 +1,6 @@
 import type { Run } from '../connection/answer.js';
 import { Batches } from '../connection/batches.js';
-import type { DatabaseFamily } from '../table/family.js';
+import type { DatabaseFamily, Family } from '../table/family.js';
 import { LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
@@ -33,8 +33,8 @@ export class LeaseTable extends LockTable {
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
   /** @param connections how many statements `run` sends at a time: waiters leave half of them to renewals, claims and releases */
-  constructor(database: DatabaseFamily, table: string, run: Run, connections: number) {
-    super(database, table, run);
+  constructor(database: DatabaseFamily, table: string, family: Family, run: Run, connections: number) {
+    super(database, table, family, run);
     this.#reads = new Batches((names) => this.#readLeases(names), Math.max(1, Math.floor(connections / 2)));
   }
 

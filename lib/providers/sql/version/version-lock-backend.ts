@@ -117,10 +117,10 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   }
 
   protected async open(): Promise<LeaseDatabase> {
-    const { source, maxConnections } = this.settings;
+    const { source, family, maxConnections } = this.settings;
     const needs = { forStatements: maxConnections, table: true };
     const server = await connectToServer(this.settings, this.context, needs);
-    const leases = new LeaseTable(source.database, server.tableName, server.run, maxConnections);
+    const leases = new LeaseTable(source.database, server.tableName, family, server.run, maxConnections);
     return {
       ...server,
       leases,

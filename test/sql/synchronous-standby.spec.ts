@@ -11,7 +11,7 @@ import { TIMEOUT, until } from '../until.js';
 
 const KEY = 'order:7';
 // A statement that waits for the standby is given up after this time, so that the key is asked for again.
-const IMPATIENT = { statementTimeout: '500ms' };
+const IMPATIENT = { statementTimeout: '1s' };
 
 /** While the standby is away, each COMMIT of the primary hangs, and what it wrote becomes visible when its connection is ended. */
 describe('a synchronous standby of Postgres', () => {
@@ -27,7 +27,7 @@ describe('a synchronous standby of Postgres', () => {
     primary = await startPostgres();
     [link, address] = await Promise.all([startTcpProxy(primary.port), startTcpProxy(primary.port)]);
     standby = await startPostgresStandby(primary, { sourcePort: link.port });
-  }, 60_000);
+  }, 120_000);
   afterEach(async () => {
     await processes.stop();
     await Promise.all([link.close(), address.close(), standby.stop(), primary.stop()]);
@@ -65,12 +65,12 @@ describe('a synchronous standby of Postgres', () => {
       const locks = await start(SqlVersionLockProvider, IMPATIENT);
       await (await locks.acquire(KEY, terms)).release();
       link.refuse();
-      const refused = expect(locks.acquire(KEY, { wait: '4s', ...terms })).rejects.toBeInstanceOf(LockUnavailableError);
+      const refused = expect(locks.acquire(KEY, { wait: '8s', ...terms })).rejects.toBeInstanceOf(LockUnavailableError);
       await until(async () => (await holdersAt(primary)).length === 1, 'the row shows the holder');
       await refused;
       await failOver();
       expect(await holdersAt(standby)).toEqual([]);
-    }, 60_000);
+    }, 120_000);
 
     it('is granted when the standby is back, and survives the primary', async () => {
       const locks = await start(SqlVersionLockProvider, IMPATIENT);
@@ -83,7 +83,7 @@ describe('a synchronous standby of Postgres', () => {
       await failOver();
       expect(await holdersAt(standby)).toHaveLength(1);
       expect(lock.isHeld()).toBe(true);
-    }, 60_000);
+    }, 120_000);
   });
 
   it.each([
@@ -96,10 +96,10 @@ describe('a synchronous standby of Postgres', () => {
       const locks = await start(Provider as typeof SqlVersionLockProvider, { ...IMPATIENT, ...options });
       await (await locks.acquire('first')).release();
       link.refuse();
-      for (const wait of [0, '800ms', '1.3s', '2.1s'] as const) {
+      for (const wait of [0, '1.6s', '2.6s', '4.2s'] as const) {
         await expect(locks.acquire(`k${wait}`, { wait })).rejects.toBeInstanceOf(LockUnavailableError);
       }
     },
-    60_000,
+    120_000,
   );
 });

@@ -1,7 +1,7 @@
 import { Dice } from './dice.js';
 import type { Judge } from './judge.js';
 import type { Link, Network, WorldServer } from './network.js';
-import type { Fault, Plan } from './plan.js';
+import type { Fault, FaultKind, Plan } from './plan.js';
 import type { Effect } from './redis-model.js';
 import type { Story } from './story.js';
 import type { Timeline } from './timeline.js';
@@ -18,6 +18,12 @@ export interface Fleet {
 /** How long a master that was replaced hangs at least, in ms, and how long it then believes that it still is one. */
 const HANGS = 500;
 const STILL_MASTER = 50;
+
+/** The faults that hit one process, and leave the others healthy. */
+const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
+  ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
+  ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause'] as const),
+]);
 
 /** Lets the faults of a plan happen. */
 export class FaultInjector {
@@ -59,7 +65,7 @@ export class FaultInjector {
     const { machine } = process;
     const until = timeline.now + fault.lasts;
     const dice = new Dice(fault.choice);
-    this.#tell(fault, `process ${process.number}`);
+    this.#tell(fault, process.place, `process ${process.number}`);
     const links = network.linksOf(machine);
     const link = links.length > 0 ? dice.pick(links) : undefined;
     const { server } = network;
@@ -161,7 +167,7 @@ export class FaultInjector {
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
     if (fault === undefined || process === undefined) return;
-    this.#tell(fault, `process ${process.number}, at a command by which something was ${fault.point}`);
+    this.#tell(fault, process.place, `process ${process.number}, at a command by which something was ${fault.point}`);
     const until = this.timeline.now + fault.lasts;
     const subscribers = [...this.network.server.links].filter(({ isSubscriber }) => isSubscriber);
     switch (fault.kind) {
@@ -193,17 +199,23 @@ export class FaultInjector {
     process.machine.isDead = true;
     for (const link of this.network.linksOf(process.machine)) link.breakOff('The process has crashed.');
     this.judge.crashed(process.place);
-    const { leases, minHolds, minHold, extend } = this.plan.habits;
-    const longest = Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
-    this.judge.orphaned(this.timeline.now + longest);
+    this.judge.orphaned(this.timeline.now + this.#longest);
     this.timeline.in(downFor, () => {
       this.fleet.boot(process.place);
     });
   }
 
-  #tell({ kind, lasts }: Fault, whom: string): void {
+  /** For how long a process may have a lock that does not answer any more, in ms. */
+  get #longest(): number {
+    const { leases, minHolds, minHold, extend } = this.plan.habits;
+    return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
+  }
+
+  #tell({ kind, lasts }: Fault, place: number, whom: string): void {
     this.count += 1;
-    this.judge.disturbed(this.timeline.now + lasts);
+    const until = this.timeline.now + lasts;
+    if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, this.#longest);
+    else this.judge.disturbed(until);
     this.story.note(`FAULT ${kind} for ${lasts.toFixed(0)} ms: ${whom}`);
   }
 }

@@ -14,6 +14,7 @@ export interface Terms {
   readonly limit: number;
   readonly lease: number;
   readonly minHold: number;
+  readonly maxHold: number;
   readonly wait: number;
 }
 
@@ -23,11 +24,14 @@ export interface Call extends Terms {
   readonly startedAt: number;
   enteredAt: number | undefined;
   lock: Lock | undefined;
-  /** The longest lease that was in force. */
+  /** The longest lease that was in force, and the shortest one. */
   longest: number;
+  shortest: number;
   /** Since when its loss is not reported. */
   lapsedAt: number | undefined;
   isReported: boolean;
+  /** When its signal aborted. */
+  abortedAt: number | undefined;
   /** The call in which it is nested. */
   readonly outer: Call | undefined;
 }
@@ -38,6 +42,10 @@ export interface Bounds {
   readonly handoff: number;
   /** Until all is as before after a fault. */
   readonly recovery: number;
+  /** Until the processes that are hit have had the lock by a provisional lease each, and nobody else waits for them. */
+  readonly provisional: number;
+  /** The shortest lease that outlasts a slow network. */
+  readonly renewable: number;
   readonly commandTimeout: number;
 }
 
@@ -77,6 +85,8 @@ export class Judge {
   #orphanedUntil = -Infinity;
   /** When data was lost last. */
   #lostAt = -Infinity;
+  /** Until when a process recovers from a fault of its own, by its place. */
+  readonly #troubled = new Map<number, number>();
   #isOver = false;
 
   constructor(
@@ -111,6 +121,17 @@ export class Judge {
     }
   }
 
+  /** A process is hit until then. Others wait for what it has, and for no longer. */
+  troubled(place: number, until: number, longest: number): void {
+    const { now } = this.timeline;
+    this.#troubled.set(place, Math.max(until + this.bounds.recovery, this.#troubled.get(place) ?? 0));
+    this.orphaned(Math.min(until, now + longest));
+    // What was sent before is executed then, and undone.
+    this.timeline.at(until, () => {
+      this.disturbed(until);
+    });
+  }
+
   orphaned(until: number): void {
     this.#orphanedUntil = Math.max(this.#orphanedUntil, until);
   }
@@ -129,14 +150,16 @@ export class Judge {
   enters(call: Call, lock: Lock): void {
     call.lock = lock;
     call.enteredAt = this.timeline.now;
+    if (!lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
     for (const key of call.keys) {
-      if (lock.isHeld()) this.#checkEntry(call, lock, key);
+      this.#checkEntry(call, lock, key);
       this.#holdersOf(key).add(call);
     }
   }
 
   /** The task has ended, and the lock is about to be released. */
   leaves(call: Call): void {
+    this.#checkLoss(call);
     this.#retain(call);
     this.#leave(call);
   }
@@ -148,6 +171,10 @@ export class Judge {
 
   report(violation: string): void {
     if (this.violations.length < 20) this.violations.push(`${this.timeline.now.toFixed(1)} ms: ${violation}`);
+  }
+
+  #isTroubled(place: number): boolean {
+    return (this.#troubled.get(place) ?? -Infinity) > this.timeline.now;
   }
 
   #leave(call: Call): void {
@@ -181,6 +208,15 @@ export class Judge {
     }
     this.#checkToken(call, lock, key);
     this.#checkRetained(call, lock, key);
+  }
+
+  /** In a healthy world nothing is lost. */
+  #checkLoss({ lock, name, keys, startedAt, maxHold, shortest, place }: Call): void {
+    if (this.#isTroubled(place)) return;
+    if (lock === undefined || lock.isHeld() || maxHold !== Infinity || shortest < this.bounds.renewable) return;
+    if (startedAt > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery) {
+      this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+    }
   }
 
   #checkToken(call: Call, lock: Lock, key: string): void {
@@ -268,28 +304,34 @@ export class Judge {
   }
 
   #lookAtWaiter(call: Call, now: number): void {
+    if (call.abortedAt !== undefined && !call.isReported && !call.machine.isPaused && now - call.abortedAt > LATE) {
+      call.isReported = true;
+      this.report(`${call.name} still waits ${(now - call.abortedAt).toFixed(0)} ms after its signal has aborted`);
+    }
     const patience = Math.max(call.wait, 1_000 + this.bounds.commandTimeout) + this.bounds.commandTimeout + 1_500;
     if (call.isReported || now - call.startedAt < patience || now < this.#disturbedUntil + patience) return;
+    if (this.#isTroubled(call.place)) return;
     call.isReported = true;
     this.report(
       `${call.name} was not answered ${(now - call.startedAt).toFixed(0)} ms after it began to wait ${call.wait} ms`,
     );
   }
 
-  /** A lock that nobody holds must not stay so while somebody waits for it alone. */
+  /** A lock that is free, or has room below its limit, must not stay so while somebody waits for it alone. */
   #lookAtKey(key: string, now: number): void {
     const calls = [...this.#calls].filter((call) => call.keys.includes(key));
-    const isTaken = calls.some((call) => call.lock !== undefined || call.keys.length > 1 || call.outer !== undefined);
-    const waits = calls.some((call) => call.wait > 0 && !call.machine.isPaused);
-    const isRetained = this.#retained.some((each) => each.key === key && each.freeAt > now);
-    if (isTaken || !waits || isRetained) {
+    const retained = this.#retained.filter((each) => each.key === key && each.freeAt > now).length;
+    const taken = retained + calls.filter((call) => call.lock ?? (call.outer || call.keys.length > 1)).length;
+    const room = calls[0]?.mode === 'limited' ? calls[0].limit : 1;
+    const waits = calls.some((call) => call.lock === undefined && call.wait > 0 && !this.#isTroubled(call.place));
+    if (taken >= room || !waits) {
       this.#idleSince.delete(key);
       return;
     }
     const since = Math.max(
       this.#idleSince.get(key) ?? now,
       this.#disturbedUntil + this.bounds.recovery,
-      this.#orphanedUntil + this.bounds.recovery,
+      this.#orphanedUntil + this.bounds.provisional,
     );
     this.#idleSince.set(key, since);
     if (now - since <= this.bounds.handoff) return;

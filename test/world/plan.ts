@@ -99,7 +99,8 @@ export function planOf(seed: number): Plan {
   const processes = dice.pick([2, 2, 3, 4]);
   const perProcess = dice.pick([1, 2, 3, 6]);
   const duration = dice.pick([20_000, 40_000]);
-  const habits = habitsOf(dice, lease);
+  const isOfRetained = dice.chance(0.1);
+  const habits = { ...habitsOf(dice, lease), ...(isOfRetained && retaining(dice)) };
   return {
     ...{ seed, duration, processes, habits },
     callers: Array.from({ length: processes * perProcess }, (_, index) => ({
@@ -114,7 +115,16 @@ export function planOf(seed: number): Plan {
     },
     drift: dice.pick([0, 0.001, 0.004]),
     commandTimeout: dice.pick([300, 1_000, 1_000]),
-    faults: faultsOf(dice, processes, duration),
+    faults: isOfRetained ? [] : faultsOf(dice, processes, duration),
+  };
+}
+
+/** Callers of keys that stay locked after short tasks, who often leave before their turn: then others must learn when the keys are free. */
+function retaining(dice: Dice): Partial<Habits> {
+  return {
+    kinds: dice.pick([{ exclusive: 1 }, { limited: 1 }, { exclusive: 3, shared: 1 }]),
+    ...{ leases: [6_000], waits: [150, 400, 1_000, 3_000], minHolds: [300, 600, 900], minHold: 1, maxHold: 0 },
+    ...{ pause: dice.pick([100, 500]), task: 2, longTasks: 0, extend: 0, abort: dice.pick([0, 0.3]) },
   };
 }
 

@@ -103,11 +103,12 @@ export class Workload {
     const maxHold = dice.chance(habits.maxHold) ? Math.max(minHold, dice.around(lease) + 50) : Infinity;
     const { limit } = habits;
     const { place } = process;
-    const call = this.#begin({ place, machine, keys, mode, limit, lease, minHold, wait }, process, outer);
+    const call = this.#begin({ place, machine, keys, mode, limit, lease, minHold, maxHold, wait }, process, outer);
     const abort = new AbortController();
     if (dice.chance(habits.abort)) {
       machine.clock.setTimer(
         () => {
+          if (call.lock === undefined) call.abortedAt = this.now();
           abort.abort(GAVE_UP);
         },
         dice.around(dice.pick([2, 30, 800])),
@@ -140,7 +141,15 @@ export class Workload {
     const call: Call = {
       ...terms,
       ...{ name: `call ${this.#calls} of process ${number}`, startedAt: this.now(), outer },
-      ...{ enteredAt: undefined, lock: undefined, longest: terms.lease, lapsedAt: undefined, isReported: false },
+      ...{
+        enteredAt: undefined,
+        lock: undefined,
+        longest: terms.lease,
+      shortest: terms.lease,
+        lapsedAt: undefined,
+        isReported: false,
+        abortedAt: undefined,
+      },
     };
     const { mode, wait, lease, minHold, keys } = terms;
     this.story.note(
@@ -170,6 +179,7 @@ export class Workload {
     const lease = Math.max(100, Math.round(call.lease * dice.pick([0.2, 0.5, 1, 2])));
     this.story.note(`${call.name} extends its lease to ${lease} ms`);
     call.longest = Math.max(call.longest, lease);
+    call.shortest = Math.min(call.shortest, lease);
     try {
       await lock.extend(lease);
     } catch (error) {

@@ -4,7 +4,7 @@ import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
 import { Judge } from './judge.js';
-import type { LuaEngine } from './lua-engine.js';
+import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
 import { Network, SimulatedConnection, WorldServer } from './network.js';
 import type { Plan } from './plan.js';
@@ -36,6 +36,11 @@ const FORGOTTEN_AFTER = 60_000;
 /** The keys for which the healthy fleet queues at the end. */
 const LAST_KEYS = ['k0', 'k1', 'pool0'];
 
+function inWords(reply: Reply): string {
+  if (Array.isArray(reply)) return reply.map(inWords).join(', ');
+  return typeof reply === 'object' && reply !== null && 'ok' in reply ? reply.ok : String(reply as Error | string | number);
+}
+
 /** Runs the fleet of a plan. @param isTold whether what happens is kept in words */
 export async function simulate(engine: LuaEngine, plan: Plan, isTold = false): Promise<Outcome> {
   return await new World(engine, plan, isTold).run();
@@ -64,13 +69,15 @@ class World {
     this.#network.servers.push(this.#makeServer());
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
-      this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${String(reply)}`);
+      this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const model = () => this.#network.server.model;
     this.#judge = new Judge(timeline, model, {
       handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
       recovery: 8_000 + 60 * typical,
+      provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
+      renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
       commandTimeout,
     });
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);

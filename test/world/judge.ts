@@ -1,6 +1,7 @@
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-mode.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { DeadlockJudge } from './deadlock-judge.js';
 import { EPOCH, type Machine } from './machine.js';
 import type { RedisModel } from './redis-model.js';
 import type { Timeline } from './timeline.js';
@@ -87,6 +88,9 @@ export class Judge {
   #lostAt = -Infinity;
   /** Until when a process recovers from a fault of its own, by its place. */
   readonly #troubled = new Map<number, number>();
+  readonly #deadlocks = new DeadlockJudge((violation) => {
+    this.report(violation);
+  });
   #isOver = false;
 
   constructor(
@@ -167,6 +171,10 @@ export class Judge {
   /** The call was refused, or is over. */
   ends(call: Call): void {
     this.#leave(call);
+  }
+
+  refusedAsDeadlock(call: Call): void {
+    this.#deadlocks.refused(call, this.timeline.now);
   }
 
   report(violation: string): void {
@@ -264,6 +272,8 @@ export class Judge {
       if (call.lock === undefined) this.#lookAtWaiter(call, now);
       else this.#lookAtHolder(call, call.lock, now);
     }
+    const healthySince = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
+    this.#deadlocks.look(this.#calls, now, healthySince + this.bounds.recovery);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
     for (const key of keys) this.#lookAtKey(key, now);
     for (const key of this.#idleSince.keys()) if (!keys.has(key)) this.#idleSince.delete(key);

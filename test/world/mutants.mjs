@@ -108,7 +108,7 @@ export const MUTANTS = [
   },
   // The script: who may hold.
   {
-    id: 'readers-beside-limited',
+    id: 'writer-beside-readers',
     file: `${LUA}/records.lua`,
     from: "if mode == 'x' or sub(value, 1, 1) ~= mode then return false end",
     to: "if mode == 'x' and sub(value, 1, 1) ~= 's' or mode ~= 'x' and sub(value, 1, 1) ~= mode then return false end",

@@ -1,6 +1,6 @@
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockError } from '../../lib/api/errors.js';
+import { LockDeadlockError, LockError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { Dice } from './dice.js';
 import type { Call, Judge, Terms } from './judge.js';
@@ -74,7 +74,7 @@ export class Workload {
   async #nest(process: Process, dice: Dice): Promise<void> {
     const first = dice.whole(Math.max(2, this.keys));
     const second = (first + 1) % Math.max(2, this.keys);
-    const wait = dice.pick([1_000, 4_000]);
+    const wait = dice.pick([1_000, 4_000, 20_000]);
     await this.#call(process, dice, 'exclusive', [`k${first}`], {
       wait,
       inside: async (outer) => {
@@ -145,7 +145,7 @@ export class Workload {
         enteredAt: undefined,
         lock: undefined,
         longest: terms.lease,
-      shortest: terms.lease,
+        shortest: terms.lease,
         lapsedAt: undefined,
         isReported: false,
         abortedAt: undefined,
@@ -190,8 +190,10 @@ export class Workload {
 
   #fail(call: Call, error: unknown): void {
     if (error === GAVE_UP) this.#count('aborted');
-    else if (error instanceof LockError) this.#count(error.code);
-    else
+    else if (error instanceof LockError) {
+      this.#count(error.code);
+      if (error instanceof LockDeadlockError) this.judge.refusedAsDeadlock(call);
+    } else
       this.judge.report(
         `${call.name} failed: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,
       );

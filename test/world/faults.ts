@@ -61,7 +61,8 @@ export class FaultInjector {
   #happen(fault: Fault): void {
     const { timeline, network } = this;
     const process = this.fleet.processes[fault.place];
-    if (process === undefined) return;
+    // One that has crashed is not there until it starts again.
+    if (process === undefined || process.machine.isDead) return;
     const { machine } = process;
     const until = timeline.now + fault.lasts;
     const dice = new Dice(fault.choice);
@@ -166,7 +167,7 @@ export class FaultInjector {
     const place = this.#armed.findIndex(({ point }) => effects.has(point));
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
-    if (fault === undefined || process === undefined) return;
+    if (fault === undefined || process === undefined || process.machine.isDead) return;
     this.#tell(fault, process.place, `process ${process.number}, at a command by which something was ${fault.point}`);
     const until = this.timeline.now + fault.lasts;
     const subscribers = [...this.network.server.links].filter(({ isSubscriber }) => isSubscriber);

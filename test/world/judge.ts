@@ -314,7 +314,9 @@ export class Judge {
   }
 
   #lookAtWaiter(call: Call, now: number): void {
-    if (call.abortedAt !== undefined && !call.isReported && !call.machine.isPaused && now - call.abortedAt > LATE) {
+    // A call for several keys first gives back those that it has.
+    const bound = call.keys.length > 1 ? 2 * this.bounds.commandTimeout + this.bounds.recovery : LATE;
+    if (call.abortedAt !== undefined && !call.isReported && !call.machine.isPaused && now - call.abortedAt > bound) {
       call.isReported = true;
       this.report(`${call.name} still waits ${(now - call.abortedAt).toFixed(0)} ms after its signal has aborted`);
     }

@@ -66,7 +66,10 @@ export class LuaEngine {
     api._lua_rawgeti(state, REGISTRY, this.#compile(script));
     const status = api._lua_pcall(state, 0, 1, 0);
     const result = this.#read(state, api._lua_gettop(state));
-    const reply = status === 0 || result instanceof Error ? result : replyError(typeof result === 'string' ? result : 'ERR the script has failed');
+    const reply =
+      status === 0 || result instanceof Error
+        ? result
+        : replyError(typeof result === 'string' ? result : 'ERR the script has failed');
     api._lua_settop(state, top);
     return reply;
   }

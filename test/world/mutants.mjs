@@ -6,8 +6,8 @@ const HOLD = 'lib/core/hold';
 /**
  * Faults that are planted in the sources, one at a time, to see whether the simulation finds them.
  *
- * `breaks` says what is wrong then. The simulation finds each by `seed`, or else by a search. One that it cannot find has a `reason`, and the
- * spec that finds it as `killedBy`.
+ * `breaks` says what is wrong then. The simulation finds each by `seed`, or else by a search. One that it does not find has a `reason`, and
+ * `killedBy` is the spec for it, if there is one.
  */
 export const MUTANTS = [
   // The script: queue and handoff.
@@ -51,7 +51,8 @@ export const MUTANTS = [
     to: '',
     breaks: 'no waiter learns when a short provisional lease ends',
     killedBy: 'test/redis/wake-ups.spec.ts',
-    reason: 'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
+    reason:
+      'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
   },
   {
     id: 'release-hands-nothing-over',
@@ -85,7 +86,8 @@ export const MUTANTS = [
     to: '',
     breaks: 'a process that does not answer a grant counts as alive',
     killedBy: 'test/redis/wake-ups.spec.ts',
-    reason: 'a process has one request for a key, which is removed from the queue all the same, so only further keys wait longer',
+    reason:
+      'a process has one request for a key, which is removed from the queue all the same, so only further keys wait longer',
   },
   {
     id: 'provisional-not-ended',
@@ -186,6 +188,7 @@ export const MUTANTS = [
     from: "if state == 'c' and minHold > 0 then",
     to: "if state == 'c' and minHold < 0 then",
     breaks: 'the confirmation of a handoff does not record the minHold',
+    reason: 'a search of 60 s has not found it',
   },
   {
     id: 'release-ignores-min-hold',
@@ -202,6 +205,7 @@ export const MUTANTS = [
     from: 'validUntil(sentAt, left), isWhole);',
     to: 'validUntil(this.requests.context.clock.now(), left), isWhole);',
     breaks: 'the lease of a grant counts from the receipt of the answer',
+    seed: 29,
   },
   {
     id: 'renewed-from-end',
@@ -209,6 +213,7 @@ export const MUTANTS = [
     from: 'validUntil(sentAt, Math.min(held.left, this.lease))',
     to: 'validUntil(sentAt + this.lease / 3, Math.min(held.left, this.lease))',
     breaks: 'a renewed lease counts for a third too long',
+    seed: 36,
   },
   {
     id: 'handoff-valid-from-receipt',
@@ -231,6 +236,7 @@ export const MUTANTS = [
     from: 'const isTooShort = !isWhole && (!renew || minHold > 0);',
     to: 'const isTooShort = !isWhole && !renew;',
     breaks: 'a handoff to a request with minHold is not confirmed before the task',
+    reason: 'a search of 60 s has not found it',
   },
   {
     id: 'followers-of-another-grant',
@@ -247,7 +253,6 @@ export const MUTANTS = [
     from: 'if (!this.#known || now - this.#sentAt > RECENT) return undefined;',
     to: 'if (!this.#known) return undefined;',
     breaks: 'an observation of the server clock counts after any time',
-    killedBy: 'test/redis/client-clock.spec.ts',
     reason:
       'each queued request observes the clock each second, so an old observation needs a message that overtakes the first answer',
   },
@@ -265,6 +270,7 @@ export const MUTANTS = [
     from: 'clock.setTimer(wake, freeIn + 1)',
     to: 'clock.setTimer(wake, freeIn + 1_000_000)',
     breaks: 'a waiter does not ask when the lock frees itself',
+    seed: 4,
   },
   {
     id: 'waiters-not-failed',
@@ -303,6 +309,7 @@ export const MUTANTS = [
     from: 'if (silent < this.timeout) this.#listen(',
     to: 'if (silent < 1_000_000) this.#listen(',
     breaks: 'a server that does not answer is waited for without end',
+    reason: 'a search of 60 s has not found it',
   },
   // The core.
   {

@@ -144,7 +144,8 @@ export class Link implements ModelClient {
     const { server, machine } = this;
     this.toServer.send(() => {
       if (this.#isBroken) return;
-      if (server.downUntil > this.network.timeline.now) {
+      // Sentinel names another master by now, or the server is down.
+      if (server !== this.network.server || server.downUntil > this.network.timeline.now) {
         this.breakOff('connect ECONNREFUSED');
         return;
       }
@@ -177,7 +178,9 @@ export class Link implements ModelClient {
   }
 
   push(channel: string, message: string): void {
-    this.receive(() => this.connection.emit('message', channel, message));
+    this.receive(() => {
+      this.connection.told(this, channel, message);
+    });
   }
 
   end(): void {
@@ -322,6 +325,11 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
     this.#tries = 0;
     this.emit('connect');
     this.emit('ready');
+  }
+
+  told(link: Link, channel: string, message: string): void {
+    // The socket of a connection that has ended is read no more.
+    if (this.#link === link) this.emit('message', channel, message);
   }
 
   closed(link: Link, error?: Error): void {

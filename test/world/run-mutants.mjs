@@ -43,7 +43,7 @@ async function judge(mutant) {
   try {
     if (mutant.reason !== undefined && options.only === undefined) {
       rest += 1;
-      console.log(`${mutant.id}: left to ${mutant.killedBy}, because ${mutant.reason}`);
+      console.log(`${mutant.id}: left to ${mutant.killedBy ?? 'nothing'}, because ${mutant.reason}`);
       return;
     }
     const known = options.search || mutant.seed === undefined ? undefined : search(bundle, mutant.seed, 1);
@@ -51,7 +51,11 @@ async function judge(mutant) {
     if (result === undefined) problems.push(`${mutant.id} was not found in ${options.seconds} s: ${mutant.breaks}`);
     else if (search(sound, result.seed, 1)) problems.push(`seed ${result.seed} fails without a fault, too`);
     else found += 1;
-    console.log(result ? `${mutant.id}: seed ${result.seed}, ${result.seconds} s, ${result.violation}` : `${mutant.id}: not found`);
+    console.log(
+      result
+        ? `${mutant.id}: seed ${result.seed}, ${result.seconds} s, ${result.violation}`
+        : `${mutant.id}: not found`,
+    );
   } finally {
     rmSync(bundle);
   }

@@ -22,7 +22,9 @@ describe('a simulated fleet', () => {
   it(
     'breaks no promise with fresh seeds',
     async () => {
-      expect(await output(SIMULATE, '--seconds', String(SECONDS), '--seed', String(SEED))).toMatch(/ 0 with violations/);
+      expect(await output(SIMULATE, '--seconds', String(SECONDS), '--seed', String(SEED))).toMatch(
+        / 0 with violations/,
+      );
     },
     WITHIN,
   );

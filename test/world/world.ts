@@ -38,7 +38,7 @@ const LAST_KEYS = ['k0', 'k1', 'pool0'];
 
 function inWords(reply: Reply): string {
   if (Array.isArray(reply)) return reply.map(inWords).join(', ');
-  return typeof reply === 'object' && reply !== null && 'ok' in reply ? reply.ok : String(reply as Error | string | number);
+  return reply instanceof Error ? reply.message : JSON.stringify(reply);
 }
 
 /** Runs the fleet of a plan. @param isTold whether what happens is kept in words */

@@ -1,9 +1,11 @@
+import { once } from 'node:events';
 import { Injectable, type LogLevel, type LoggerService, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Cron, Interval, ScheduleModule, Timeout } from '@nestjs/schedule';
 import {
   DistributedLock,
   DistributedLockModule,
+  type LeaderTerm,
   LockDefaults,
   MemoryLockProvider,
   OnlyLeader,
@@ -45,7 +47,9 @@ it('one line for each provider, and one table of what is locked', async () => {
   @Injectable()
   class Prices {
     @RunAsLeader('prices', { lease: '20s' })
-    async follow() {}
+    async follow({ signal }: LeaderTerm) {
+      await once(signal, 'abort');
+    }
     @OnlyLeader('prices')
     async report() {}
     @OnlyLeader('sums')

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Injectable, Module, type Type } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
@@ -132,7 +133,7 @@ describe('a lock of the key of a leader', () => {
     class Prices {
       @RunAsLeader('prices')
       async follow(term: LeaderTerm) {
-        return term.key;
+        await once(term.signal, 'abort');
       }
       @DistributedLock('prices')
       async load() {}

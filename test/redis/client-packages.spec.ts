@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { systemRandom } from '../../lib/core/toolkit/random.js';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { createClientPool, createSentinel as createSentinel5 } from 'redis5';
 
@@ -45,7 +46,7 @@ describe('the package that connects', () => {
 
   const connect = async (options: object) => {
     const { connectionsOf, readOptions } = await optionsModule();
-    (await connectionsOf(readOptions(options as RedisLockProviderOptions)))();
+    (await connectionsOf(readOptions(options as RedisLockProviderOptions), systemRandom()))();
   };
 
   it.each<[string, readonly string[], object, string]>([

@@ -241,9 +241,9 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     const { clock, logger, random } = this.context;
     const process = random.id().slice(-PROCESS_ID_DIGITS);
     const topology = topologyOf(settings);
-    const shared = { clock, logger, layout: this.#layout, process, commandTimeout, waitReplicas, topology };
+    const shared = { clock, random, logger, layout: this.#layout, process, commandTimeout, waitReplicas, topology };
     return topology === 'cluster'
-      ? new ClusterServers(() => clusterOf(settings), shared, this)
-      : new SingleServer(() => connectionsOf(settings), shared, this);
+      ? new ClusterServers(() => clusterOf(settings, random), shared, this)
+      : new SingleServer(() => connectionsOf(settings, random), shared, this);
   }
 }

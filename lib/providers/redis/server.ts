@@ -1,5 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
+import type { Random } from '../../api/random.js';
 import { CommandConnection, type ConnectionListener, type Topology } from './client/command-connection.js';
 import type { Connect } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
@@ -10,6 +11,7 @@ import { WaitConnection } from './wait-connection.js';
 /** The settings that all servers of a backend share. */
 export interface ServerSettings {
   readonly clock: Clock;
+  readonly random: Random;
   readonly logger: LockLogger;
   readonly layout: KeyLayout;
   /** The id of this process in the queues and on its channels. */
@@ -41,16 +43,25 @@ export class Server implements ConnectionListener {
   #wasLost = false;
 
   constructor(
-    { clock, logger, commandTimeout, waitReplicas, topology }: ServerSettings,
+    { clock, random, logger, commandTimeout, waitReplicas, topology }: ServerSettings,
     connect: Connect,
     private readonly listener: ServersListener,
   ) {
-    this.commands = new CommandConnection(connect(), clock, logger, commandTimeout, this, topology);
-    this.subscription = new Subscription(connect(), topology === 'cluster', clock, logger, commandTimeout, listener);
+    this.commands = new CommandConnection(connect(), clock, random, logger, commandTimeout, this, topology);
+    this.subscription = new Subscription(
+      connect(),
+      topology === 'cluster',
+      clock,
+      random,
+      logger,
+      commandTimeout,
+      listener,
+    );
     if (waitReplicas > 0) {
       this.#confirming = new CommandConnection(
         connect(),
         clock,
+        random,
         logger,
         commandTimeout,
         {

@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
+import type { Random } from '../../api/random.js';
 import { isReplyError, keepConnecting, type RedisConnection } from './client/redis-connection.js';
 
 /** Reacts to a subscription. */
@@ -28,11 +29,12 @@ export class Subscription {
     private readonly connection: RedisConnection,
     private isSharded: boolean,
     private readonly clock: Clock,
+    random: Random,
     private readonly logger: LockLogger,
     private readonly timeout: number,
     private readonly listener: SubscriptionListener,
   ) {
-    this.#stopConnecting = keepConnecting(connection, clock, timeout);
+    this.#stopConnecting = keepConnecting(connection, clock, random, timeout);
     connection.on('ready', () => {
       this.#isReady = true;
       void this.#subscribe(this.#channels);

@@ -45,11 +45,12 @@ export class RedlockNode {
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
   ) {
-    const { clock, logger } = context;
+    const { clock, random, logger } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
     this.#connection = new CommandConnection(
       connection,
       clock,
+      random,
       logger,
       commandTimeout,
       {

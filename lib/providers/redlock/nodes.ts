@@ -67,7 +67,7 @@ export class Nodes {
   async connect(): Promise<void> {
     const { context, settings, layout, all } = this;
     const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
-    const connects = await Promise.all(settings.nodes.map(connectionsOf));
+    const connects = await Promise.all(settings.nodes.map((node) => connectionsOf(node, context.random)));
     // `close` has come meanwhile, and could not close what did not exist yet.
     if (this.#isClosing) {
       const message = `Lock provider "${context.name}" does not connect, because the application stops.`;

@@ -1,6 +1,7 @@
 import type { Clock, Timer } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
 import type { LockLogger } from '../../../api/logger.js';
+import type { Random } from '../../../api/random.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { withoutCommand } from './ioredis.js';
 import {
@@ -72,12 +73,13 @@ export class CommandConnection implements CommandSender {
   constructor(
     private readonly connection: RedisConnection,
     private readonly clock: Clock,
+    random: Random,
     private readonly logger: LockLogger,
     private readonly timeout: number,
     private readonly listener: ConnectionListener,
     private readonly topology: Topology = 'server',
   ) {
-    this.#stopConnecting = keepConnecting(connection, clock, timeout);
+    this.#stopConnecting = keepConnecting(connection, clock, random, timeout);
     connection.on('ready', () => {
       this.#wasReady = true;
       this.#introduce();

@@ -1,3 +1,4 @@
+import type { Random } from '../../../api/random.js';
 import {
   type Address,
   backOff,
@@ -84,30 +85,33 @@ const HARDENED = {
   disconnectTimeout: 100,
   // Sentinel only: leaves a master that was demoted while it hung. Without it ioredis stayed on it (measured: 1 399 lost writes).
   failoverDetector: true,
-  // By default ioredis does not listen for a minute to a Sentinel that it has lost.
-  sentinelReconnectStrategy: backOff,
-  // Applications that prefer failing to waiting set null here. Then we never reconnected after no Sentinel had answered once.
-  sentinelRetryStrategy: backOff,
   // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
   // CLIENT SETINFO is for monitoring, and one more permission.
   disableClientInfo: true,
-  retryStrategy: backOff,
   // Replies decide about a connection, in the place that reads them.
   reconnectOnError: undefined,
 } as const;
 
-function hardenedFor(timeout: number): object {
+function hardenedFor(random: Random, timeout: number): object {
   const connectTimeout = connectTimeoutFor(timeout);
+  const pauseBefore = (times: number) => backOff(random, times);
   // Sentinels freeze as masters do, and ioredis waits for their answers without end by default.
-  return { ...HARDENED, connectTimeout, sentinelCommandTimeout: connectTimeout };
+  return {
+    ...HARDENED,
+    ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
+    // By default ioredis does not listen for a minute to a Sentinel that it has lost.
+    sentinelReconnectStrategy: pauseBefore,
+    // Applications that prefer failing to waiting set null here. Then we never reconnected after no Sentinel had answered once.
+    sentinelRetryStrategy: pauseBefore,
+  };
 }
 
 /** Connections to the server of the client that `client` gives, where it may be silent for `timeout` ms. */
-export function ioredisConnections(client: () => IoredisClient, timeout: number): Connect {
-  const hardened = hardenedFor(timeout);
+export function ioredisConnections(client: () => IoredisClient, random: Random, timeout: number): Connect {
+  const hardened = hardenedFor(random, timeout);
   return () => ownConnection(() => client().duplicate(hardened));
 }
 
@@ -174,11 +178,11 @@ function sentinelCredentials(options: object = {}): object {
 }
 
 /** Lets a Cluster client of our own find the nodes, with the application's start nodes, DNS and TLS, and closes it again. */
-export function ioredisCluster(client: () => IoredisCluster, timeout: number): FindCluster {
-  return () => find(client, timeout);
+export function ioredisCluster(client: () => IoredisCluster, random: Random, timeout: number): FindCluster {
+  return () => find(client, random, timeout);
 }
 
-async function find(client: () => IoredisCluster, timeout: number): Promise<KnownCluster> {
+async function find(client: () => IoredisCluster, random: Random, timeout: number): Promise<KnownCluster> {
   const nodeOptions = () => (client().options as { readonly redisOptions?: object } | undefined)?.redisOptions;
   const duplicate = () =>
     client().duplicate([], {
@@ -204,7 +208,7 @@ async function find(client: () => IoredisCluster, timeout: number): Promise<Know
     for (const node of finder.nodes()) {
       try {
         const slots = await node.call('cluster', 'SLOTS');
-        const hardened = { ...hardenedFor(timeout), readOnly: false };
+        const hardened = { ...hardenedFor(random, timeout), readOnly: false };
         const connectTo = (address: Address) =>
           ownConnection(() => node.duplicate({ ...nodeOptions(), ...hardened, ...address }));
         return { slots, asked: addressOf(node), natMap, connectTo };

@@ -9,6 +9,7 @@ import {
   type NodeRedisConnection,
   type NodeRedisOptions,
 } from './node-redis.js';
+import type { Random } from '../../../api/random.js';
 import { type Address, backOff, type Connect, connectTimeoutFor, KEEP_ALIVE, type NatMap } from './redis-connection.js';
 
 /** The options of a Sentinel client of node-redis, as far as this package reads them. */
@@ -28,8 +29,13 @@ export interface NodeRedisSentinelOptions {
  * here. Each link asks all of them at the same time and believes the first that answers, because some may hang. It listens to them as long
  * as it exists: a master that was demoted while it hung takes itself for the master when it wakes up.
  */
-export function nodeRedisSentinel(library: NodeRedis, options: NodeRedisSentinelOptions, timeout: number): Connect {
-  const sentinels = new Sentinels(library, options, timeout);
+export function nodeRedisSentinel(
+  library: NodeRedis,
+  options: NodeRedisSentinelOptions,
+  random: Random,
+  timeout: number,
+): Connect {
+  const sentinels = new Sentinels(library, options, random, timeout);
   return () => new Connection((link) => sentinels.open(link));
 }
 
@@ -42,6 +48,7 @@ class Sentinels {
   constructor(
     library: NodeRedis,
     private readonly options: NodeRedisSentinelOptions,
+    private readonly random: Random,
     private readonly timeout: number,
   ) {
     const { RESP, nodeClientOptions, sentinelClientOptions } = options;
@@ -118,7 +125,7 @@ class Sentinels {
         keepAliveInitialDelay: KEEP_ALIVE,
         socketTimeout: undefined,
         // The client listens again by itself.
-        reconnectStrategy: backOff,
+        reconnectStrategy: (times: number) => backOff(this.random, times),
         signal: link.signal,
       },
     });

@@ -1,6 +1,7 @@
 import { safeText } from '../../../api/cause.js';
 import type { Clock, Timer } from '../../../api/clock.js';
 import { LockConfigError } from '../../../api/errors.js';
+import type { Random } from '../../../api/random.js';
 
 /*
  * The part of a client library that this package needs. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
@@ -121,8 +122,8 @@ export const KEEP_ALIVE = 10_000;
  * How long to wait before the next try, in ms: 50 more with each, as ioredis does by default. Doubled pauses would find a server
  * that was away for half a lease only when the other half is over (measured: after 1.5 s away up to 1.5 s later, with these 0.4 s).
  */
-export function backOff(times: number): number {
-  return Math.min(50 * times, 2_000) * (0.75 + Math.random() / 4);
+export function backOff(random: Random, times: number): number {
+  return Math.min(50 * times, 2_000) * (0.75 + random.fraction() / 4);
 }
 
 /** Of 10 s, ioredis' default, the longest part of a failover would be spent on a host that is gone. */
@@ -141,7 +142,7 @@ export function connectTimeoutFor(timeout: number): number {
  * is asked where the master is, because `disconnect()` makes that question fail (seen: a provider that was unavailable until its process
  * was restarted). So the connection is connected again. Those of node-redis always end.
  */
-export function keepConnecting(connection: RedisConnection, clock: Clock, timeout: number): () => void {
+export function keepConnecting(connection: RedisConnection, clock: Clock, random: Random, timeout: number): () => void {
   let handshake: Timer | undefined;
   let retry: Timer | undefined;
   let ends = 0;
@@ -174,7 +175,7 @@ export function keepConnecting(connection: RedisConnection, clock: Clock, timeou
         // Its outcome comes as events.
         connection.connect().catch(() => undefined);
       },
-      backOff(ends),
+      backOff(random, ends),
       true,
     );
   });

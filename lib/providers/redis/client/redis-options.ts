@@ -2,6 +2,7 @@ import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
+import type { Random } from '../../../api/random.js';
 import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
 import {
   type Ioredis,
@@ -241,7 +242,7 @@ function isGiven(options: unknown, name: string): boolean {
 }
 
 /** Connections to one server. @throws LockConfigError for a Cluster, and when a library is needed and not installed. */
-export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
+export async function connectionsOf(settings: RedisSettings, random: Random): Promise<Connect> {
   const { source, commandTimeout } = settings;
   const { client, url, options } = source;
   if (isCluster(settings)) {
@@ -252,11 +253,11 @@ export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
   if (client) {
     if (isNodeRedisSentinel(client)) {
       const read = nodeRedisOptionsOf(client, 'sentinelRootNodes') as NodeRedisSentinelOptions;
-      return nodeRedisSentinel(await loadNodeRedis(), read, commandTimeout);
+      return nodeRedisSentinel(await loadNodeRedis(), read, random, commandTimeout);
     }
     return isNodeRedis(client)
       ? nodeRedisConnections(client as NodeRedisClient, commandTimeout)
-      : ioredisConnections(() => client as IoredisClient, commandTimeout);
+      : ioredisConnections(() => client as IoredisClient, random, commandTimeout);
   }
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
@@ -264,24 +265,25 @@ export async function connectionsOf(settings: RedisSettings): Promise<Connect> {
     // Duplicated as well: options in the query of a URL would otherwise come before ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
-    return ioredisConnections(template, commandTimeout);
+    return ioredisConnections(template, random, commandTimeout);
   }
   return options && 'sentinelRootNodes' in options
-    ? nodeRedisSentinel(nodeRedis, options as NodeRedisSentinelOptions, commandTimeout)
+    ? nodeRedisSentinel(nodeRedis, options as NodeRedisSentinelOptions, random, commandTimeout)
     : nodeRedisConnections(nodeRedis.createClient(url === undefined ? { ...options } : { url }), commandTimeout);
 }
 
 /** How the nodes of a Cluster are found. @throws LockConfigError when a library is needed and not installed. */
-export async function clusterOf({ source, commandTimeout }: RedisSettings): Promise<FindCluster> {
+export async function clusterOf({ source, commandTimeout }: RedisSettings, random: Random): Promise<FindCluster> {
   const { client, cluster = [], options } = source;
   if (client) {
-    if (!isNodeRedis(client)) return ioredisCluster(() => client as IoredisCluster, commandTimeout);
+    if (!isNodeRedis(client)) return ioredisCluster(() => client as IoredisCluster, random, commandTimeout);
     const read = nodeRedisOptionsOf(client as NodeRedisCluster, 'rootNodes') as NodeRedisClusterOptions;
     return nodeRedisCluster(await loadNodeRedis(), read, commandTimeout);
   }
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
-    return ioredisCluster(() => new ioredis.Cluster(cluster, { ...options, lazyConnect: true }), commandTimeout);
+    const template = () => new ioredis.Cluster(cluster, { ...options, lazyConnect: true });
+    return ioredisCluster(template, random, commandTimeout);
   }
   const rootNodes = cluster.map((node) => (typeof node === 'string' ? { url: node } : { socket: node }));
   return nodeRedisCluster(nodeRedis, { ...options, rootNodes }, commandTimeout);

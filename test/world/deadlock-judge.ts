@@ -1,0 +1,86 @@
+import type { Call } from './judge.js';
+
+/** For how long a cycle may be over before a caller is refused for it, in ms: the last look and its proof were on their way. */
+const LATE = 5_000;
+/** Until a cycle of a healthy fleet is refused, in ms. */
+const REFUSED_WITHIN = 10_000;
+
+interface Waiting {
+  /** The calls that wait for each other, this one among them, when that was last seen. */
+  cycle: readonly Call[];
+  seenAt: number;
+  /** Since when it is surely one, without a break. */
+  since: number | undefined;
+}
+
+/** Decides whether callers that are refused as deadlocked were, and whether no others wait for each other without end. */
+export class DeadlockJudge {
+  readonly #waiting = new Map<Call, Waiting>();
+
+  constructor(private readonly report: (violation: string) => void) {}
+
+  /** @param healthySince since when nothing is wrong */
+  look(calls: ReadonlySet<Call>, now: number, healthySince: number): void {
+    for (const call of this.#waiting.keys())
+      if (!calls.has(call) || call.lock !== undefined) this.#waiting.delete(call);
+    for (const call of calls) {
+      if (call.lock !== undefined || (call.outer === undefined && call.keys.length === 1)) continue;
+      const known = this.#waiting.get(call) ?? { cycle: [], seenAt: -Infinity, since: undefined };
+      this.#waiting.set(call, known);
+      const cycle = findCycle(call, calls, true);
+      if (cycle !== undefined) Object.assign(known, { cycle, seenAt: now });
+      const isSure = cycle !== undefined && findCycle(call, calls, false) !== undefined;
+      known.since = isSure ? (known.since ?? now) : undefined;
+      if (known.since === undefined || now - Math.max(known.since, healthySince) <= REFUSED_WITHIN) continue;
+      this.report(
+        `${call.name} and others wait for each other for ${(now - known.since).toFixed(0)} ms, and none is refused`,
+      );
+      known.since = Infinity;
+    }
+  }
+
+  /** The call was refused, because it and others wait for each other. */
+  refused(call: Call, now: number): void {
+    const known = this.#waiting.get(call);
+    if (known === undefined || now - known.seenAt > LATE) {
+      this.report(`${call.name} was refused as deadlocked, and was not`);
+      return;
+    }
+    // The refusal has ended this cycle, so nobody else is refused for it.
+    for (const member of known.cycle) {
+      const other = this.#waiting.get(member);
+      if (other) other.seenAt = -Infinity;
+    }
+  }
+}
+
+/**
+ * The calls that wait for each other, from this one on.
+ *
+ * @param isPossible whether a call for several keys counts as having each of them, since nobody knows how many it has
+ */
+function findCycle(start: Call, calls: ReadonlySet<Call>, isPossible: boolean): Call[] | undefined {
+  const seen = new Set<Call>();
+  const search = (waiter: Call): Call[] | undefined => {
+    if (seen.has(waiter)) return undefined;
+    seen.add(waiter);
+    for (const holder of calls) {
+      const has = holder.lock !== undefined || (isPossible && holder !== waiter && holder.keys.length > 1);
+      if (!has || !waiter.keys.some((key) => holder.keys.includes(key))) continue;
+      if (waiter.mode === 'shared' && holder.mode === 'shared') continue;
+      for (const next of calls) {
+        // What waits while it has that key: a call nested in it, or the rest of the same call.
+        if (next.lock !== undefined || !(next === holder || isUnder(next, holder))) continue;
+        const rest = next === start ? [] : search(next);
+        if (rest !== undefined) return [waiter, ...rest];
+      }
+    }
+    return undefined;
+  };
+  return search(start);
+}
+
+function isUnder(call: Call, outer: Call): boolean {
+  for (let each = call.outer; each !== undefined; each = each.outer) if (each === outer) return true;
+  return false;
+}

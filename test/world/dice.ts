@@ -1,0 +1,50 @@
+/** Pseudo-random choices that a seed decides. */
+export class Dice {
+  #state: number;
+
+  constructor(...seeds: number[]) {
+    this.#state = seeds.reduce((state, seed) => Math.imul(state ^ (seed >>> 0), 0x01000193) >>> 0, 0x811c9dc5);
+  }
+
+  /** A number in [0, 1), by mulberry32. */
+  fraction(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let bits = this.#state;
+    bits = Math.imul(bits ^ (bits >>> 15), bits | 1);
+    bits ^= bits + Math.imul(bits ^ (bits >>> 7), bits | 61);
+    return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
+  }
+
+  between(least: number, most: number): number {
+    return least + this.fraction() * (most - least);
+  }
+
+  whole(count: number): number {
+    return Math.floor(this.fraction() * count);
+  }
+
+  pick<T>(choices: readonly T[]): T {
+    if (choices.length === 0) throw new Error('There is nothing to pick from.');
+    return choices[this.whole(choices.length)] as T;
+  }
+
+  chance(probability: number): boolean {
+    return this.fraction() < probability;
+  }
+
+  /** Exponentially distributed: mostly small, and sometimes several times the mean. */
+  around(mean: number): number {
+    return -mean * Math.log(1 - this.fraction());
+  }
+
+  /** One of these, with a probability in proportion to its weight. */
+  weighted<T extends string>(weights: Readonly<Partial<Record<T, number>>>): T {
+    const entries = Object.entries(weights) as [T, number][];
+    let rest = this.fraction() * entries.reduce((sum, [, weight]) => sum + weight, 0);
+    for (const [choice, weight] of entries) {
+      rest -= weight;
+      if (rest < 0) return choice;
+    }
+    return (entries.at(-1) as [T, number])[0];
+  }
+}

@@ -1,0 +1,222 @@
+import { Dice } from './dice.js';
+import type { Judge } from './judge.js';
+import type { Link, Network, WorldServer } from './network.js';
+import type { Fault, FaultKind, Plan } from './plan.js';
+import type { Effect } from './redis-model.js';
+import type { Story } from './story.js';
+import type { Timeline } from './timeline.js';
+import type { Process } from './workload.js';
+
+/** What faults change besides the network. */
+export interface Fleet {
+  /** By their places. */
+  readonly processes: readonly Process[];
+  makeServer(): WorldServer;
+  boot(place: number): void;
+}
+
+/** How long a master that was replaced hangs at least, in ms, and how long it then believes that it still is one. */
+const HANGS = 500;
+const STILL_MASTER = 50;
+
+/** The faults that hit one process, and leave the others healthy. */
+const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
+  ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
+  ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause'] as const),
+]);
+
+/** Lets the faults of a plan happen. */
+export class FaultInjector {
+  count = 0;
+  crashes = 0;
+  /** Faults that strike at the next command with their effect. */
+  readonly #armed: Fault[] = [];
+  #isSwitching = false;
+
+  constructor(
+    private readonly plan: Plan,
+    private readonly timeline: Timeline,
+    private readonly network: Network,
+    private readonly judge: Judge,
+    private readonly story: Story,
+    private readonly fleet: Fleet,
+  ) {
+    network.onExecuted = (link, effects) => {
+      this.#strike(link, effects);
+    };
+  }
+
+  start(): void {
+    for (const fault of this.plan.faults) {
+      this.timeline.at(fault.at, () => {
+        if (fault.kind.startsWith('at-')) this.#armed.push(fault);
+        else this.#happen(fault);
+      });
+    }
+    this.timeline.at(this.plan.duration, () => {
+      this.#armed.length = 0;
+    });
+  }
+
+  #happen(fault: Fault): void {
+    const { timeline, network } = this;
+    const process = this.fleet.processes[fault.place];
+    // One that has crashed is not there until it starts again.
+    if (process === undefined || process.machine.isDead) return;
+    const { machine } = process;
+    const until = timeline.now + fault.lasts;
+    const dice = new Dice(fault.choice);
+    this.#tell(fault, process.place, `process ${process.number}`);
+    const links = network.linksOf(machine);
+    const link = links.length > 0 ? dice.pick(links) : undefined;
+    const { server } = network;
+    switch (fault.kind) {
+      case 'cut':
+        network.cutUntil.set(machine, Math.max(until, network.cutUntil.get(machine) ?? 0));
+        break;
+      case 'reset':
+        for (const each of links) if (dice.chance(0.7)) each.breakOff('read ECONNRESET');
+        break;
+      case 'stall':
+        if (link) link.toServer.heldUntil = until;
+        break;
+      case 'late-replies':
+        if (link) link.toClient.heldUntil = until;
+        break;
+      case 'late-messages':
+        for (const each of links) if (each.isSubscriber) each.toClient.heldUntil = until;
+        break;
+      case 'pause':
+        machine.pause(fault.lasts);
+        break;
+      case 'slow':
+        network.slowUntil = until;
+        break;
+      case 'server-pause':
+        server.pausedUntil = Math.max(until, server.pausedUntil);
+        break;
+      case 'crash':
+        this.#crash(process, fault.lasts);
+        break;
+      case 'wall-clock':
+        machine.wallError += dice.between(-3_600_000, 3_600_000);
+        break;
+      default:
+        this.#strikeServer(fault, dice);
+    }
+  }
+
+  #strikeServer(fault: Fault, dice: Dice): void {
+    const { server } = this.network;
+    switch (fault.kind) {
+      case 'restart':
+      case 'restart-empty':
+        server.endLinks('The server was restarted.');
+        server.downUntil = this.timeline.now + fault.lasts;
+        server.model.restart(fault.kind === 'restart');
+        if (fault.kind === 'restart-empty') this.judge.lostData();
+        break;
+      case 'script-flush':
+        server.model.flushScripts();
+        break;
+      case 'flush':
+        server.model.flush();
+        this.judge.lostData();
+        break;
+      case 'evict': {
+        const locks = server.model.keys().filter((key) => key.includes('}:'));
+        if (locks.length === 0) break;
+        server.model.evict(dice.pick(locks));
+        this.judge.lostData();
+        break;
+      }
+      case 'switch':
+        this.#switch(fault, dice);
+        break;
+      default:
+        throw new Error(`No fault is named "${fault.kind}".`);
+    }
+  }
+
+  /** A replica that lags is promoted while the master hangs. Sentinel tells the clients, and the old master when it is back. */
+  #switch({ lasts }: Fault, dice: Dice): void {
+    const { timeline, network, judge } = this;
+    if (this.#isSwitching) return;
+    this.#isSwitching = true;
+    const old = network.server;
+    const promoted = this.fleet.makeServer();
+    promoted.model.copy(old.model);
+    timeline.in(dice.between(0, 10), () => {
+      old.pausedUntil = timeline.now + HANGS + lasts;
+      timeline.in(dice.between(0, lasts), () => {
+        network.servers.push(promoted);
+        judge.lostData();
+        this.story.note('the replica is promoted');
+        for (const link of old.links) link.leave();
+      });
+      timeline.at(old.pausedUntil + STILL_MASTER, () => {
+        old.model.isReplica = true;
+        old.endLinks('The server has become a replica.');
+        this.#isSwitching = false;
+      });
+    });
+    judge.disturbed(timeline.now + HANGS + 2 * lasts);
+  }
+
+  #strike(link: Link, effects: ReadonlySet<Effect>): void {
+    const place = this.#armed.findIndex(({ point }) => effects.has(point));
+    const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
+    const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
+    if (fault === undefined || process === undefined || process.machine.isDead) return;
+    this.#tell(fault, process.place, `process ${process.number}, at a command by which something was ${fault.point}`);
+    const until = this.timeline.now + fault.lasts;
+    const subscribers = [...this.network.server.links].filter(({ isSubscriber }) => isSubscriber);
+    switch (fault.kind) {
+      case 'at-lose-reply':
+        link.breakOff('read ECONNRESET');
+        break;
+      case 'at-late-reply':
+        link.toClient.heldUntil = until;
+        break;
+      case 'at-crash':
+        this.#crash(process, fault.lasts);
+        break;
+      case 'at-pause':
+        process.machine.pause(fault.lasts);
+        break;
+      case 'at-lose-messages':
+        for (const each of subscribers) if (each !== link) each.breakOff('read ECONNRESET');
+        break;
+      case 'at-late-messages':
+        for (const each of subscribers) each.toClient.heldUntil = until;
+        break;
+      default:
+        throw new Error(`"${fault.kind}" does not strike at a point.`);
+    }
+  }
+
+  #crash(process: Process, downFor: number): void {
+    this.crashes += 1;
+    process.machine.isDead = true;
+    for (const link of this.network.linksOf(process.machine)) link.breakOff('The process has crashed.');
+    this.judge.crashed(process.place);
+    this.judge.orphaned(this.timeline.now + this.#longest);
+    this.timeline.in(downFor, () => {
+      this.fleet.boot(process.place);
+    });
+  }
+
+  /** For how long a process may have a lock that does not answer any more, in ms. */
+  get #longest(): number {
+    const { leases, minHolds, minHold, extend } = this.plan.habits;
+    return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
+  }
+
+  #tell({ kind, lasts }: Fault, place: number, whom: string): void {
+    this.count += 1;
+    const until = this.timeline.now + lasts;
+    if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, this.#longest);
+    else this.judge.disturbed(until);
+    this.story.note(`FAULT ${kind} for ${lasts.toFixed(0)} ms: ${whom}`);
+  }
+}

@@ -1,0 +1,366 @@
+import type { Lock } from '../../lib/api/lock.js';
+import type { LockMode } from '../../lib/api/lock-mode.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { DeadlockJudge } from './deadlock-judge.js';
+import { EPOCH, type Machine } from './machine.js';
+import type { RedisModel } from './redis-model.js';
+import type { Timeline } from './timeline.js';
+
+/** What a caller asks for. */
+export interface Terms {
+  readonly place: number;
+  readonly machine: Machine;
+  readonly keys: readonly string[];
+  readonly mode: LockMode;
+  readonly limit: number;
+  readonly lease: number;
+  readonly minHold: number;
+  readonly maxHold: number;
+  readonly wait: number;
+}
+
+/** A call, from its beginning until its task ends or it is refused. */
+export interface Call extends Terms {
+  readonly name: string;
+  readonly startedAt: number;
+  enteredAt: number | undefined;
+  lock: Lock | undefined;
+  /** The longest lease that was in force, and the shortest one. */
+  longest: number;
+  shortest: number;
+  /** Since when its loss is not reported. */
+  lapsedAt: number | undefined;
+  isReported: boolean;
+  /** When its signal aborted. */
+  abortedAt: number | undefined;
+  /** The call in which it is nested. */
+  readonly outer: Call | undefined;
+}
+
+/** How far apart an action and its effect may be in a healthy world, in ms. */
+export interface Bounds {
+  /** Until a free lock is taken. */
+  readonly handoff: number;
+  /** Until all is as before after a fault. */
+  readonly recovery: number;
+  /** Until the processes that are hit have had the lock by a provisional lease each, and nobody else waits for them. */
+  readonly provisional: number;
+  /** The shortest lease that outlasts a slow network. */
+  readonly renewable: number;
+  readonly commandTimeout: number;
+}
+
+/** What is retained after its task. */
+interface Retained {
+  readonly key: string;
+  readonly mode: LockMode;
+  /** At the earliest. */
+  readonly grantedAt: number;
+  /** The key is not given to others before. */
+  readonly until: number;
+  /** It is given to others from then on. */
+  readonly freeAt: number;
+}
+
+/** Tokens may be this much larger than the server's clock, in ms: a handoff reserves tokens for a cohort, and each has its own µs. */
+const AHEAD = 5;
+const COHORT = 64n;
+const LAYOUT = new KeyLayout('lock');
+/** How late a timer of a process may be noticed. */
+const LATE = 60;
+const LOOK_EVERY = 10;
+
+/**
+ * Decides whether the locks keep their promises. It sees all processes and the server at the same true time, which nobody else does.
+ */
+export class Judge {
+  readonly violations: string[] = [];
+  readonly #calls = new Set<Call>();
+  readonly #holders = new Map<string, Set<Call>>();
+  readonly #idleSince = new Map<string, number>();
+  readonly #retained: Retained[] = [];
+  readonly #tokens = new Map<string, bigint>();
+  /** Until when faults have an effect of their own. */
+  #disturbedUntil = -Infinity;
+  /** Until when a lock of a process that has crashed may be kept. */
+  #orphanedUntil = -Infinity;
+  /** When data was lost last. */
+  #lostAt = -Infinity;
+  /** Until when a process recovers from a fault of its own, by its place. */
+  readonly #troubled = new Map<number, number>();
+  readonly #deadlocks = new DeadlockJudge((violation) => {
+    this.report(violation);
+  });
+  #isOver = false;
+
+  constructor(
+    private readonly timeline: Timeline,
+    private readonly model: () => RedisModel,
+    private readonly bounds: Bounds,
+  ) {}
+
+  /** Looks at all that goes on, from now on until the end. */
+  watch(): void {
+    if (this.#isOver) return;
+    this.#look();
+    this.timeline.in(LOOK_EVERY, () => {
+      this.watch();
+    });
+  }
+
+  end(): void {
+    this.#isOver = true;
+  }
+
+  disturbed(until: number): void {
+    this.#disturbedUntil = Math.max(this.#disturbedUntil, until);
+  }
+
+  /** A process has crashed: what it had ends with its lease. */
+  crashed(place: number): void {
+    for (const call of [...this.#calls]) {
+      if (call.place !== place) continue;
+      if (call.lock) this.#retain(call);
+      this.#leave(call);
+    }
+  }
+
+  /** A process is hit until then. Others wait for what it has, and for no longer. */
+  troubled(place: number, until: number, longest: number): void {
+    const { now } = this.timeline;
+    this.#troubled.set(place, Math.max(until + this.bounds.recovery, this.#troubled.get(place) ?? 0));
+    this.orphaned(Math.min(until, now + longest));
+    // What was sent before is executed then, and undone.
+    this.timeline.at(until, () => {
+      this.disturbed(until);
+    });
+  }
+
+  orphaned(until: number): void {
+    this.#orphanedUntil = Math.max(this.#orphanedUntil, until);
+  }
+
+  /** The server has forgotten locks. */
+  lostData(): void {
+    this.#lostAt = this.timeline.now;
+    this.#retained.length = 0;
+  }
+
+  begins(call: Call): void {
+    this.#calls.add(call);
+  }
+
+  /** The task of the call begins. */
+  enters(call: Call, lock: Lock): void {
+    call.lock = lock;
+    call.enteredAt = this.timeline.now;
+    if (!lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    for (const key of call.keys) {
+      this.#checkEntry(call, lock, key);
+      this.#holdersOf(key).add(call);
+    }
+  }
+
+  /** The task has ended, and the lock is about to be released. */
+  leaves(call: Call): void {
+    this.#checkLoss(call);
+    this.#retain(call);
+    this.#leave(call);
+  }
+
+  /** The call was refused, or is over. */
+  ends(call: Call): void {
+    this.#leave(call);
+  }
+
+  refusedAsDeadlock(call: Call): void {
+    this.#deadlocks.refused(call, this.timeline.now);
+  }
+
+  report(violation: string): void {
+    if (this.violations.length < 20) this.violations.push(`${this.timeline.now.toFixed(1)} ms: ${violation}`);
+  }
+
+  #isTroubled(place: number): boolean {
+    return (this.#troubled.get(place) ?? -Infinity) > this.timeline.now;
+  }
+
+  #leave(call: Call): void {
+    this.#calls.delete(call);
+    for (const key of call.keys) this.#holders.get(key)?.delete(call);
+  }
+
+  #holdersOf(key: string): Set<Call> {
+    let holders = this.#holders.get(key);
+    if (holders === undefined) this.#holders.set(key, (holders = new Set()));
+    return holders;
+  }
+
+  /** Whether the call holds by a grant that the server has forgotten, and need not know that yet. */
+  #isExcused(call: Call): boolean {
+    if (this.#lostAt === -Infinity || call.lock === undefined) return false;
+    const grantedAt = grantedAtOf(call.lock, call.keys[0] as string) ?? call.startedAt;
+    return grantedAt <= this.#lostAt + 1 && this.timeline.now <= this.#lostAt + call.longest;
+  }
+
+  #checkEntry(call: Call, lock: Lock, key: string): void {
+    const others = [...this.#holdersOf(key)].filter(
+      (other) => !other.machine.isDead && other.lock?.isHeld() && !this.#isExcused(other) && !isOuter(other, call),
+    );
+    if (this.#isExcused(call)) return;
+    if (call.mode === 'limited') {
+      if (others.length >= call.limit) this.report(`${others.length + 1} hold "${key}", whose limit is ${call.limit}`);
+    } else {
+      const other = others.find((each) => call.mode !== 'shared' || each.mode !== 'shared');
+      if (other) this.report(`${call.name} got "${key}" (${call.mode}) while ${other.name} holds it (${other.mode})`);
+    }
+    this.#checkToken(call, lock, key);
+    this.#checkRetained(call, lock, key);
+  }
+
+  /** In a healthy world nothing is lost. */
+  #checkLoss({ lock, name, keys, startedAt, maxHold, shortest, place }: Call): void {
+    if (this.#isTroubled(place)) return;
+    if (lock === undefined || lock.isHeld() || maxHold !== Infinity || shortest < this.bounds.renewable) return;
+    if (startedAt > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery) {
+      this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+    }
+  }
+
+  #checkToken(call: Call, lock: Lock, key: string): void {
+    const token = lock.fencingTokens.get(key);
+    if (call.mode === 'limited') return;
+    if (token === undefined || token === null) {
+      this.report(`${call.name} got "${key}" without a token`);
+      return;
+    }
+    const last = this.#tokens.get(key) ?? 0n;
+    if (token < last || (call.mode === 'exclusive' && token === last)) {
+      this.report(`${call.name} got "${key}" with token ${token} after ${last}`);
+    }
+    if (token > last) this.#tokens.set(key, token);
+  }
+
+  #checkRetained(call: Call, lock: Lock, key: string): void {
+    const grantedAt = grantedAtOf(lock, key);
+    if (grantedAt === undefined) return;
+    for (const retained of this.#retained) {
+      if (retained.key !== key || (retained.mode === 'shared' && call.mode === 'shared')) continue;
+      if (grantedAt > retained.grantedAt && grantedAt < retained.until - AHEAD) {
+        this.report(
+          `${call.name} got "${key}" ${(retained.until - grantedAt).toFixed(0)} ms before its minHold was over`,
+        );
+      }
+    }
+  }
+
+  #retain({ minHold, keys, mode, lock, startedAt, enteredAt = this.timeline.now }: Call): void {
+    if (minHold === 0 || lock === undefined) return;
+    for (const key of keys) {
+      // Readers have the token of the first of them.
+      const grantedAt = Math.max(startedAt, grantedAtOf(lock, key) ?? startedAt);
+      // What the server has forgotten, it does not retain.
+      if (grantedAt <= this.#lostAt + 1) continue;
+      this.#retained.push({ key, mode, grantedAt, until: grantedAt + minHold, freeAt: enteredAt + minHold });
+    }
+  }
+
+  #look(): void {
+    const { now } = this.timeline;
+    for (const call of this.#calls) {
+      if (call.machine.isDead) continue;
+      if (call.lock === undefined) this.#lookAtWaiter(call, now);
+      else this.#lookAtHolder(call, call.lock, now);
+    }
+    const healthySince = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
+    this.#deadlocks.look(this.#calls, now, healthySince + this.bounds.recovery);
+    const keys = new Set([...this.#calls].flatMap((call) => call.keys));
+    for (const key of keys) this.#lookAtKey(key, now);
+    for (const key of this.#idleSince.keys()) if (!keys.has(key)) this.#idleSince.delete(key);
+  }
+
+  #lookAtHolder(call: Call, lock: Lock, now: number): void {
+    if (lock.isHeld()) {
+      call.lapsedAt = undefined;
+      for (const key of call.keys)
+        if (!this.#hasRecord(call, lock, key) && !this.#isExcused(call)) this.#blame(call, key);
+      return;
+    }
+    // A process that is paused cannot report, and one that was paused needs a moment.
+    if (call.machine.isPaused || lock.signal.aborted) call.lapsedAt = undefined;
+    else call.lapsedAt ??= now;
+    if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
+      call.isReported = true;
+      this.report(`${call.name} does not hold ${call.keys.join()} any more, and its signal is not aborted`);
+    }
+  }
+
+  #blame(call: Call, key: string): void {
+    if (call.isReported) return;
+    call.isReported = true;
+    this.report(`${call.name} counts on "${key}", which the server does not keep for it`);
+  }
+
+  /** Whether the server keeps the lock for this holder: a key of that name has its token. */
+  #hasRecord(call: Call, lock: Lock, key: string): boolean {
+    const text = this.model().textAt(LAYOUT.lockOf(key));
+    if (text === undefined) return false;
+    const token = lock.fencingTokens.get(key);
+    if (call.mode === 'limited' || token === undefined || token === null) return true;
+    const kept = /\d{16}/.exec(text)?.[0];
+    if (kept === undefined) return false;
+    const ahead = BigInt(kept) - token;
+    return call.mode === 'shared' ? ahead === 0n : ahead >= 0n && ahead < COHORT;
+  }
+
+  #lookAtWaiter(call: Call, now: number): void {
+    // A call for several keys first gives back those that it has.
+    const bound = call.keys.length > 1 ? 2 * this.bounds.commandTimeout + this.bounds.recovery : LATE;
+    if (call.abortedAt !== undefined && !call.isReported && !call.machine.isPaused && now - call.abortedAt > bound) {
+      call.isReported = true;
+      this.report(`${call.name} still waits ${(now - call.abortedAt).toFixed(0)} ms after its signal has aborted`);
+    }
+    const patience = Math.max(call.wait, 1_000 + this.bounds.commandTimeout) + this.bounds.commandTimeout + 1_500;
+    if (call.isReported || now - call.startedAt < patience || now < this.#disturbedUntil + patience) return;
+    if (this.#isTroubled(call.place)) return;
+    call.isReported = true;
+    this.report(
+      `${call.name} was not answered ${(now - call.startedAt).toFixed(0)} ms after it began to wait ${call.wait} ms`,
+    );
+  }
+
+  /** A lock that is free, or has room below its limit, must not stay so while somebody waits for it alone. */
+  #lookAtKey(key: string, now: number): void {
+    const calls = [...this.#calls].filter((call) => call.keys.includes(key));
+    const retained = this.#retained.filter((each) => each.key === key && each.freeAt > now).length;
+    const taken = retained + calls.filter((call) => call.lock ?? (call.outer || call.keys.length > 1)).length;
+    const room = calls[0]?.mode === 'limited' ? calls[0].limit : 1;
+    const waits = calls.some((call) => call.lock === undefined && call.wait > 0 && !this.#isTroubled(call.place));
+    if (taken >= room || !waits) {
+      this.#idleSince.delete(key);
+      return;
+    }
+    const since = Math.max(
+      this.#idleSince.get(key) ?? now,
+      this.#disturbedUntil + this.bounds.recovery,
+      this.#orphanedUntil + this.bounds.provisional,
+    );
+    this.#idleSince.set(key, since);
+    if (now - since <= this.bounds.handoff) return;
+    const waiting = calls.filter((call) => call.lock === undefined).map(({ name }) => name);
+    this.report(`"${key}" is free for ${(now - since).toFixed(0)} ms, and not given to ${waiting.join()}`);
+    this.#idleSince.set(key, Infinity);
+  }
+}
+
+/** Whether a call is nested in this one, which has entered the lock again. */
+function isOuter(other: Call, call: Call): boolean {
+  for (let outer = call.outer; outer !== undefined; outer = outer.outer) if (outer === other) return true;
+  return false;
+}
+
+/** The server's time of the grant, in true time: its token is at least that. `undefined` for a grant without a token. */
+function grantedAtOf(lock: Lock, key: string): number | undefined {
+  const token = lock.fencingTokens.get(key);
+  return token === undefined || token === null ? undefined : Number(token) / 1_000 - EPOCH;
+}

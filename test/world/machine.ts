@@ -1,0 +1,100 @@
+import type { Clock, Timer } from '../../lib/api/clock.js';
+import type { Timeline, WorldEvent } from './timeline.js';
+
+/** The wall clock of all machines and servers at the start of true time, in ms since the epoch. */
+export const EPOCH = 1_800_000_000_000;
+
+interface MachineTimer {
+  event: WorldEvent | undefined;
+}
+
+/** A machine with one process: its clock drifts, and nothing of it runs while it is paused, or after it has crashed. */
+export class Machine {
+  readonly clock: Clock;
+  isDead = false;
+  /** Until when the process is paused, in true time. */
+  pausedUntil = 0;
+  /** By how many ms its wall clock is wrong. */
+  wallError = 0;
+  readonly #timers = new Set<MachineTimer>();
+  #late: (() => void)[] = [];
+
+  /**
+   * @param rate how fast its clock runs, compared with true time
+   * @param start the reading of its monotonic clock at the start of true time
+   */
+  constructor(
+    private readonly timeline: Timeline,
+    rate: number,
+    start: number,
+  ) {
+    const now = () => start + timeline.now * rate;
+    this.clock = {
+      now,
+      uptime: now,
+      wallTime: () => EPOCH + this.wallError + timeline.now * rate,
+      setTimer: (callback, delay) => this.#setTimer(callback, Math.max(0, delay) / rate),
+      clearTimer: (timer: Timer) => {
+        this.#clear(timer as MachineTimer);
+      },
+    };
+  }
+
+  get isPaused(): boolean {
+    return this.timeline.now < this.pausedUntil;
+  }
+
+  /** The number of timers that are set. */
+  get timers(): number {
+    return this.#timers.size;
+  }
+
+  /** Runs this in the process: when it is resumed, if it is paused, and never if it is dead. */
+  run(what: () => void): void {
+    if (this.isDead) return;
+    if (this.isPaused) this.#late.push(what);
+    else what();
+  }
+
+  pause(duration: number): void {
+    const until = this.timeline.now + duration;
+    if (until <= this.pausedUntil) return;
+    this.pausedUntil = until;
+    this.timeline.at(until, () => {
+      this.#resume();
+    });
+  }
+
+  sleep(duration: number): Promise<void> {
+    return new Promise((resolve) => this.clock.setTimer(resolve, duration));
+  }
+
+  #resume(): void {
+    if (this.isPaused) return;
+    const late = this.#late;
+    this.#late = [];
+    // Each in a turn of its own, as Node runs timers and sockets.
+    for (const what of late) {
+      this.timeline.in(0, () => {
+        this.run(what);
+      });
+    }
+  }
+
+  #setTimer(callback: () => void, delay: number): MachineTimer {
+    const timer: MachineTimer = { event: undefined };
+    this.#timers.add(timer);
+    timer.event = this.timeline.in(delay, () => {
+      this.run(() => {
+        if (!this.#timers.delete(timer)) return;
+        callback();
+      });
+    });
+    return timer;
+  }
+
+  #clear(timer: MachineTimer): void {
+    if (!this.#timers.delete(timer) || timer.event === undefined) return;
+    this.timeline.cancel(timer.event);
+  }
+}

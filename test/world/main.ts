@@ -1,0 +1,102 @@
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { LuaEngine } from './lua-engine.js';
+import { type Plan, planOf } from './plan.js';
+import { kindOf, shrink } from './shrink.js';
+import { type Outcome, simulate } from './world.js';
+
+const USAGE = `usage: npm run simulate -- [options]
+
+  --hours 8       simulates so many hours. Default: one seed
+  --seconds 20    simulates for so many seconds of CPU time
+  --seed 7        begins with this seed. Default: a new one
+  --seeds 100     so many seeds
+  --plan file     runs the plans in this file, such as test/world/corpus.json, and not seeds
+  --tell          prints all that happens
+  --stop          ends at the first seed with a violation, and does not make it smaller
+  --hash          prints a hash of all that has happened, for each seed`;
+
+const { values: options } = parseArgs({
+  options: {
+    hours: { type: 'string' },
+    seconds: { type: 'string' },
+    seed: { type: 'string' },
+    seeds: { type: 'string' },
+    plan: { type: 'string' },
+    tell: { type: 'boolean', default: false },
+    stop: { type: 'boolean', default: false },
+    hash: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
+});
+if (options.help) {
+  console.log(USAGE);
+  process.exit();
+}
+
+const HOUR = 3_600_000;
+const engine = await LuaEngine.create();
+const sums = new Map<string, number>();
+let simulated = 0;
+let runs = 0;
+const failed: { readonly plan: Plan; readonly violations: readonly string[] }[] = [];
+for (const plan of plans()) {
+  const outcome = await simulate(engine, plan, options.tell);
+  count(outcome);
+  if (options.tell) for (const line of outcome.story) console.log(line);
+  if (options.hash) console.log(`seed ${plan.seed} ${outcome.hash} ${outcome.events} events`);
+  const { violations } = outcome;
+  if (violations.length === 0) continue;
+  failed.push({ plan, violations });
+  console.log(`seed ${plan.seed}: ${violations.length} violations\n  ${violations.slice(0, 3).join('\n  ')}`);
+  if (options.stop) break;
+}
+const [first] = failed;
+if (first !== undefined && !options.stop && !options.tell) await explain(first.plan, first.violations);
+const counted = [...sums].map(([name, sum]) => `${name} ${sum}`).join(', ');
+console.log(
+  `${runs} runs, ${failed.length} with violations, ${(simulated / HOUR).toFixed(2)} simulated hours in ${cpuSeconds().toFixed(1)} s CPU: ${counted}`,
+);
+process.exit(failed.length > 0 ? 1 : 0);
+
+function* plans(): Generator<Plan> {
+  if (options.plan !== undefined) {
+    for (const { plan } of JSON.parse(readFileSync(options.plan, 'utf8')) as { plan: Plan }[]) yield plan;
+    return;
+  }
+  const { hours, seconds, seeds, seed = String(Math.floor(Math.random() * 2 ** 31)) } = options;
+  const isOne = hours === undefined && seconds === undefined && seeds === undefined;
+  const most = isOne ? 1 : Number(seeds ?? Infinity);
+  if (options.seed === undefined) console.log(`from seed ${seed}`);
+  for (let next = 0; next < most; next += 1) {
+    if (simulated >= Number(hours ?? Infinity) * HOUR || cpuSeconds() >= Number(seconds ?? Infinity)) return;
+    yield planOf(Number(seed) + next);
+  }
+}
+
+function count({ outcomes, events, commands, faults, crashes, simulated: time }: Outcome): void {
+  runs += 1;
+  simulated += time;
+  for (const [name, number] of [...Object.entries({ events, commands, faults, crashes }), ...outcomes]) {
+    sums.set(name, (sums.get(name) ?? 0) + number);
+  }
+}
+
+function cpuSeconds(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
+}
+
+/** Tells the shortest story that shows a violation, with the plan that repeats it. */
+async function explain(plan: Plan, violations: readonly string[]): Promise<void> {
+  const kinds = new Set(violations.map(kindOf));
+  const isSame = (found: readonly string[]) => found.some((each) => kinds.has(kindOf(each)));
+  const smallest = await shrink(plan, async (smaller) => isSame((await simulate(engine, smaller)).violations));
+  const { story, violations: left } = await simulate(engine, smallest, true);
+  const end = Number.parseFloat(left[0] ?? '0');
+  console.log(`\nThe shortest story of seed ${plan.seed} (the last 80 lines, without the commands):`);
+  const lines = story.filter((line) => !/^[\d.]+ #/.test(line) && Number.parseFloat(line) <= end);
+  for (const line of lines.slice(-80)) console.log(`  ${line}`);
+  for (const violation of left.slice(0, 3)) console.log(`  ${violation}`);
+  console.log(`\nIts plan: ${JSON.stringify(smallest)}\n`);
+}

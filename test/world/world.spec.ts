@@ -1,0 +1,57 @@
+import { describe, expect, it } from '@jest/globals';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { exploration, SEED } from '../exploration.js';
+
+const run = promisify(execFile);
+const SIMULATE = join(import.meta.dirname, 'simulate.mjs');
+const RUN_MUTANTS = join(import.meta.dirname, 'run-mutants.mjs');
+const CORPUS = join(import.meta.dirname, 'corpus.json');
+/** Of CPU time: on a machine that other work keeps busy, the same seeds take longer. */
+const SECONDS = exploration(20, 600);
+/** Only a hang takes so long. */
+const WITHIN = 60_000 * SECONDS;
+
+// A child that finds a violation ends with status 1, and the error that this throws has its story.
+async function output(program: string, ...args: string[]): Promise<string> {
+  return (await run(process.execPath, [program, ...args])).stdout;
+}
+
+describe('a simulated fleet', () => {
+  it(
+    'breaks no promise with fresh seeds',
+    async () => {
+      expect(await output(SIMULATE, '--seconds', String(SECONDS), '--seed', String(SEED))).toMatch(
+        / 0 with violations/,
+      );
+    },
+    WITHIN,
+  );
+
+  it(
+    'breaks none with the plans that once broke one',
+    async () => {
+      expect(await output(SIMULATE, '--plan', CORPUS)).toMatch(/ 0 with violations/);
+    },
+    WITHIN,
+  );
+
+  it(
+    'does the same again with the same seed',
+    async () => {
+      const hashes = async () => (await output(SIMULATE, '--seed', '7', '--seeds', '3', '--hash')).match(/^seed .*$/gm);
+      expect(await hashes()).toEqual(await hashes());
+    },
+    WITHIN,
+  );
+
+  // Otherwise a judge that sleeps would never find anything.
+  it(
+    'finds a planted fault',
+    async () => {
+      expect(await output(RUN_MUTANTS, '--only', 'one-too-many')).toMatch(/^1 faults found, 0 not found/m);
+    },
+    WITHIN,
+  );
+});

@@ -1,0 +1,206 @@
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
+import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
+import { Dice } from './dice.js';
+import { FaultInjector } from './faults.js';
+import { Judge } from './judge.js';
+import type { LuaEngine, Reply } from './lua-engine.js';
+import { EPOCH, Machine } from './machine.js';
+import { Network, SimulatedConnection, WorldServer } from './network.js';
+import type { Plan } from './plan.js';
+import { RedisModel } from './redis-model.js';
+import { Story } from './story.js';
+import { Timeline } from './timeline.js';
+import { type Outcomes, type Process, Workload } from './workload.js';
+
+/** What a run has shown. */
+export interface Outcome {
+  readonly violations: readonly string[];
+  /** The same for two runs in which the same happened. */
+  readonly hash: string;
+  readonly story: readonly string[];
+  /** Simulated time, in ms. */
+  readonly simulated: number;
+  readonly events: number;
+  readonly commands: number;
+  readonly faults: number;
+  readonly crashes: number;
+  readonly outcomes: Outcomes;
+}
+
+const PROVIDER = 'redis';
+/** After the last call and fault: until every lease, wait and outage is over. */
+const QUIET = 120_000;
+/** Longer than anything that is kept for processes that are gone. */
+const FORGOTTEN_AFTER = 60_000;
+/** The keys for which the healthy fleet queues at the end. */
+const LAST_KEYS = ['k0', 'k1', 'pool0'];
+
+function inWords(reply: Reply): string {
+  if (Array.isArray(reply)) return reply.map(inWords).join(', ');
+  return reply instanceof Error ? reply.message : JSON.stringify(reply);
+}
+
+/** Runs the fleet of a plan. @param isTold whether what happens is kept in words */
+export async function simulate(engine: LuaEngine, plan: Plan, isTold = false): Promise<Outcome> {
+  return await new World(engine, plan, isTold).run();
+}
+
+/** A fleet, its server and the network between them, from the boot until nothing is left. */
+class World {
+  readonly #timeline = new Timeline();
+  readonly #story: Story;
+  readonly #network: Network;
+  readonly #judge: Judge;
+  readonly #workload: Workload;
+  readonly #faults: FaultInjector;
+  readonly #processes: Process[] = [];
+  #started = 0;
+
+  constructor(
+    private readonly engine: LuaEngine,
+    private readonly plan: Plan,
+    isTold: boolean,
+  ) {
+    const timeline = this.#timeline;
+    const { latency, commandTimeout, habits, keys, seed } = plan;
+    this.#story = new Story(timeline, isTold);
+    this.#network = new Network(timeline, new Dice(seed, 2), latency);
+    this.#network.servers.push(this.#makeServer());
+    this.#network.onCommand = (link, command, reply) => {
+      const [name = '', , , ...args] = command;
+      this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
+    };
+    const typical = latency.typical + latency.slowShare * latency.slow;
+    const model = () => this.#network.server.model;
+    this.#judge = new Judge(timeline, model, {
+      handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
+      recovery: 8_000 + 60 * typical,
+      provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
+      renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
+      commandTimeout,
+    });
+    this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
+    this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
+      processes: this.#processes,
+      makeServer: () => this.#makeServer(),
+      boot: (place) => {
+        void this.#boot(place);
+      },
+    });
+  }
+
+  async run(): Promise<Outcome> {
+    const { plan } = this;
+    const timeline = this.#timeline;
+    for (let place = 0; place < plan.processes; place += 1) void this.#boot(place);
+    this.#faults.start();
+    this.#judge.watch();
+    await timeline.runUntil(plan.duration);
+    this.#workload.isOver = true;
+    await timeline.runUntil(timeline.now + QUIET);
+    this.#judge.end();
+    this.#checkQuiet();
+    await this.#serveAll();
+    await this.#stop();
+    const { now: simulated, events } = timeline;
+    return {
+      ...{ violations: this.#judge.violations, hash: this.#story.hash, story: this.#story.lines },
+      ...{ simulated, events, outcomes: this.#workload.outcomes },
+      commands: this.#network.servers.reduce((sum, { model }) => sum + model.commands, 0),
+      faults: this.#faults.count,
+      crashes: this.#faults.crashes,
+    };
+  }
+
+  #makeServer(): WorldServer {
+    return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now));
+  }
+
+  async #boot(place: number): Promise<void> {
+    const { plan } = this;
+    const number = (this.#started += 1);
+    const dice = new Dice(plan.seed, 3, number);
+    const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
+    const client: IoredisClient = {
+      duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
+    };
+    let ids = 0;
+    const locks = new LockManager({
+      providers: { [PROVIDER]: new RedisLockProvider({ client, commandTimeout: plan.commandTimeout }) },
+      clock: machine.clock,
+      // The first digits tell the instance and the last ones the process of the backend.
+      random: {
+        fraction: () => dice.fraction(),
+        id: () =>
+          (number * 2 ** 24 + (ids += 1)).toString(16).padStart(12, '0').padEnd(20, '0') +
+          (number * 2 ** 24 + ids).toString(16).padStart(12, '0'),
+      },
+      instance: `process-${number}`,
+      failFast: false,
+    });
+    const process = { place, number, machine, locks };
+    this.#processes[place] = process;
+    this.#story.note(`process ${number} starts in place ${place}`);
+    await locks.start();
+    for (const caller of plan.callers) if (caller.place === place) void this.#workload.run(process, caller);
+  }
+
+  /** Nobody calls any more, and nothing is broken. */
+  #checkQuiet(): void {
+    for (const { locks, number } of this.#processes) {
+      const held = locks.admin.held();
+      const waiting = locks.admin.waiting();
+      if (held.length > 0) this.#judge.report(`process ${number} still holds ${held.map(({ key }) => key).join()}`);
+      if (waiting.length > 0) {
+        this.#judge.report(`process ${number} still waits for ${waiting.map(({ key }) => key).join()}`);
+      }
+    }
+  }
+
+  /** A healthy fleet serves everybody, one after the other, and no lease has to end for that. */
+  async #serveAll(): Promise<void> {
+    const timeline = this.#timeline;
+    const { latency, habits } = this.plan;
+    const since = timeline.now;
+    let last = since;
+    let open = 0;
+    const call = async ({ locks, machine, number }: Process, key: string) => {
+      open += 1;
+      const options = { wait: 60_000, lease: 30_000, ...(key === 'pool0' && { limit: habits.limit }) };
+      try {
+        await locks.withLock(key, () => machine.sleep(10), options);
+      } catch (error) {
+        this.#judge.report(`a patient caller of process ${number} was refused "${key}": ${String(error)}`);
+      }
+      last = timeline.now;
+      open -= 1;
+    };
+    for (const process of this.#processes)
+      for (const key of LAST_KEYS) for (let i = 0; i < 2; i += 1) void call(process, key);
+    await timeline.runUntil(since + 70_000);
+    if (open > 0) this.#judge.report(`${open} patient callers were not answered`);
+    const turns = 2 * this.#processes.length;
+    const most = 1_000 + turns * (40 + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
+    if (last - since > most) {
+      this.#judge.report(`a healthy fleet needed ${(last - since).toFixed(0)} ms to serve ${turns} callers a key`);
+    }
+  }
+
+  /** All processes stop, and nothing is left of them. */
+  async #stop(): Promise<void> {
+    const timeline = this.#timeline;
+    let stopped = 0;
+    for (const { locks } of this.#processes) void locks.stop().then(() => (stopped += 1));
+    await timeline.runUntil(timeline.now + FORGOTTEN_AFTER);
+    if (stopped < this.#processes.length)
+      this.#judge.report(`${this.#processes.length - stopped} processes did not stop`);
+    for (const { machine, number } of this.#processes) {
+      if (machine.timers > 0) this.#judge.report(`process ${number} has left ${machine.timers} timers`);
+      const links = this.#network.linksOf(machine).length;
+      if (links > 0) this.#judge.report(`process ${number} has left ${links} connections`);
+    }
+    const left = this.#network.server.model.keys().filter((key) => key.includes('}:') && !key.endsWith('}t'));
+    if (left.length > 0) this.#judge.report(`left at the server: ${left.join()}`);
+  }
+}

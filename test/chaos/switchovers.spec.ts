@@ -60,6 +60,24 @@ describe('a fault that takes all locks at its begin', () => {
     expect(kept).toMatchObject({ violations: ['overlap', 'overlap', 'release'], excused: [] });
   });
 
+  it('excuses a write of that time only where one of the two has no token: with two, the resource refuses it', async () => {
+    const writes = (at: number): Entry => [
+      at,
+      'write',
+      'w1/1.0.1',
+      { ...HELD, token: '7', remaining: 300, accepted: true },
+    ];
+    const fenced = (token: string | null): readonly Entry[] => [
+      [50, 'attempt', 'w1/1.0.1'],
+      [51, 'enter', 'w1/1.0.1', { ...HELD, token: '7', remaining: 10 }],
+      [109, 'attempt', 'w2/1.0.1'],
+      [110, 'enter', 'w2/1.0.1', { ...HELD, token }],
+    ];
+    expect((await judge(...fenced(null), writes(150))).violations).toEqual([]);
+    expect((await judge(...fenced(null), writes(161))).violations).toContain('stale');
+    expect((await judge(...fenced('8'), writes(150))).violations).toEqual(['stale']);
+  });
+
   it('has nothing to say of a holder that has noticed', async () => {
     const noticed = await judge(
       ...asks(50),

@@ -176,6 +176,12 @@ export interface LockBackend<State = unknown> {
   list?(query: { readonly prefix: string }): AsyncIterable<ListedLock>;
 
   /**
+   * The namespaces on this server in which keys are held or retained, in no order and each one time, for an operator whose {@link list} is
+   * empty. Absent where finding them costs the server more than a list does.
+   */
+  namespaces?(): Promise<readonly string[]>;
+
+  /**
    * Records the name of the {@link BackendContext.instance} on the server, to be kept for a day, so that {@link list} finds it. Called after
    * `connect`, after `recovered`, and each hour; a failure is ignored.
    */

@@ -6,11 +6,16 @@ export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }
 
-const INSTANCE_NAME = /^[\x20-\x7E]{1,100}$/;
+const PRINTABLE_ASCII = /^[\x20-\x7E]+$/;
+
+/** Whether a text that others may have written can be shown and kept as it is: printable ASCII, at most so many characters. */
+export function isShortAscii(text: unknown, most: number): text is string {
+  return typeof text === 'string' && text.length <= most && PRINTABLE_ASCII.test(text);
+}
 
 /** Whether it may be the name of an instance: of an option, or as a server has it, where others may have written it. */
 export function isInstanceName(text: unknown): text is string {
-  return typeof text === 'string' && INSTANCE_NAME.test(text);
+  return isShortAscii(text, 100);
 }
 
 const MOST_SHOWN = 40;

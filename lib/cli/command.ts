@@ -30,6 +30,22 @@ export function namespaceHint({ namespace }: Arguments): string {
   return namespace === undefined ? ' If the application has another namespace, name it with --namespace.' : '';
 }
 
+/** How many namespaces a message names. */
+const MOST_NAMED = 10;
+
+/** As {@link namespaceHint} for a namespace without locks: names those that have some, where the provider can find them. */
+export async function otherNamespacesHint(args: Arguments, { backend, name: own }: Namespace): Promise<string> {
+  const found = (await backend.namespaces?.())?.filter((name) => name !== own) ?? [];
+  if (found.length === 0) return namespaceHint(args);
+  const named = found
+    .toSorted()
+    .slice(0, MOST_NAMED)
+    .map((name) => `"${name}"`)
+    .join(', ');
+  const more = found.length > MOST_NAMED ? ` and ${found.length - MOST_NAMED} more` : '';
+  return ` Locks are held in ${found.length === 1 ? 'the namespace' : 'the namespaces'} ${named}${more}: name one with --namespace.`;
+}
+
 /** @throws LockConfigError where the provider has no list */
 export function listOf({ provider, backend }: Namespace, prefix: string): AsyncIterable<LockInfo> {
   if (backend.list) return backend.list({ prefix });

@@ -1,5 +1,5 @@
 import type { JobState } from '../api/lock-info.js';
-import { isInstanceName } from '../api/printable.js';
+import { isInstanceName, isShortAscii } from '../api/printable.js';
 
 /** The last run of a job, as the backend keeps it. All times in ms since 1970; all but `tick` by the clock of the server. */
 export interface JobRecord {
@@ -22,6 +22,8 @@ export interface JobRecord {
 export const MOST_AHEAD = 60_000;
 
 const VERSION = 1;
+/** How many characters the text of a schedule may have: a list of each second, minute, hour and day has about 500. */
+const MOST_SCHEDULE = 1_000;
 /** A `Date` has no later time, in ms. */
 const LAST_TIME = 8.64e15;
 const STATES: readonly unknown[] = ['baseline', 'running', 'ended', 'failed'] satisfies JobState[];
@@ -44,7 +46,8 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
   const isWhole =
     v === VERSION &&
     [tick, begunAt, endedAt ?? 0, attempt].every(isTime) &&
-    [run, schedule ?? ''].every((each) => typeof each === 'string') &&
+    typeof run === 'string' &&
+    isShortAscii(schedule ?? 'none', MOST_SCHEDULE) &&
     isInstanceName(instance) &&
     STATES.includes(state);
   return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';

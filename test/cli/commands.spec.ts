@@ -80,6 +80,23 @@ it('list: a sorted table, only keys with the prefix, an array for programs, and 
   ]);
 });
 
+it('list: names the namespaces that hold locks, where it finds none in its own', async () => {
+  const found: string[] = [];
+  const { run } = await shopAndPrompt({ namespaces: () => Promise.resolve(found) });
+  const none = 'No lock is held in the namespace "lock".';
+  const hint = 'If the application has another namespace, name it with --namespace.';
+  expect(await run(list)).toMatchObject({ err: `${none} ${hint}\n` });
+  found.push('shop');
+  expect(await run(list)).toMatchObject({
+    err: `${none} Locks are held in the namespace "shop": name one with --namespace.\n`,
+  });
+  expect(await run(list, { subject: 'order:' })).toMatchObject({ err: expect.not.stringContaining('shop') as string });
+  found.push(...Array.from({ length: 11 }, (_, index) => `billing-${index + 10}`));
+  expect(await run(list, { namespace: 'lock' })).toMatchObject({
+    err: expect.stringMatching(/in the namespaces "billing-10", .*"billing-19" and 2 more: name one/) as string,
+  });
+});
+
 it('list: a table of many locks has one header, and each lock once', async () => {
   const { locks, run } = await shopAndPrompt();
   const keys = Array.from({ length: 2_500 }, (_, index) => `order:${index}`);

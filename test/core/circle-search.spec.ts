@@ -147,6 +147,10 @@ describe('a text beside a grant', () => {
     '[1,["id","key","shared",1,"shop",3]]',
     '[1,["id","key","shared","1","shop",null]]',
     '[1,["id",{},"shared",1,"shop",null]]',
+    `[1,["${'i'.repeat(101)}","key","shared",1,"shop",null]]`,
+    '[1,["i\\u001bd","key","shared",1,"shop",null]]',
+    '[1,["id","","shared",1,"shop",null]]',
+    `[1,["id","${'k'.repeat(4_097)}","shared",1,"shop",null]]`,
   ])('that says %s was written by others, and says nothing', (text) => {
     expect(decodeWaits(text)).toBeUndefined();
   });

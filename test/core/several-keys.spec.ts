@@ -114,6 +114,23 @@ describe('several keys', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
+  it('name the key that was lost and the key that was awaited, and do not wait for those behind it', async () => {
+    const { locks, clock } = await startManager();
+    const blockers = [await locks.acquire('b'), await locks.acquire('c')];
+    const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
+    await clock.advance(10);
+    await locks.admin.forceRelease('a');
+    await blockers[0]?.release();
+    await clock.advance(0);
+    expect(waiting.error).toMatchObject({ code: 'LOCK_LOST', key: 'a', reason: 'revoked' });
+    expect(String(waiting.error)).toMatch(
+      /^LockLostError: Lock "a" .*was lost: .* The call was waiting for "b" at that time\.$/,
+    );
+    expect(locks.admin.held()).toMatchObject([{ key: 'c' }]);
+    expect(locks.admin.waiting()).toEqual([]);
+    await blockers[1]?.release();
+  });
+
   it('count maxHold from the last key', async () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');

@@ -77,6 +77,17 @@ describe('the list of all locks on one server', () => {
     await Promise.all([ann.backend.close(), bob.backend.close()]);
   });
 
+  it('knows in which namespaces locks are held', async () => {
+    const ann = await startInstance({ url: redis.server.url }, 'a', 'lock');
+    const bob = await startInstance({ url: redis.server.url }, 'b', 'shop.eu-1');
+    expect(await ann.backend.namespaces()).toEqual([]);
+    await bob.take('order:{1}:2', { mode: 'shared' });
+    await ann.backend.release(await ann.take('free'), RELEASE);
+    await redis.admin.set('queue:{7}x:foreign', '1');
+    expect(await ann.backend.namespaces()).toEqual(['shop.eu-1']);
+    await Promise.all([ann.backend.close(), bob.backend.close()]);
+  });
+
   it('has a lock that was handed off and is not confirmed, and not one whose provisional lease is over', async () => {
     const { backend } = await startInstance({ url: redis.server.url }, 'a');
     const now = Date.now();

@@ -86,6 +86,16 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect(await keysOf(other)).toEqual(['held']);
   });
 
+  it('knows in which namespaces leases are held, however many rows there are before them', async () => {
+    const [free, some, many] = [await application('a-free'), await application('b-some'), await application('c-many')];
+    await (await free.acquire('free')).release();
+    await some.acquire('held');
+    await insert('a-free', 1_203, 'n < 0');
+    await insert('c-many', 1_203, 'n > 1100');
+    const found = await many.admin.backend(VersionLockBackend).namespaces();
+    expect(found.filter((name) => /^[abc]-/.test(name))).toEqual(['b-some', 'c-many']);
+  });
+
   it('has keys as they were given, whatever their row is called, and by a prefix of any characters', async () => {
     const locks = await application('names');
     const keys = [

@@ -1,7 +1,7 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
 import { withJson } from '../../core/toolkit/with-json.js';
-import { type Command, type CommandContext, listOf, namespaceHint } from '../command.js';
+import { type Command, type CommandContext, listOf, namespaceHint, otherNamespacesHint } from '../command.js';
 import { ExitCode } from '../exit-code.js';
 import { COLUMNS, rowOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
@@ -52,8 +52,9 @@ async function listTable({ args, namespace, terminal }: CommandContext): Promise
   if (part.length > 0) await printPart();
   terminal.clearProgress();
   if (count === 0) {
-    const where = `in the namespace "${namespace.name}"${args.subject ? ' with this prefix' : ''}`;
-    terminal.say(`No lock is held ${where}.${namespaceHint(args)}`);
+    const where = `in the namespace "${namespace.name}"`;
+    if (args.subject) terminal.say(`No lock is held ${where} with this prefix.${namespaceHint(args)}`);
+    else terminal.say(`No lock is held ${where}.${await otherNamespacesHint(args, namespace)}`);
   }
   return ExitCode.done;
 }

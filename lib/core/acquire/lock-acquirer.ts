@@ -6,7 +6,7 @@ import type { LockLogger } from '../../api/logger.js';
 import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
 import { traceAcquisition } from '../events/tracing.js';
-import { lostError } from '../hold/lost-error.js';
+import { lostDuringWait, lostError } from '../hold/lost-error.js';
 import { asItIs } from '../hold/releases.js';
 import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
@@ -80,6 +80,9 @@ export class LockAcquirer {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);
         holds.push(hold);
         if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
+        // The keys behind it are not worth a wait any more.
+        const loss = holds.find(({ lostError }) => lostError)?.lostError;
+        if (loss) throw lostDuringWait(loss, key);
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;

@@ -1,6 +1,9 @@
-import { isInstanceName } from '../../api/printable.js';
+import { isInstanceName, isShortAscii } from '../../api/printable.js';
+import { MAX_KEY_BYTES } from '../../key/lock-key.js';
 import type { PublishedWait } from './circle-search.js';
 import { isMethodName } from './label-text.js';
+
+const MOST_ID = 100;
 
 /** The text beside a grant: how often it was published, and the waits of those that hold by the grant. */
 export function encodeWaits(beat: number, waits: readonly PublishedWait[]): string {
@@ -29,7 +32,9 @@ export function decodeWaits(
 function waitIn(value: unknown): PublishedWait | undefined {
   if (!Array.isArray(value)) return undefined;
   const [id, key, mode, since, instance, method] = value as unknown[];
-  if (typeof id !== 'string' || typeof key !== 'string' || typeof since !== 'number') return undefined;
+  if (!isShortAscii(id, MOST_ID) || typeof since !== 'number') return undefined;
+  // A key may have any characters: errors and logs escape them.
+  if (typeof key !== 'string' || key === '' || key.length > MAX_KEY_BYTES) return undefined;
   if (!isInstanceName(instance) || (method !== null && !isMethodName(method))) return undefined;
   return mode === 'exclusive' || mode === 'shared' ? { id, key, mode, since, instance, method } : undefined;
 }

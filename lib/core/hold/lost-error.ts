@@ -25,6 +25,15 @@ export function lostError(
   });
 }
 
+/** The same loss for a call of several keys, which learns of it when it gets the key that it was waiting for. */
+export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLostError {
+  const { message, key, provider, reason, cause } = loss;
+  const words = `${message} The call was waiting for "${awaitedKey}" at that time.`;
+  const error = new LockLostError(words, { key, provider, reason, cause });
+  if (isReported(loss)) markReported(error);
+  return error;
+}
+
 // Of a copy for another caller as well: one loss is one line in the log.
 const reported = new WeakSet<LockLostError>();
 

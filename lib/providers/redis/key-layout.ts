@@ -10,6 +10,16 @@ export const BUCKETS = 16;
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
+const ANY_LOCK = /^([A-Za-z0-9_.-]{1,64}):\{(?:\d|1[0-5])\}:[^}]*$/s;
+
+/** The pattern by which `SCAN` finds the locks of all namespaces. */
+export const ANY_LOCK_PATTERN = '*:{*}:*';
+
+/** The namespace in the name of a lock; `undefined` for any other name. */
+export function namespaceIn(name: string): string | undefined {
+  return ANY_LOCK.exec(name)?.[1];
+}
+
 /** The queue of a lock. */
 export function queueOf(lock: string): string {
   return `${lock}}q`;

@@ -4,7 +4,7 @@ import type { LockLogger } from '../../api/logger.js';
 import { isInstanceName } from '../../api/printable.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { HEAVY, LOOK, LOOKS } from './batcher.js';
-import type { KeyLayout } from './key-layout.js';
+import { ANY_LOCK_PATTERN, type KeyLayout, namespaceIn } from './key-layout.js';
 import { plainCommand } from './plain-command.js';
 import { scan } from './scan.js';
 import type { Servers } from './servers.js';
@@ -54,6 +54,16 @@ export class OperatorView {
         yield* await this.#lookAt(locks.slice(at, at + LOOKS), instances);
       }
     }
+  }
+
+  /** The server reads all its names for this, as it does for a list. */
+  async namespaces(): Promise<readonly string[]> {
+    const found = new Set<string>();
+    for await (const names of scan(this.servers, this.layout, ANY_LOCK_PATTERN)) {
+      for (const name of names) found.add(namespaceIn(name) ?? '');
+    }
+    found.delete('');
+    return [...found];
   }
 
   /** Records the name of an instance, with whose id the ids of its holders begin. */

@@ -168,6 +168,14 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     }
   }
 
+  async namespaces(): Promise<readonly string[]> {
+    try {
+      return await this.#operatorView.namespaces();
+    } catch (cause) {
+      throw notListed(this.context.name, cause);
+    }
+  }
+
   register(): Promise<void> {
     return this.#operatorView.register(this.context.instance);
   }

@@ -36,7 +36,12 @@ const MOST_DAYS = 9 * 366;
  * @throws what `CronTime` throws for an expression or a zone that it cannot read
  */
 export function scheduleOf(CronTime: CronTimeClass, due: string | { valueOf(): number }, zone: ScheduleZone): Schedule {
-  return typeof due === 'string' ? new CronSchedule(CronTime, due.trim(), zoneOf(zone)) : onlyAt(due.valueOf());
+  return typeof due === 'string' ? new CronSchedule(CronTime, inOneLine(due), zoneOf(zone)) : onlyAt(due.valueOf());
+}
+
+/** The same expression with one space between its fields: its text is recorded for all instances, and shown. */
+function inOneLine(expression: string): string {
+  return expression.trim().replaceAll(/\s+/g, ' ');
 }
 
 function onlyAt(date: number): Schedule {

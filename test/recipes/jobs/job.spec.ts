@@ -358,6 +358,19 @@ it('treats a damaged record as none, and warns once of each', async () => {
   expect(one.log).toEqual([said, said, said, said]);
 });
 
+it.each(['0 3 * * *\n\u001b[31mFAKE', 'x'.repeat(200_000)])(
+  'treats a record with a forged schedule as none',
+  async (schedule) => {
+    const one = await fleet.add();
+    await one.fire();
+    fleet.record = { ...fleet.record!, schedule };
+    await fleet.clock.advance(MINUTE);
+    await one.fire();
+    expect(one.log).toEqual([expect.stringMatching(/The record of job "report" .*cannot be read/)]);
+    expect(one.log.join().length).toBeLessThan(1_000);
+  },
+);
+
 describe('a tick from the future', () => {
   it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])(
     '%d ms later than the time of the server is no record',

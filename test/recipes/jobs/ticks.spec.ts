@@ -166,6 +166,7 @@ it.each(['* * 9-17 * * 1-5', '* * * * * *', '* * * 1 1 *', '59 59 23 31 12 *', '
 
 it('takes a zone as `cron` takes it', () => {
   const time = at('2026-06-01T12:00:00Z');
+  expect(berlin(' 0\t3  * * * ').text).toBe('0 3 * * * (Europe/Berlin)');
   const in_ = (zone: Parameters<typeof scheduleOf>[2]) => scheduleOf(CronTime, ' 0 3 * * * ', zone);
   expect(in_({ utcOffset: 330 })).toMatchObject({ text: '0 3 * * * (UTC+05:30)' });
   expect(shown(in_({ utcOffset: 330 }).latest(time))).toBe('2026-05-31T21:30Z');

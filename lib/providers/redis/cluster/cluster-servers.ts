@@ -1,4 +1,5 @@
 import { setMaxListeners } from 'node:events';
+import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import { Batcher, type Operation } from '../batcher.js';
 import type { Ask } from '../client/diagnostics.js';
@@ -193,9 +194,13 @@ export class ClusterServers implements Servers, ServersListener {
     })();
   }
 
-  /** @param refusing the server that has just refused a call, if one has */
+  /**
+   * Runs detached, because the connections to new masters outlive the call that was refused.
+   *
+   * @param refusing the server that has just refused a call, if one has
+   */
   #refresh(refusing?: Server, isCutOff = false): Promise<void> {
-    this.#refreshing ??= this.#readMap(refusing, isCutOff).finally(() => {
+    this.#refreshing ??= detached(() => this.#readMap(refusing, isCutOff)).finally(() => {
       this.#refreshing = undefined;
     });
     return this.#refreshing;

@@ -5,6 +5,7 @@ import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dial
 import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { DatabaseSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
+import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import { inTime } from './in-time.js';
 import { Session, type SessionHome } from './session.js';
@@ -153,20 +154,23 @@ export class Server implements SessionHome {
     }
   }
 
-  async #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
-    const connection = await this.#connect();
-    try {
-      const sentAt = this.clock.now();
-      const facts = await this.setUp(connection, kind);
-      const session = new Session(this, connection, facts, control, kind, sentAt);
-      this.#sessions.add(session);
-      // Others lock where new connections go by now.
-      this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
-      return session;
-    } catch (error) {
-      this.dialect.sever(connection);
-      throw error;
-    }
+  /** Runs detached, because a session outlives the call that opens it: its driver keeps the context in which it connects. */
+  #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
+    return detached(async () => {
+      const connection = await this.#connect();
+      try {
+        const sentAt = this.clock.now();
+        const facts = await this.setUp(connection, kind);
+        const session = new Session(this, connection, facts, control, kind, sentAt);
+        this.#sessions.add(session);
+        // Others lock where new connections go by now.
+        this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
+        return session;
+      } catch (error) {
+        this.dialect.sever(connection);
+        throw error;
+      }
+    });
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */

@@ -39,6 +39,11 @@ export function leaseNamesBetween(namespace: string, prefix: string): readonly [
   return [first, `${first}~`];
 }
 
+/** The namespace of a lease with this name; `undefined` for other rows. */
+export function namespaceOfLease(name: string): string | undefined {
+  return /^([A-Za-z0-9_.-]{1,64})#lease:/.exec(name)?.[1];
+}
+
 /**
  * The name of a record's row. It comes behind the names of leases and instances, between which older versions delete rows that are not used,
  * and `expires` keeps it from a purge of all names.

@@ -3,7 +3,14 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../../core/toolkit/seen-holders.js';
 import { connectToServer } from '../database.js';
-import { keyOfLease, leaseNameOf, leaseNamesBetween, leasesAndInstancesOf, purgeNameOf } from '../table/lock-name.js';
+import {
+  keyOfLease,
+  leaseNameOf,
+  leaseNamesBetween,
+  leasesAndInstancesOf,
+  namespaceOfLease,
+  purgeNameOf,
+} from '../table/lock-name.js';
 import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
@@ -75,6 +82,21 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
       if (!last) return;
       // The exclamation mark comes before every character of a name.
       from = `${last.name}!`;
+    }
+  }
+
+  async namespaces(): Promise<readonly string[]> {
+    const found: string[] = [];
+    for (let from = ''; ;) {
+      const start = from;
+      const page = await this.operate('namespaces()', ({ leases }) => leases.page(start));
+      const last = page.at(-1);
+      if (!last) return found;
+      const held = page.find(({ name, lease }) => namespaceOfLease(name) !== undefined && infoOf(name, lease));
+      const namespace = held && namespaceOfLease(held.name);
+      if (namespace !== undefined) found.push(namespace);
+      // The other leases of that namespace need not be read. The exclamation mark comes before every character of a name.
+      from = namespace === undefined ? `${last.name}!` : leaseNamesBetween(namespace, '')[1];
     }
   }
 

@@ -1,0 +1,179 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
+import { AsyncLocalStorage, createHook } from 'node:async_hooks';
+import { Injectable } from '@nestjs/common';
+import { type LeaderTerm, type LockProvider, LockService, RunAsLeader } from '../../lib/index.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { BUCKETS } from '../../lib/providers/redis/key-layout.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { close, start } from '../nest/apps.js';
+import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
+import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
+import { type ClusterNode, startRedisCluster } from '../servers/redis-cluster.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
+import { until } from '../until.js';
+
+const context = new AsyncLocalStorage<string>();
+
+/** The contexts in which connections are made, as an instrumentation sees them. */
+const connecting: (string | undefined)[] = [];
+const hook = createHook({
+  init: (_, type) => {
+    if (type === 'TCPCONNECTWRAP') connecting.push(context.getStore());
+  },
+});
+
+type Servers = readonly [RedisServer, MemcachedServer, ZooKeeperServer, SqlServer, SqlServer];
+let servers: Servers;
+let wire: TcpProxy;
+
+beforeAll(async () => {
+  servers = await Promise.all([
+    startRedisServer(),
+    startMemcached(),
+    startZooKeeper(),
+    startPostgres(),
+    startMySqlOrMariaDb(),
+  ]);
+}, 120_000);
+afterAll(async () => {
+  await Promise.all(servers.map((server) => server.stop()));
+});
+beforeEach(() => {
+  connecting.length = 0;
+  hook.enable();
+});
+afterEach(async () => {
+  hook.disable();
+  await wire.close();
+});
+
+const REDIS = 0;
+const MEMCACHED = 1;
+const ZOOKEEPER = 2;
+const POSTGRES = 3;
+const MYSQL = 4;
+
+function throughWire(address: string): string {
+  const url = new URL(address);
+  url.port = String(wire.port);
+  return url.toString();
+}
+
+const sql = (server: typeof POSTGRES | typeof MYSQL) => ({ url: throughWire(servers[server].url), synchronize: true });
+
+const PROVIDERS: readonly [name: string, server: keyof Servers & number, create: () => LockProvider][] = [
+  ['redis, by ioredis', REDIS, () => new RedisLockProvider(IOREDIS.server(throughWire(servers[REDIS].url)))],
+  ['redis, by node-redis', REDIS, () => new RedisLockProvider(NODE_REDIS.server(throughWire(servers[REDIS].url)))],
+  ['memcached', MEMCACHED, () => new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}` })],
+  ['zookeeper', ZOOKEEPER, () => new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}` })],
+  ['leases on Postgres', POSTGRES, () => new SqlVersionLockProvider(sql(POSTGRES))],
+  ['leases on MySQL', MYSQL, () => new SqlVersionLockProvider(sql(MYSQL))],
+  ['advisory locks on Postgres', POSTGRES, () => new SqlAdvisoryLockProvider(sql(POSTGRES))],
+  ['advisory locks on MySQL', MYSQL, () => new SqlAdvisoryLockProvider(sql(MYSQL))],
+  ['row locks on Postgres', POSTGRES, () => new SqlRowLockProvider(sql(POSTGRES))],
+  ['row locks on MySQL', MYSQL, () => new SqlRowLockProvider(sql(MYSQL))],
+];
+
+/** The provider, and the contexts in which its backends are asked to renew. */
+function watched(provider: LockProvider) {
+  const renewing: (string | undefined)[] = [];
+  const create = provider.createBackend.bind(provider);
+  let usesLeases = false;
+  provider.createBackend = (parts) => {
+    const backend = create(parts);
+    usesLeases = backend.capabilities.lease !== 'session';
+    const renew = backend.renew.bind(backend);
+    backend.renew = (...request) => {
+      renewing.push(context.getStore());
+      return renew(...request);
+    };
+    return backend;
+  };
+  return { renewing, usesLeases: () => usesLeases };
+}
+
+@Injectable()
+class Leader {
+  readonly leading: (string | undefined)[] = [];
+
+  @RunAsLeader('leader')
+  async lead({ signal }: LeaderTerm): Promise<void> {
+    this.leading.push(context.getStore());
+    await new Promise((resolve) => signal.addEventListener('abort', resolve));
+  }
+}
+
+/** What fails because the connection is down may fail. */
+async function tried(work: () => Promise<unknown>): Promise<boolean> {
+  return work().then(
+    () => true,
+    () => false,
+  );
+}
+
+describe('the async context of a boot or a call', () => {
+  it.each(PROVIDERS)('is not that of work that outlives it: %s', async (_, server, create) => {
+    wire = await startTcpProxy(servers[server].port);
+    const provider = create();
+    const { renewing, usesLeases } = watched(provider);
+    const app = await context.run('boot', () => start({ providers: [Leader] }, { provider }));
+    const { leading } = app.get(Leader);
+    const locks = app.get(LockService);
+    await until(() => leading.length > 0, 'a leader is elected');
+    const lock = await context.run('call', () => locks.acquire('a', usesLeases() ? { lease: '3s' } : {}));
+    await until(() => !usesLeases() || renewing.length > 0, 'the watchdog renews the lease');
+
+    const before = connecting.length;
+    expect(before).toBeGreaterThan(0);
+    wire.refuse();
+    await context.run('call', () => tried(() => locks.isLocked('a')));
+    wire.admit();
+    await context.run('call', async () => {
+      const call = () => tried(() => locks.isLocked('a'));
+      await until(async () => (await call()) || !usesLeases(), 'a call is answered again');
+      await tried(() => lock.release());
+      await until(() => tried(() => locks.withLock('b', () => undefined, { wait: 0 })), 'a lock is granted again');
+    });
+    expect(connecting.length).toBeGreaterThan(before);
+    expect(new Set([...connecting, ...leading, ...renewing])).toEqual(new Set([undefined]));
+  });
+
+  it.each([IOREDIS, NODE_REDIS])(
+    'is not that of connections to a new node of a Redis Cluster, by %s',
+    async (library) => {
+      wire = await startTcpProxy(servers[REDIS].port);
+      const cluster = await startRedisCluster();
+      const [first, , last] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
+      const slots = Array.from({ length: BUCKETS }, (_, bucket) => String(hashSlotOf(String(bucket))));
+      const give = async (to: ClusterNode) => {
+        for (const { admin } of [to, ...cluster.masters]) {
+          for (const slot of slots) await admin.call('CLUSTER', ['SETSLOT', slot, 'NODE', to.id]);
+        }
+      };
+      try {
+        await give(first);
+        const provider = new RedisLockProvider(library.cluster(cluster.addresses));
+        const app = await context.run('boot', () => start({}, { provider }));
+        const before = connecting.length;
+        // A slot with keys cannot be given away. The backend writes the name of its instance, but for that there are none.
+        await until(async () => {
+          await first.admin.flushall();
+          return tried(() => give(last));
+        }, 'all slots are on another master');
+        await context.run('call', () => app.get(LockService).isLocked('a'));
+        expect(connecting.length).toBeGreaterThan(before);
+        expect(new Set(connecting)).toEqual(new Set([undefined]));
+        await close(app);
+      } finally {
+        await cluster.stop();
+      }
+    },
+    60_000,
+  );
+});

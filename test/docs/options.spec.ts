@@ -1,0 +1,12 @@
+import { readFileSync } from 'node:fs';
+import { DEFAULTS } from '../../lib/nest/methods/class-defaults.js';
+
+it('the page of options names each default of a class, and of a module', () => {
+  const page = readFileSync(new URL('../../docs/reference/options.md', import.meta.url), 'utf8');
+  const ofClass = /## `@LockDefaults[^#]*/.exec(page)?.[0] ?? '';
+  const ofModule = /\n`defaults`, together[^#]*/.exec(page)?.[0] ?? '';
+  for (const name of Object.keys(DEFAULTS)) {
+    expect(ofClass).toContain(`\`${name}\``);
+    expect(ofModule).toContain(`\`${name}\``);
+  }
+});

@@ -1,5 +1,6 @@
 // Installs the packed package into the starters that `nest new` makes, adds the quick start of the README, and runs what
-// the starters run: build, unit tests and end-to-end tests. Nothing of their configuration is changed.
+// the starters run: build, unit tests and end-to-end tests. Nothing of their configuration is changed. And runs the module of
+// the README on Bun.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -17,6 +18,9 @@ const MANAGERS = {
 const ADD = { npm: 'install', pnpm: 'add' };
 const NEST_VERSIONS = ['11', '12'];
 const TIMEOUT = 600_000;
+const BUN = 'bun';
+/** What an application on Bun needs besides the package. */
+const BUN_PACKAGES = ['bun@1', '@nestjs/common@12', '@nestjs/core@12', 'ioredis', 'reflect-metadata', 'rxjs'];
 const ONE_COPY = `
   const required = require('nestjs-distributed-lock');
   import('nestjs-distributed-lock').then((imported) => {
@@ -41,7 +45,8 @@ let failed = 0;
 for (const name of positionals.length > 0 ? positionals : starters()) {
   const startedAt = Date.now();
   try {
-    smoke(name);
+    if (name === BUN) smokeBun();
+    else smoke(name);
     console.log(`${name}: works (${seconds(startedAt)})`);
   } catch (error) {
     failed += 1;
@@ -52,7 +57,10 @@ await redis.stop();
 process.exit(failed);
 
 function starters() {
-  return NEST_VERSIONS.flatMap((version) => Object.keys(MANAGERS).map((manager) => `nest-${version}-${manager}`));
+  const names = NEST_VERSIONS.flatMap((version) =>
+    Object.keys(MANAGERS).map((manager) => `nest-${version}-${manager}`),
+  );
+  return [...names, BUN];
 }
 
 function smoke(name) {
@@ -92,12 +100,8 @@ function addQuickStart(app, version) {
       readFileSync(join(root, 'test/package/starter', path), 'utf8'),
     );
 
-  const readme = readFileSync(join(root, 'README.md'), 'utf8');
-  const files = Array.from(readme.matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs), ([, name, text]) => [name, text]);
-  if (!files.some(([name]) => name === 'app.module.ts')) throw new Error('The README has no block of app.module.ts.');
   mkdirSync(file('src/quick-start'));
-  for (const [name, text] of files)
-    write(`src/quick-start/${name}`, text.replaceAll('redis://localhost:6379', redis.url));
+  for (const [name, text] of filesOfReadme()) write(`src/quick-start/${name}`, text);
   const module = readFileSync(file('src/app.module.ts'), 'utf8').replace('imports: [', 'imports: [QuickStart');
   write('src/app.module.ts', `import { AppModule as QuickStart } from './quick-start/app.module.js';\n${module}`);
   // Its second test starts the application again.
@@ -106,6 +110,28 @@ function addQuickStart(app, version) {
     'test/app.e2e-spec.ts',
     test.replace(/^ {2}it\(.*?^ {2}\}\);\n/ms, (it) => it + it.replace("('", "('again ")),
   );
+}
+
+/** The names and texts of the files that the README shows, with the URL of our Redis. */
+function filesOfReadme() {
+  const readme = readFileSync(join(root, 'README.md'), 'utf8');
+  const files = Array.from(readme.matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs), ([, name, text]) => [name, text]);
+  if (!files.some(([name]) => name === 'app.module.ts')) throw new Error('The README has no block of app.module.ts.');
+  return files.map(([name, text]) => [name, text.replaceAll('redis://localhost:6379', redis.url)]);
+}
+
+/** The module of the README on Bun, with its locks in Redis and in memory. */
+function smokeBun() {
+  const app = join(folder, BUN);
+  mkdirSync(app);
+  const write = (path, text) => writeFileSync(join(app, path), text);
+  const compilerOptions = { experimentalDecorators: true, emitDecoratorMetadata: true };
+  write('package.json', JSON.stringify({ private: true, type: 'module' }));
+  write('tsconfig.json', JSON.stringify({ compilerOptions }));
+  for (const [name, text] of filesOfReadme()) write(name, text);
+  write('main.mjs', readFileSync(join(root, 'test/package/bun/main.mjs'), 'utf8'));
+  run(app, ['npm', 'install', ...BUN_PACKAGES, tarball]);
+  run(app, ['npm', 'exec', '--', 'bun', 'main.mjs']);
 }
 
 /** Runs a command to its end, and returns what it has said. */

@@ -87,7 +87,8 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
     };
-    this.#providers = new Providers(options.providers, parts);
+    // A promise keeps the async context in which it is made, and some of these live as long as the application.
+    this.#providers = detached(() => new Providers(options.providers, parts));
     this.admin = new LockAdmin(this.#providers, defaultProvider, clock, contention);
     this.order = new LockOrder(logger);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);

@@ -12,6 +12,8 @@ export interface TestTime {
   readonly generosity: number;
   /** The share of its rounds that a case plays: each costs round trips on a real clock. */
   readonly share: number;
+  /** How often a case is tried that fails if the machine stalls for longer than a lease. */
+  readonly attempts: number;
   /** How late a timer and a round trip may be, in ms. */
   readonly tolerance: number;
   /** How long a case waits to see that something does not happen, or past the end of a lease, in ms. */
@@ -34,6 +36,7 @@ class RealTime implements TestTime {
   readonly clock = systemClock;
   readonly generosity = 10;
   readonly share = 0.4;
+  readonly attempts = 3;
   readonly tolerance = 3_000;
   readonly pause = 300;
 
@@ -61,6 +64,7 @@ class RealTime implements TestTime {
 class FakeTime implements TestTime {
   readonly generosity = 1;
   readonly share = 1;
+  readonly attempts = 1;
   readonly tolerance = 50;
   readonly pause = 50;
 

@@ -5,6 +5,19 @@ import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provi
 const FEW = 1_000;
 const MANY = 8_000;
 const RUNS = 3;
+/** Other work on the machine makes any run dearer and none cheaper, so the cheapest of a few more is right in the end. */
+const MOST_RUNS = 30;
+
+/** Fails if the cheapest of all runs of `dear` costs `factor` times as much as the cheapest of `cheap`, or more. */
+async function expectCheaper(dear: () => Promise<number>, cheap: () => Promise<number>, factor: number): Promise<void> {
+  const costs = { dear: Infinity, cheap: Infinity };
+  for (let run = 1; run <= MOST_RUNS; run += 1) {
+    costs.cheap = Math.min(costs.cheap, await cheap());
+    costs.dear = Math.min(costs.dear, await dear());
+    if (run >= RUNS && costs.dear < factor * costs.cheap) return;
+  }
+  expect(costs.dear).toBeLessThan(factor * costs.cheap);
+}
 
 // A part that looks at all others for each would cost eight times as much for each of the many.
 describe('the cost of a caller does not grow with the number of those that come in the same tick', () => {
@@ -13,24 +26,20 @@ describe('the cost of a caller does not grow with the number of those that come 
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
 
-  /** CPU time in µs of one of `count` callers that begin to wait, the least of some runs. */
+  /** CPU time in µs of one of `count` callers that begin to wait. */
   async function cost(count: number, keyOf: (index: number) => string): Promise<number> {
-    const costs: number[] = [];
-    for (let run = 0; run < RUNS; run += 1) {
-      const locks = new LockManager({ providers: { main: new MemoryLockProvider() }, shutdownGrace: 0 });
-      managers.push(locks);
-      await locks.start();
-      const keys = new Set(Array.from({ length: count }, (_, index) => keyOf(index)));
-      for (const key of keys) await locks.acquire(key);
-      const begun = process.cpuUsage();
-      const waiting = Array.from({ length: count }, (_, index) => locks.acquire(keyOf(index), { wait: Infinity }));
-      const { user, system } = process.cpuUsage(begun);
-      costs.push((user + system) / count);
-      const ended = Promise.allSettled(waiting);
-      await locks.stop();
-      await ended;
-    }
-    return Math.min(...costs);
+    const locks = new LockManager({ providers: { main: new MemoryLockProvider() }, shutdownGrace: 0 });
+    managers.push(locks);
+    await locks.start();
+    const keys = new Set(Array.from({ length: count }, (_, index) => keyOf(index)));
+    for (const key of keys) await locks.acquire(key);
+    const begun = process.cpuUsage();
+    const waiting = Array.from({ length: count }, (_, index) => locks.acquire(keyOf(index), { wait: Infinity }));
+    const { user, system } = process.cpuUsage(begun);
+    const ended = Promise.allSettled(waiting);
+    await locks.stop();
+    await ended;
+    return (user + system) / count;
   }
 
   it.each([
@@ -40,10 +49,14 @@ describe('the cost of a caller does not grow with the number of those that come 
     '%s',
     async (_, keyOf) => {
       // The first ones are not compiled.
-      await cost(FEW, keyOf);
-      expect(await cost(MANY, keyOf)).toBeLessThan(4 * (await cost(FEW, keyOf)));
+      for (let run = 0; run < RUNS; run += 1) await cost(FEW, keyOf);
+      await expectCheaper(
+        () => cost(MANY, keyOf),
+        () => cost(FEW, keyOf),
+        4,
+      );
     },
-    120_000,
+    240_000,
   );
 });
 
@@ -57,22 +70,23 @@ describe('the cost of a key', () => {
       START + Array.from({ length: BITS }, (_, bit) => pair[(index >> bit) & 1]).join('');
     const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
     await locks.start();
-    /** CPU time in µs of all, held at the same time, the least of some runs. */
+    /** CPU time in µs of all, held at the same time. */
     const cost = async (pair: readonly [string, string]) => {
-      const costs: number[] = [];
-      for (let run = 0; run < RUNS; run += 1) {
-        const keys = Array.from({ length: KEYS }, (_, index) => keyOf(pair, index));
-        const begun = process.cpuUsage();
-        const held = await Promise.all(keys.map((key) => locks.acquire(key)));
-        await Promise.all(held.map((lock) => lock.release()));
-        const { user, system } = process.cpuUsage(begun);
-        costs.push(user + system);
-      }
-      return Math.min(...costs);
+      const keys = Array.from({ length: KEYS }, (_, index) => keyOf(pair, index));
+      const begun = process.cpuUsage();
+      const held = await Promise.all(keys.map((key) => locks.acquire(key)));
+      await Promise.all(held.map((lock) => lock.release()));
+      const { user, system } = process.cpuUsage(begun);
+      return user + system;
     };
-    const harmless = await cost(['Aa', 'BC']);
-    const colliding = await cost(['Aa', 'BB']);
-    await locks.stop();
-    expect(colliding).toBeLessThan(10 * harmless);
-  }, 120_000);
+    try {
+      await expectCheaper(
+        () => cost(['Aa', 'BB']),
+        () => cost(['Aa', 'BC']),
+        10,
+      );
+    } finally {
+      await locks.stop();
+    }
+  }, 240_000);
 });

@@ -200,3 +200,20 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 });
+
+describe('the context of a boot', () => {
+  it('is not kept by the application', async () => {
+    const store = new AsyncLocalStorage<object>();
+    /** Boots in a context of its own, as in a span of an instrumentation. */
+    const boot = async () => {
+      const span = {};
+      const locks = await store.run(span, start);
+      return { locks, span: new WeakRef(span) };
+    };
+    const { locks, span } = await boot();
+    await inNextTurn();
+    globalThis.gc?.();
+    expect(span.deref()).toBeUndefined();
+    await locks.stop();
+  });
+});

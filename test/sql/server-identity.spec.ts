@@ -10,6 +10,10 @@ const kinds = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvid
 // Every account may call the function that identifies a server, unless an operator revokes that.
 const accounts = ['postgres', 'plain'];
 
+/** No test waits for its end: a busy machine alone makes a server slow. */
+const statementTimeout = '1m';
+const TEST_TIMEOUT = 180_000;
+
 const ONE_ADDRESS = process.platform === 'linux' ? undefined : 'only Linux has more loopback addresses than one';
 
 const processes = new LockProcesses();
@@ -51,7 +55,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
       await admin.query(`CREATE DATABASE plain OWNER plain`);
       await admin.end();
     }
-  }, 60_000);
+  }, TEST_TIMEOUT);
   afterAll(() => Promise.all([server.stop(), other.stop()]));
 
   describe.each(kinds)('%p', (Provider) => {
@@ -60,7 +64,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
         ['127.0.0.1', server.port],
         ['127.0.0.2', server.port],
       ]);
-      const provider = new Provider({ postgres, synchronize: true, statementTimeout: '10s' });
+      const provider = new Provider({ postgres, synchronize: true, statementTimeout });
       const locks = await processes.start(provider);
       const failures: unknown[] = [];
       locks.events.on('unavailable', (event) => failures.push(event));
@@ -74,7 +78,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
         ['127.0.0.1', server.port],
         ['127.0.0.1', other.port],
       ]);
-      const start = processes.start(new Provider({ postgres, synchronize: true, statementTimeout: '10s' }));
+      const start = processes.start(new Provider({ postgres, synchronize: true, statementTimeout }));
       await expect(start).rejects.toBeInstanceOf(LockUnavailableError);
       await expect(start).rejects.toThrow(/two connections reached two servers/);
     });
@@ -82,18 +86,22 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
 });
 
 describeUnless(ONE_ADDRESS)('a MySQL or MariaDB is known by itself', () => {
-  it('another one on the same machine and port, from a copy of the same folder, is another server', async () => {
-    const first = await startMySqlOrMariaDb();
-    const second = await startMySqlOrMariaDb({ place: { address: '127.0.0.2', port: first.port } });
-    try {
-      const mysql = inTurn({ user: 'root', database: 'test' }, [
-        ['127.0.0.1', first.port],
-        ['127.0.0.2', second.port],
-      ]);
-      const start = processes.start(new SqlAdvisoryLockProvider({ mysql }));
-      await expect(start).rejects.toThrow(/two connections reached two servers/);
-    } finally {
-      await Promise.all([first.stop(), second.stop()]);
-    }
-  }, 60_000);
+  it(
+    'another one on the same machine and port, from a copy of the same folder, is another server',
+    async () => {
+      const first = await startMySqlOrMariaDb();
+      const second = await startMySqlOrMariaDb({ place: { address: '127.0.0.2', port: first.port } });
+      try {
+        const mysql = inTurn({ user: 'root', database: 'test' }, [
+          ['127.0.0.1', first.port],
+          ['127.0.0.2', second.port],
+        ]);
+        const start = processes.start(new SqlAdvisoryLockProvider({ mysql, statementTimeout }));
+        await expect(start).rejects.toThrow(/two connections reached two servers/);
+      } finally {
+        await Promise.all([first.stop(), second.stop()]);
+      }
+    },
+    TEST_TIMEOUT,
+  );
 });

@@ -119,7 +119,7 @@ async function tried(work: () => Promise<unknown>): Promise<boolean> {
 
 describe('the async context of a boot or a call', () => {
   it.each(PROVIDERS)('is not that of work that outlives it: %s', async (_, server, create) => {
-    wire = await startTcpProxy(servers[server].port);
+    wire = await startTcpProxy(servers[server]!.port);
     const provider = create();
     const { renewing, usesLeases } = watched(provider);
     const app = await context.run('boot', () => start({ providers: [Leader] }, { provider }));

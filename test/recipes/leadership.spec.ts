@@ -675,7 +675,7 @@ it('never runs two tasks of one process at a time, nor lets two lead by the cloc
   expect(elections).toBeGreaterThan(10);
 });
 
-it('warns once of a task that returns at once', async () => {
+it('warns once of a task that returns at once, and pauses longer and longer after it', async () => {
   const warnings: string[] = [];
   const logger = {
     debug: () => undefined,
@@ -683,12 +683,16 @@ it('warns once of a task that returns at once', async () => {
     error: () => undefined,
   };
   const { locks, clock } = await startManager({ provider: new MemoryLockProvider(), logger });
-  let terms = 0;
+  const terms: number[] = [];
   void new LockService(locks).runAsLeader('billing', async () => {
-    terms += 1;
+    terms.push(clock.now());
   });
   await clock.advance(60_000);
-  expect(terms).toBeGreaterThan(1);
+  const pauses = terms.slice(1).map((time, index) => time - terms[index]!);
+  for (const [index, longest] of [1_000, 2_000, 4_000, 8_000].entries()) {
+    expect(pauses[index]).toBeGreaterThanOrEqual(longest / 2);
+    expect(pauses[index]).toBeLessThanOrEqual(longest + 1);
+  }
   expect(warnings).toEqual([
     expect.stringMatching(/The task of the leader of "billing" returned .* await work that ends/),
   ]);

@@ -6,7 +6,7 @@ import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 import { shortestGap } from './shortest-gap.js';
 
 /**

@@ -8,7 +8,7 @@ import type { LockService } from '../service/lock.service.js';
 import { reportBoot } from './boot-report.js';
 import { problemsOf } from './check-locked-method.js';
 import { compareKeys } from './same-keys.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
 import { liveServices } from '../service/live-services.js';
 import { fillServiceSlot, servicesInSlot } from '../service/service-slot.js';

@@ -3,7 +3,7 @@ import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 import type { LockService } from '../service/lock.service.js';
 
 /** A provider whose class has leader methods. */

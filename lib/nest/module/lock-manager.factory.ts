@@ -3,7 +3,7 @@ import { LockManager } from '../../core/lock-manager.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { MemoryLockProvider } from '../../providers/memory/memory-lock-provider.js';
 import { assertUsable } from './check-module-options.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
 /** The `LockManager` of an application, started, so that everything it is injected into can use it. */

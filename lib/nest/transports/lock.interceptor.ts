@@ -16,7 +16,7 @@ import { lockedMethodsBehind } from '../methods/lock-metadata.js';
 import { LockService } from '../service/lock.service.js';
 import { lockedObservable } from '../methods/locked-observable.js';
 import type { LockedMethod } from '../methods/locked-method.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { catches } from './own-filters.js';
 import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';

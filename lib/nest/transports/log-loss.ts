@@ -1,6 +1,6 @@
 import { type LockError, LockLostError } from '../../api/errors.js';
 import { isReported, markReported } from '../../core/hold/lost-error.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 
 /**
  * Logs a loss that the application has thrown itself, such as that of a write which a later holder has refused: its client sees no key and no

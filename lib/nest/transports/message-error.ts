@@ -1,7 +1,7 @@
 import type { LockError } from '../../api/errors.js';
 import { toClientError } from './client-error.js';
 import { logLoss } from './log-loss.js';
-import { logger } from '../module-logger.js';
+import { logger } from '../options/module-logger.js';
 
 /** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
 export interface MessageError {

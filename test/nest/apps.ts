@@ -1,5 +1,8 @@
 import { jest } from '@jest/globals';
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { connect, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2';
+import { text } from 'node:stream/consumers';
 import {
   type INestApplication,
   type INestApplicationContext,
@@ -85,7 +88,7 @@ export async function start(
 }
 
 /** The platforms of HTTP. */
-export type Platform = 'Express' | 'Fastify';
+export type Platform = 'Express' | 'Fastify' | 'Fastify over HTTP/2';
 
 /** Starts an application at a free port. */
 export async function serve(
@@ -99,12 +102,32 @@ export async function serve(
   // Express is what Nest takes by itself.
   const app = await (platform === 'Express'
     ? NestFactory.create(module, appOptions)
-    : NestFactory.create(module, new FastifyAdapter({ forceCloseConnections: true }), appOptions));
+    : NestFactory.create(
+        module,
+        // Fastify closes the connections of HTTP/1 alone.
+        platform === 'Fastify'
+          ? new FastifyAdapter({ forceCloseConnections: true })
+          : new FastifyAdapter({ http2: true }),
+        appOptions,
+      ));
   running.add(app);
   await prepare(app);
   await app.listen(0, '127.0.0.1');
   const url = await app.getUrl();
-  return { app, fetch: (path, init) => fetch(url + path, init) };
+  return { app, fetch: (path, init) => (platform === 'Fastify over HTTP/2' ? fetchByHttp2 : fetch)(url + path, init) };
+}
+
+/** Node's own fetch does not speak HTTP/2 without TLS. Each request has a connection of its own. */
+async function fetchByHttp2(url: string, { signal }: RequestInit = {}): Promise<Response> {
+  const { origin, pathname, search } = new URL(url);
+  const session = connect(origin);
+  try {
+    const stream = session.request({ ':path': pathname + search }, { ...(signal && { signal }) });
+    const [headers] = (await once(stream, 'response')) as [IncomingHttpHeaders & IncomingHttpStatusHeader];
+    return new Response(await text(stream), { status: headers[':status'] ?? 0 });
+  } finally {
+    session.destroy();
+  }
 }
 
 /** A promise, and the means to settle it: for tests that have to stop something half-way. */

@@ -8,7 +8,7 @@ const waiting = ({ app }: HttpApp) => app.get(LockAdmin).waiting().length;
 /** Answers with an error while its handler waits. */
 const timeoutInterceptor: NestInterceptor = { intercept: (_, next) => next.handle().pipe(timeout(100)) };
 
-describe.each<Platform>(['Express', 'Fastify'])('on %s', (platform) => {
+describe.each<Platform>(['Express', 'Fastify', 'Fastify over HTTP/2'])('on %s', (platform) => {
   let runs = 0;
   beforeEach(() => (runs = 0));
 

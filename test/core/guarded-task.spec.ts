@@ -1,4 +1,3 @@
-import { LockLostError } from '../../lib/api/errors.js';
 import type { LossPolicy } from '../../lib/api/lock-options.js';
 import { deferred, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';

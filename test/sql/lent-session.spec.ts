@@ -65,7 +65,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
       type === 'postgres'
         ? (await sqlClientOf<Client>(lock).query<{ value: unknown }>(sql)).rows
         : ((await sqlClientOf<Connection>(lock).promise().query(sql))[0] as { value: unknown }[]);
-    return rows?.[0]?.value;
+    return rows[0]?.value;
   }
 
   it.each(left)('has nothing left of "%s", and is used again', async (sql) => {
@@ -93,7 +93,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
 
   if (type === 'postgres')
     it('and one that does not see the row which it has created twice is closed', async () => {
-      const run = async (sql: string) => (await backend.admin.query(sql)) as { pid: number }[];
+      const run = async (sql: string) => await backend.admin.query<{ pid: number }[]>(sql);
       const locks = await start();
       const pids = async () => {
         const rows = await run(`SELECT pid FROM pg_stat_activity WHERE application_name = 'set'`);

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DataSource } from 'typeorm';
+import { type DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { type TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';

@@ -461,7 +461,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
         await source
           .createQueryBuilder()
           .update(Ticket)
-          .set({ tester: () => '1' } as object)
+          .set({ tester: () => '1' })
           .where({ id })
           .execute();
       }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
-import type { BackendContext, CasStore, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
+import type { BackendContext, CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';

@@ -84,15 +84,15 @@ export class LockOrder {
     // Readers are a kind of their own: what they hold, they hold together.
     const modes = (held.mode === 'shared' ? 2 : 0) + (wanted.mode === 'shared' ? 1 : 0);
     const pair = `${outer}\n${inner}`;
-    let nestings = this.#pairs.get(pair);
+    const nestings = this.#pairs.get(pair);
     const known = nestings?.get(modes);
     if (known && (known.descends || !descends)) return;
     const nesting: Nesting = { held, wanted, descends };
     const opposites = outer === inner ? [nesting] : (this.#pairs.get(`${inner}\n${outer}`)?.values() ?? []);
     const opposite = Array.from(opposites).find((other) => mayDeadlock(nesting, other));
     if (opposite) this.#report([outer, inner].sort().join('\n'), nesting, opposite === nesting ? undefined : opposite);
-    if (!nestings && this.#pairs.size < MOST_PAIRS) this.#pairs.set(pair, (nestings = new Map()));
-    nestings?.set(modes, nesting);
+    if (nestings) nestings.set(modes, nesting);
+    else if (this.#pairs.size < MOST_PAIRS) this.#pairs.set(pair, new Map([[modes, nesting]]));
   }
 
   #report(names: string, nesting: Nesting, other: Nesting | undefined): void {

@@ -1,16 +1,8 @@
 import { EventEmitter, on } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { Injectable, type Type } from '@nestjs/common';
-import { concat, defer, EMPTY, firstValueFrom, lastValueFrom, NEVER, Observable, of, throwError, toArray } from 'rxjs';
-import {
-  currentLock,
-  DistributedLock,
-  LockAdmin,
-  type Lock,
-  LockLostError,
-  LockService,
-  LockBusyError,
-} from '../../../lib/index.js';
+import { concat, defer, EMPTY, firstValueFrom, lastValueFrom, Observable, of, throwError, toArray } from 'rxjs';
+import { currentLock, DistributedLock, LockAdmin, type Lock, LockService, LockBusyError } from '../../../lib/index.js';
 import { Gate, start, until } from '../apps.js';
 
 async function run<T extends object>(type: Type<T>) {

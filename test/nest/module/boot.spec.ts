@@ -1,4 +1,4 @@
-import { type DynamicModule, Inject, Injectable, type ModuleMetadata, Module, Scope } from '@nestjs/common';
+import { type DynamicModule, Inject, Injectable, Module, Scope } from '@nestjs/common';
 import { REQUEST } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import {

@@ -800,7 +800,7 @@ describe('the boot', () => {
       @RunOnce('kept')
       async kept() {}
 
-      @Cron(YEARLY, { initialDelay: 60_000 } as CronOptions)
+      @Cron(YEARLY, { initialDelay: 60_000 })
       @RunOnce('delayed')
       async delayed() {}
     }

@@ -523,8 +523,8 @@ function documentedAs(rule, op) {
   // Too many holders are what two are for an exclusive lock.
   if (rule === 'limit') return ['overlap'];
   // Where two hold and one of them has no token, such as a limited one, nothing refuses what either writes.
-  const lacksToken = op.token === null || op.overtakenBy?.token === null;
-  return rule === 'stale' && lacksToken ? ['stale', 'overlap'] : [rule];
+  const isUnstoppable = rule === 'stale' && (op.token === null || op.overtakenBy?.token === null);
+  return isUnstoppable ? ['stale', 'overlap'] : [rule];
 }
 
 /** The conflicting holder that has entered with a larger token, if there are tokens. */

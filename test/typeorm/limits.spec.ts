@@ -253,7 +253,10 @@ describe.each(databases)('limited leases on %s', (type) => {
       const lock = await locks.acquire('alone');
       await lock.extend();
       await lock.release();
-      expect(calls.map(({ mock }) => mock.calls.length)).toEqual([1, 1, 1, 1]);
+      // A process that has started also reads the row of the purge.
+      const ofKey = ({ mock }: (typeof calls)[number]) =>
+        mock.calls.filter(([row]) => (typeof row === 'string' ? row : row.name).endsWith('#lease:alone'));
+      expect(calls.map((spy) => ofKey(spy).length)).toEqual([1, 1, 1, 1]);
       expect(limited).not.toHaveBeenCalled();
     } finally {
       for (const spy of [...calls, limited]) spy.mockRestore();

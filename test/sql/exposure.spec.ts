@@ -72,7 +72,13 @@ describe.each(['mysql', 'postgres'])('statements that %s refuses', (database) =>
         seen.push(textOf(something));
       };
       const logger = { debug: see, warn: see, error: see };
-      const provider = new Provider({ url: server.url, synchronize: true, fencing: true });
+      const making = new LockManager({
+        providers: { main: new SqlVersionLockProvider({ url: server.url, synchronize: true }) },
+      });
+      await making.start();
+      await making.stop();
+      // With synchronize it would create the table again.
+      const provider = new Provider({ url: server.url, fencing: true });
       const locks = new LockManager({ providers: { main: provider }, logger, shutdownGrace: 0 });
       for (const event of ['unavailable', 'lost', 'release-pending'] as const) locks.events.on(event, see);
       await locks.start();

@@ -18,7 +18,7 @@ export async function deployOtherSchedule(providerOf: () => Promise<LockProvider
   const next = await instance(await providerOf(), every(DAY, 'each day'));
   next.job.start();
   await until(async () => (await next.records())[0]?.state === 'baseline', 'a baseline is recorded', 60_000);
-  expect(await next.records()).toMatchObject([{ schedule: 'each day', attempt: 0, tick: run?.tick }]);
+  expect(await next.records()).toMatchObject([{ schedule: 'each day', attempt: 1, tick: run?.tick }]);
   expect(await next.run()).toBe(false);
   expect(next.runs + old.runs).toBe(1);
   await next.locks.stop();

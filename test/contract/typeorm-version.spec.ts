@@ -1,0 +1,16 @@
+import { afterAll, beforeAll } from '@jest/globals';
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { versionLockHarness, versionProvider } from '../typeorm/version-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.forContract('postgres');
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider('leases on Postgres by a DataSource of TypeORM', {
+  ...versionLockHarness(() => backend),
+  create: () => versionProvider(backend, { statementTimeout: '6s' }),
+});

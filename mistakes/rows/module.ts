@@ -267,7 +267,6 @@ export const moduleOptions: Group = {
       id: 'module-http-status-busy',
       how: 'module',
       code: `{ provider: new MemoryLockProvider(), mapErrors: { http: { busy: '409' } } }`,
-      of: ['HttpLockStatuses.busy'],
       place: '"mapErrors.http.busy"',
       value: "'409'",
       remedy: 'a number from 400 to 599',
@@ -279,7 +278,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.mapErrors'],
       place: '"mapErrors.http"',
       value: '"timeout"',
-      remedy: 'The options are "busy", "unavailable", "lost"',
+      remedy: 'The options are "busy"',
     },
     {
       id: 'module-shutdown-grace',

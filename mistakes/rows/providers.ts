@@ -661,6 +661,15 @@ export const sql: Group = {
       remedy: 'must be a name, or a schema and a name',
     },
     {
+      id: 'lock-tables-records',
+      how: 'script',
+      code: `lockTablesSql('postgres', { record: true } as object);`,
+      of: ['LockTablesOptions.records'],
+      place: 'lockTablesSql()',
+      value: '"record"',
+      remedy: 'records',
+    },
+    {
       id: 'purge-unused-for',
       how: 'types',
       code: `declare const backend: RowLockBackend; void backend.purge({ unusedFor: '30 days' });`,

@@ -137,7 +137,7 @@ export class LockAdmin {
       found
         ? `Job ${shown(job)} is on several providers: name one of them as the second argument of runNow(). The jobs are ${known.join(', ')}.`
         : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, beside ScheduleModule.forRoot({ cronJobs: false }) where nothing is to be scheduled. ` +
-            `The jobs are the methods with @Cron and a @RunOnce without "atLeast", which are ${known.join(', ') || 'none'}.`,
+            `The jobs are the methods with @Cron and a @RunOnce without "minHold", which are ${known.join(', ') || 'none'}.`,
     );
   }
 

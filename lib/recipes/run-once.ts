@@ -1,4 +1,4 @@
-import { type Duration, toMilliseconds } from '../api/duration.js';
+import type { Duration } from '../api/duration.js';
 import { LockConfigError, LockKeyError } from '../api/errors.js';
 import { isBusy } from '../api/is-busy.js';
 import type { LockOptions } from '../api/lock-options.js';
@@ -18,9 +18,9 @@ export interface RunOnceOptions {
    * The shortest time between two runs, in ms. Processes start a job a little apart; the key stays locked for this time, so an instance
    * with a slow clock skips the run. At most 24.8 days. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
    */
-  atLeast: Duration;
+  minHold: Duration;
   /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
-  atMost?: Duration | undefined;
+  maxHold?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
 }
@@ -35,7 +35,7 @@ export interface RunTicksOptions {
    */
   afterCrash?: number | undefined;
   /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
-  atMost?: Duration | undefined;
+  maxHold?: Duration | undefined;
   /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
   provider?: string | undefined;
 }
@@ -48,7 +48,7 @@ export interface RunDueOptions {
    */
   due: Date;
   /** The longest time that the run may take, in ms; then its signal aborts and a later one may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
-  atMost?: Duration | undefined;
+  maxHold?: Duration | undefined;
   /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
   provider?: string | undefined;
 }
@@ -57,36 +57,28 @@ export interface RunDueOptions {
 export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { readonly ran: false };
 
 const EXAMPLE =
-  "locks.runOnce('report', task, { atLeast: '1m' }), or give the time at which the run was due as { due }";
+  "locks.runOnce('report', task, { minHold: '1m' }), or give the time at which the run was due as { due }";
 
 /** One of the two. */
-type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { atLeast?: undefined });
+type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { minHold?: undefined });
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
-/** The lock of a job: it is not waited for, and kept for `atLeast`. @throws LockConfigError without `atLeast`, and for times that cannot be */
+/** The lock of a job: it is not waited for, and kept for `minHold`. @throws LockConfigError without `minHold`, and for times that cannot be */
 export function lockOfRun(options: RunOnceOptions, caller: string, example: string): LockOfRun {
-  const { atLeast, atMost, provider, ...others } = { ...options };
-  if ((atLeast as unknown) === undefined) {
-    throw new LockConfigError(`${caller} has no "atLeast", the shortest time between two runs: write ${example}.`);
+  const { minHold, maxHold, provider, ...others } = options;
+  if ((minHold as unknown) === undefined) {
+    throw new LockConfigError(`${caller} has no "minHold", the shortest time between two runs: write ${example}.`);
   }
-  refuseOthers(others, caller, 'atLeast, atMost, provider');
-  // Here, because the errors of a lock name its own options.
-  const minHold = toMilliseconds(atLeast, 'atLeast');
-  const maxHold = maxHoldOf(atMost);
-  if (maxHold !== undefined && minHold > maxHold) {
-    throw new LockConfigError(
-      `Option "atLeast" is ${minHold} ms, longer than "atMost", which is ${maxHold} ms: lower "atLeast", or raise "atMost".`,
-    );
-  }
+  refuseOthers(others, caller, 'minHold, maxHold, provider');
   return { wait: 0, minHold, maxHold, provider };
 }
 
 /** The lock of a job that has ticks: it is not waited for, and not kept. @throws LockConfigError for options that do not exist, and for times that cannot be */
 export function lockOfTicks(options: Omit<RunTicksOptions, 'catchUp' | 'afterCrash'>, caller: string): LockOfRun {
-  const { atMost, provider, ...others } = options;
-  refuseOthers(others, caller, 'atLeast, atMost, catchUp, afterCrash, provider');
-  return { wait: 0, minHold: 0, maxHold: maxHoldOf(atMost), provider };
+  const { maxHold, provider, ...others } = options;
+  refuseOthers(others, caller, 'minHold, maxHold, catchUp, afterCrash, provider');
+  return { wait: 0, minHold: 0, maxHold, provider };
 }
 
 /**
@@ -119,13 +111,13 @@ async function runDue<T>(
   manager: LockManager,
   key: LockKey,
   task: (lock: Lock) => T | PromiseLike<T>,
-  options: RunDueOptions & { atLeast?: undefined },
+  options: RunDueOptions & { minHold?: undefined },
 ): Promise<RunOnceResult<T>> {
-  const { due, atLeast, atMost, provider, ...others } = options;
-  if ((atLeast as unknown) !== undefined) {
-    throw new LockConfigError('Options "due" and "atLeast" of runOnce() exclude each other: remove one of them.');
+  const { due, minHold, maxHold, provider, ...others } = options;
+  if ((minHold as unknown) !== undefined) {
+    throw new LockConfigError('Options "due" and "minHold" of runOnce() exclude each other: remove one of them.');
   }
-  refuseOthers(others, 'runOnce()', 'due, atMost, provider');
+  refuseOthers(others, 'runOnce()', 'due, maxHold, provider');
   if (!(due instanceof Date) || Number.isNaN(due.getTime())) {
     throw new LockConfigError(
       `Option "due" is ${shown(due)}, but must be a valid Date, the time at which the run was due: write locks.runOnce('report', task, { due: new Date(scheduledTime) }).`,
@@ -137,15 +129,11 @@ async function runDue<T>(
       'runOnce() with "due" takes one key, because a job has one record: join the keys to one text.',
     );
   }
-  const plan = manager.plan({ wait: 0, minHold: 0, maxHold: maxHoldOf(atMost), provider });
+  const plan = manager.plan({ wait: 0, minHold: 0, maxHold, provider });
   const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());
   if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
   publishSkipped(plan, only, begun.skipped);
   return { ran: false };
-}
-
-function maxHoldOf(atMost: Duration | undefined): number | undefined {
-  return atMost === undefined ? undefined : toMilliseconds(atMost, 'atMost', { min: 1, infinite: true });
 }
 
 function refuseOthers(others: object, caller: string, known: string): void {

@@ -541,13 +541,13 @@ export const tests: Group = {
       id: 'stub-capabilities',
       how: 'script',
       code: `
-        @Injectable() class Orders { @RunOnce('report', { atLeast: '1m' }) async pay() {} }
+        @Injectable() class Orders { @RunOnce('report', { minHold: '1m' }) async pay() {} }
         const locks = provideLockServiceStub({ providers: { sql: { minHold: false } } });
         const module = await Test.createTestingModule({ providers: [Orders, locks] }).compile();
         await module.get(Orders).pay();`,
       of: ['LockServiceStubOptions.providers'],
       place: 'Lock provider "sql"',
-      value: '"minHold" (atLeast)',
+      value: '"minHold"',
       remedy: 'choose another provider',
     },
     {

@@ -79,7 +79,7 @@ describe('JSON of events', () => {
       await Promise.resolve();
     };
     await leadership.run('lead', task, planCampaign(locks, {}, 'test', []), { signal: ending.signal });
-    await runOnce(locks, 'job', () => circular(), { atLeast: 0 });
+    await runOnce(locks, 'job', () => circular(), { minHold: 0 });
     const all = [...events.map(({ event }) => event), ...seen];
     for (const event of all) expect(typeof JSON.stringify(event)).toBe('string');
     const acquired = events.find(({ name }) => name === 'acquired')?.event as LockEventMap['acquired'];

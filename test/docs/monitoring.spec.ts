@@ -164,7 +164,7 @@ class Orders {
 }
 
 class Reports {
-  @RunOnce('nightly-report', { atLeast: 0 })
+  @RunOnce('nightly-report', { minHold: 0 })
   async send(): Promise<void> {}
   @Cron('0 3 * * *')
   @RunOnce('cleanup')

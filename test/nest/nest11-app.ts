@@ -69,7 +69,7 @@ class Orders extends Base {
   }
   @DistributedLock('busy', { wait: 0 })
   async busy() {}
-  @RunOnce('busy', { atLeast: 0 })
+  @RunOnce('busy', { minHold: 0 })
   async once() {
     throw new Error('ran');
   }

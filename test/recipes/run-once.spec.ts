@@ -17,16 +17,16 @@ async function fleet() {
 it('runs a job in the process that comes first, and gives its value', async () => {
   const { one, other, skipped } = await fleet();
   const end = deferred<string>();
-  const first = one.runOnce('report', () => end.promise, { atLeast: 0 });
-  await expect(other.runOnce('report', () => 'never', { atLeast: 0 })).resolves.toEqual({ ran: false });
+  const first = one.runOnce('report', () => end.promise, { minHold: 0 });
+  await expect(other.runOnce('report', () => 'never', { minHold: 0 })).resolves.toEqual({ ran: false });
   expect(skipped()).toEqual(['busy', 'skipped']);
   end.resolve('done');
   await expect(first).resolves.toEqual({ ran: true, value: 'done' });
 });
 
-it('does not run again before `atLeast` has passed, also if the job has ended or failed', async () => {
+it('does not run again before `minHold` has passed, also if the job has ended or failed', async () => {
   const { one, other, clock } = await fleet();
-  const options: RunOnceOptions = { atLeast: '1m' };
+  const options: RunOnceOptions = { minHold: '1m' };
   await expect(one.runOnce('report', () => Promise.reject(new Error('its own')), options)).rejects.toThrow('its own');
   await clock.advance(59_000);
   await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: false });
@@ -36,7 +36,7 @@ it('does not run again before `atLeast` has passed, also if the job has ended or
 
 it('retains no key of several if one of them is busy: the job did not run', async () => {
   const { one, other, clock } = await fleet();
-  const options: RunOnceOptions = { atLeast: '1h' };
+  const options: RunOnceOptions = { minHold: '1h' };
   const busy = await other.acquire('invoices');
   await expect(one.runOnce(['billing', 'invoices'], () => 1, options)).resolves.toEqual({ ran: false });
   await busy.release();
@@ -46,9 +46,9 @@ it('retains no key of several if one of them is busy: the job did not run', asyn
   await expect(one.isLocked('billing')).resolves.toBe(true);
 });
 
-it('ends the lock of a run that takes longer than `atMost`', async () => {
+it('ends the lock of a run that takes longer than `maxHold`', async () => {
   const { one, other, clock } = await fleet();
-  const options: RunOnceOptions = { atLeast: 0, atMost: '1m' };
+  const options: RunOnceOptions = { minHold: 0, maxHold: '1m' };
   const end = deferred();
   const signals: AbortSignal[] = [];
   const first = one.runOnce(
@@ -69,7 +69,7 @@ it('ends the lock of a run that takes longer than `atMost`', async () => {
 it('does not take the busy lock of another key for its own', async () => {
   const { one, other } = await fleet();
   const lock = await other.acquire('row');
-  const job = one.runOnce('report', () => one.withLock('row', () => 1, { wait: 0 }), { atLeast: 0 });
+  const job = one.runOnce('report', () => one.withLock('row', () => 1, { wait: 0 }), { minHold: 0 });
   await expect(job).rejects.toThrow(LockBusyError);
   await lock.release();
 });
@@ -78,7 +78,7 @@ it('runs nowhere while the backend is down', async () => {
   const provider = new ScriptedProvider();
   const { locks, clock } = await startManager({ provider });
   let runs = 0;
-  const job = new LockService(locks).runOnce('report', () => (runs += 1), { atLeast: 0 });
+  const job = new LockService(locks).runOnce('report', () => (runs += 1), { minHold: 0 });
   const outcome = expect(job).rejects.toThrow(LockUnavailableError);
   await clock.advance(5_000);
   await outcome;
@@ -87,35 +87,27 @@ it('runs nowhere while the backend is down', async () => {
 
 it.each<[string, unknown]>([
   ['no options', undefined],
-  ['no atLeast', { atMost: '1m' }],
+  ['no minHold', { maxHold: '1m' }],
 ])('refuses %s with the line to write', async (_, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options as RunOnceOptions)).rejects.toThrow(
-    /^runOnce\(\) has no "atLeast".*write locks\.runOnce\('report', task, \{ atLeast: '1m' \}\)/,
+    /^runOnce\(\) has no "minHold".*write locks\.runOnce\('report', task, \{ minHold: '1m' \}\)/,
   );
 });
 
 it('refuses a mistyped option, which would be ignored', async () => {
   const { one } = await fleet();
-  const options = { atLeast: 0, atmost: '1m' } as RunOnceOptions;
-  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow('has no option "atmost", but only: atLeast');
+  const options = { minHold: 0, maxhold: '1m' } as RunOnceOptions;
+  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow('has no option "maxhold", but only: minHold');
 });
 
 it.each<[string, RunOnceOptions]>([
-  [`Option "atLeast" is '25d', but must be a duration of 0 ms to 24.8 days`, { atLeast: '25d' }],
-  [`Option "atMost" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { atLeast: 0, atMost: '25d' }],
-  [`Option "atLeast" is 60000 ms, longer than "atMost", which is 1000 ms`, { atLeast: '1m', atMost: '1s' }],
-])('refuses times by the names of its own options: %s', async (message, options) => {
+  [`Option "minHold" is '25d', but must be a duration of 0 ms to 24.8 days`, { minHold: '25d' }],
+  [`Option "maxHold" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { minHold: 0, maxHold: '25d' }],
+  [`Option "minHold" is 60000 ms, longer than "maxHold", which is 1000 ms`, { minHold: '1m', maxHold: '1s' }],
+])('refuses times that cannot be: %s', async (message, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);
-  const decorated = () => {
-    class Jobs {
-      @RunOnce('report', options)
-      async run() {}
-    }
-    return Jobs;
-  };
-  expect(decorated).toThrow(`Jobs.run: ${message}`);
 });
 
 it('runs on the provider of the service, also where the option is left undefined', async () => {
@@ -124,7 +116,7 @@ it('runs on the provider of the service, also where the option is left undefined
     default: 'main',
   });
   const side = new LockService(locks).via('side');
-  const options: RunOnceOptions = { atLeast: 0, provider: undefined };
+  const options: RunOnceOptions = { minHold: 0, provider: undefined };
   await expect(side.runOnce('report', ({ provider }) => provider, options)).resolves.toMatchObject({ value: 'side' });
 });
 

@@ -18,7 +18,7 @@ let runs = 0;
 
 @Injectable()
 class Nightly {
-  @RunOnce('nightly', { atLeast: '1m' })
+  @RunOnce('nightly', { minHold: '1m' })
   async report(): Promise<void> {
     runs += 1;
     await Promise.resolve();

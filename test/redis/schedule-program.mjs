@@ -37,12 +37,12 @@ class Jobs {
   }
 
   async reportOnce() {
-    await this.locks.runOnce('report', () => this.report(), { atLeast: '1s' });
+    await this.locks.runOnce('report', () => this.report(), { minHold: '1s' });
   }
 }
 Inject(LockService)(Jobs, undefined, 0);
 decorate(asks === 'runOnce' ? 'reportOnce' : 'report', Interval(50));
-if (asks !== 'runOnce') decorate('report', RunOnce('report', { atLeast: '1s' }));
+if (asks !== 'runOnce') decorate('report', RunOnce('report', { minHold: '1s' }));
 Injectable()(Jobs);
 
 function decorate(name, decorator) {

@@ -24,7 +24,7 @@ interface Member {
   skipped: number;
 }
 
-describe('a job in four processes, two by @RunOnce and two by runOnce(), each of which fires it every 50 ms at its own times, with atLeast of one second', () => {
+describe('a job in four processes, two by @RunOnce and two by runOnce(), each of which fires it every 50 ms at its own times, with minHold of one second', () => {
   let server: RedisServer;
   let library: CompiledLibrary;
   const members = new Set<Member>();

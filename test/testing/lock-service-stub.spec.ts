@@ -38,7 +38,7 @@ class Orders {
     await until;
     return 'done';
   }
-  @RunOnce('nightly', { atLeast: '1h' })
+  @RunOnce('nightly', { minHold: '1h' })
   async nightly() {
     return undefined;
   }
@@ -126,7 +126,7 @@ describe('provideLockServiceStub', () => {
     class Jobs {
       runs = 0;
       @Cron('0 3 * * *')
-      @RunOnce('nightly', { catchUp: '6h', afterCrash: 1, atMost: '1h' })
+      @RunOnce('nightly', { catchUp: '6h', afterCrash: 1, maxHold: '1h' })
       async nightly(): Promise<string | undefined> {
         this.runs += 1;
         return currentLock().key;
@@ -287,7 +287,7 @@ describe('what the stub records', () => {
       async write(_id: number) {
         await this.locks.withLock('index', () => undefined, { mode: 'shared', wait: 0, renew: false });
       }
-      @RunOnce('nightly', { atLeast: '1h' })
+      @RunOnce('nightly', { minHold: '1h' })
       async nightly() {}
     }
     const locks = provideLockServiceStub();

@@ -39,7 +39,7 @@ class Orders {
     await this.store.save(id);
     return 'paid';
   }
-  @RunOnce('nightly', { atLeast: '1h' })
+  @RunOnce('nightly', { minHold: '1h' })
   async nightly() {
     await this.store.save(0);
   }

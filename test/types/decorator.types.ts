@@ -311,27 +311,27 @@ class Skipping {
   }
 
   @Cron('0 3 * * *')
-  @RunOnce('nightly', { atLeast: '1m', atMost: 60_000, provider: 'redis' })
+  @RunOnce('nightly', { minHold: '1m', maxHold: 60_000, provider: 'redis' })
   async job() {}
   @Cron('0 3 * * *')
   @RunOnce('nightly')
   async ticks() {}
   @Cron('0 3 * * *')
-  @RunOnce('nightly', { catchUp: '6h', afterCrash: 2, atMost: '1h', provider: 'redis' })
+  @RunOnce('nightly', { catchUp: '6h', afterCrash: 2, maxHold: '1h', provider: 'redis' })
   async allOfTicks() {}
-  @RunOnce('nightly', (config: { atMost: string }) => ({ catchUp: '6h', atMost: config.atMost }))
+  @RunOnce('nightly', (config: { maxHold: string }) => ({ catchUp: '6h', maxHold: config.maxHold }))
   async configured() {}
-  @RunOnce('nightly', (config: { atLeast: string }) => ({ atLeast: config.atLeast }))
+  @RunOnce('nightly', (config: { minHold: string }) => ({ minHold: config.minHold }))
   async configuredToo() {}
 
-  // @ts-expect-error: with atLeast no tick is missed
-  @RunOnce('nightly', { atLeast: '1m', catchUp: '6h' })
+  // @ts-expect-error: with minHold no tick is missed
+  @RunOnce('nightly', { minHold: '1m', catchUp: '6h' })
   async missed() {}
-  // @ts-expect-error: with atLeast no run is begun again
-  @RunOnce('nightly', { atLeast: '1m', afterCrash: 1 })
+  // @ts-expect-error: with minHold no run is begun again
+  @RunOnce('nightly', { minHold: '1m', afterCrash: 1 })
   async crashed() {}
   // @ts-expect-error: from the configuration neither
-  @RunOnce('nightly', (_: object) => ({ atLeast: '1m', catchUp: '6h' }))
+  @RunOnce('nightly', (_: object) => ({ minHold: '1m', catchUp: '6h' }))
   async configuredWrong() {}
   // @ts-expect-error: it belongs to runOnce()
   @RunOnce('nightly', { due: new Date() })
@@ -343,7 +343,7 @@ class Skipping {
     return 1;
   }
   // @ts-expect-error: a skipped call has no number
-  @RunOnce('nightly', { atLeast: 0 })
+  @RunOnce('nightly', { minHold: 0 })
   async count() {
     return 1;
   }
@@ -364,7 +364,7 @@ class Skipping {
   async otherSignal(id: string) {}
 
   // @ts-expect-error: synchronous
-  @RunOnce('nightly', { atLeast: 0 })
+  @RunOnce('nightly', { minHold: 0 })
   sync() {}
 }
 
@@ -382,7 +382,7 @@ const Composed = () =>
     DistributedLock('a'),
     DistributedLock((order: Order) => order.id, { wait: 0 }),
     DistributedLock('a', { onBusy: 'skip' }),
-    RunOnce('a', { atLeast: 0 }),
+    RunOnce('a', { minHold: 0 }),
     RunOnce('a'),
   );
 class WithComposed {

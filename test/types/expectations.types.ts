@@ -28,7 +28,7 @@ expectTypeOf(DistributedLock('order', { onBusy: 'skip' })).toEqualTypeOf<Skippab
 expectTypeOf(DistributedLock((order: Order) => order.id, { onBusy: 'skip' })).toEqualTypeOf<
   SkippableLockDecorator<[order: Order]>
 >();
-expectTypeOf(RunOnce('job', { atLeast: 0 })).toEqualTypeOf<SkippableLockDecorator>();
+expectTypeOf(RunOnce('job', { minHold: 0 })).toEqualTypeOf<SkippableLockDecorator>();
 expectTypeOf(RunOnce('job')).toEqualTypeOf<SkippableLockDecorator>();
 
 /** It is a decorator of methods wherever Nest asks for one. */

@@ -21,12 +21,12 @@ export async function service(): Promise<number> {
 
 // A run is once for each due time, or at most once in some time.
 export async function runs(): Promise<number | undefined> {
-  await locks.runOnce('a', () => 1, { atLeast: '1m', atMost: '1h' });
-  const result = await locks.runOnce('a', ({ signal }) => (signal.aborted ? 1 : 2), { due: new Date(), atMost: '1h' });
+  await locks.runOnce('a', () => 1, { minHold: '1m', maxHold: '1h' });
+  const result = await locks.runOnce('a', ({ signal }) => (signal.aborted ? 1 : 2), { due: new Date(), maxHold: '1h' });
   // @ts-expect-error: they exclude each other
-  void locks.runOnce('a', () => 1, { due: new Date(), atLeast: '1m' });
+  void locks.runOnce('a', () => 1, { due: new Date(), minHold: '1m' });
   // @ts-expect-error: none of the two
-  void locks.runOnce('a', () => 1, { atMost: '1h' });
+  void locks.runOnce('a', () => 1, { maxHold: '1h' });
   // @ts-expect-error: a time is a Date
   void locks.runOnce('a', () => 1, { due: Date.now() });
   locks.events.on('skipped', ({ reason }) => (reason === 'overlap' ? 1 : 2));

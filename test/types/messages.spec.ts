@@ -18,15 +18,15 @@ const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
   ],
   ['class A { @DistributedLock(42) async run() {} }', /^Argument of type 'number' is not assignable/],
   [
-    "class A { @RunOnce('a', { atLeast: 'a minute' }) async run() {} }",
-    /'atLeast' are incompatible\.\n *Type '"a minute"' is not assignable to type 'Duration/,
+    "class A { @RunOnce('a', { minHold: 'a minute' }) async run() {} }",
+    /'minHold' are incompatible\.\n *Type '"a minute"' is not assignable to type 'Duration/,
   ],
   [
-    "class A { @RunOnce('a', { atLeast: 0, wait: 5 }) async run() {} }",
+    "class A { @RunOnce('a', { minHold: 0, wait: 5 }) async run() {} }",
     /'wait' does not exist in type '\(RunOnceOptions & .* \| \(\(config/,
   ],
   [
-    "class A { @RunOnce('a', { atLeast: '1m', catchUp: '6h' }) async run() {} }",
+    "class A { @RunOnce('a', { minHold: '1m', catchUp: '6h' }) async run() {} }",
     /'catchUp' are incompatible\.\n *Type 'string' is not assignable to type 'undefined'/,
   ],
   ["@LockDefaults({ minHold: '1s' }) class A {}", /'minHold' does not exist in type 'Configurable<ClassLockDefaults>'/],
@@ -60,9 +60,9 @@ it('and a method that cannot be locked, in a sentence in the last line', () => {
     "class A { @DistributedLock('a') run() { return 1; } }",
     'class A { @DistributedLock((id: string) => id) run(id: string) { return id; } }',
     "class A { @DistributedLock('a', { onBusy: 'skip' }) run() { return 1; } }",
-    "class A { @RunOnce('a', { atLeast: '1m' }) run(): void {} }",
+    "class A { @RunOnce('a', { minHold: '1m' }) run(): void {} }",
     "class A { @DistributedLock('a') static async run() {} }",
-    "class A { @RunOnce('a', { atLeast: '1m' }) static async run() {} }",
+    "class A { @RunOnce('a', { minHold: '1m' }) static async run() {} }",
   ]);
   for (const [index, messages] of found.entries()) {
     expect(messages).toHaveLength(1);
@@ -83,7 +83,7 @@ it('and a property, such as an arrow function, in a sentence in the last of two 
       "@DistributedLock('a')",
       "@DistributedLock((id: string) => id, { onBusy: 'throw' })",
       "@DistributedLock('a', { onBusy: 'skip' })",
-      "@RunOnce('a', { atLeast: '1m' })",
+      "@RunOnce('a', { minHold: '1m' })",
       "@RunAsLeader('a')",
       "@OnlyLeader('a')",
       '@RetryOnConflict()',

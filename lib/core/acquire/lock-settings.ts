@@ -83,14 +83,15 @@ export function resolveSettings(
   const minHold = toMilliseconds(options.minHold ?? 0, 'minHold');
   if (minHold > 0 && !capabilities.minHold) {
     throw new LockConfigError(
-      `Lock provider "${name}" cannot keep a key after its release: remove "minHold" (atLeast), or choose another provider.`,
+      `Lock provider "${name}" cannot keep a key after its release: remove "minHold", or choose another provider.`,
       { provider: name },
     );
   }
   if (minHold > maxHold) {
-    throw new LockConfigError(`Option "minHold" is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms.`, {
-      provider: name,
-    });
+    throw new LockConfigError(
+      `Option "minHold" is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms: lower "minHold", or raise "maxHold".`,
+      { provider: name },
+    );
   }
   const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
   const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, place('lease'), {

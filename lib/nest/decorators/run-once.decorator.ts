@@ -6,8 +6,8 @@ import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.j
 import type { SkippableLockDecorator } from './decorator-types.js';
 import { DistributedLock } from './distributed-lock.decorator.js';
 
-const EXAMPLE = "@RunOnce('nightly-report', { atLeast: '1m' })";
-const TICKS_EXAMPLE = "@RunOnce('nightly-report', { atMost: '1h' })";
+const EXAMPLE = "@RunOnce('nightly-report', { minHold: '1m' })";
+const TICKS_EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
 
 /**
  * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
@@ -16,8 +16,8 @@ const TICKS_EXAMPLE = "@RunOnce('nightly-report', { atMost: '1h' })";
  * however short the run is. A call that nothing has scheduled belongs to the latest tick. What was begun is recorded at the provider, which must keep records:
  * Redis, SQL, ZooKeeper, failover or memory. The key must be the same for all calls, and belong to this method alone.
  *
- * With `atLeast` the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`, and for the other providers. It is then
- * the same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold: atLeast, maxHold: atMost })`.
+ * With `minHold` the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`, and for the other providers. It is then
+ * the same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
  *
  * @example
  * ```ts
@@ -29,7 +29,7 @@ const TICKS_EXAMPLE = "@RunOnce('nightly-report', { atMost: '1h' })";
 export function RunOnce(
   key: string,
   options: Configurable<
-    (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined })
+    (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined })
   > = {},
 ): SkippableLockDecorator {
   assertParentheses('@RunOnce', key, options, TICKS_EXAMPLE);
@@ -59,17 +59,17 @@ function at<T>(place: string, read: () => T): T {
 }
 
 type Given =
-  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { atLeast?: undefined });
+  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined });
 
 function optionsOf(given: Given): MethodOptions & { readonly onBusy: 'skip' } {
   const { catchUp, afterCrash, ...others } = { ...given };
-  if (others.atLeast === undefined) {
+  if (others.minHold === undefined) {
     return { ...lockOfTicks(others, '@RunOnce'), onBusy: 'skip', [TICKS]: { catchUp, afterCrash } };
   }
   const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
   if (excluded !== undefined) {
     throw new LockConfigError(
-      `Options "atLeast" and "${excluded}" of @RunOnce exclude each other: with "atLeast" the job has no ticks that could be missed or repeated. Remove one of the two.`,
+      `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
     );
   }
   return { ...lockOfRun(others, '@RunOnce', EXAMPLE), onBusy: 'skip' };

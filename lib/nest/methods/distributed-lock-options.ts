@@ -68,7 +68,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]> 
   around?: 'method' | 'request' | undefined;
 }
 
-/** Marks the options of `@RunOnce` without `atLeast`. A symbol, since `@DistributedLock` has no such option. */
+/** Marks the options of `@RunOnce` without `minHold`. A symbol, since `@DistributedLock` has no such option. */
 export const TICKS = Symbol('options of ticks');
 
 /** The options of a decorated method, of whichever decorator. */

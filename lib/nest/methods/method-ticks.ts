@@ -49,7 +49,7 @@ export function jobOf(
   service: LockService,
 ): ScheduledJob {
   const cron = cronMarkOf(inEffect);
-  if (!cron) throw new LockConfigError(`@RunOnce has no "atLeast", ${withoutCron(inEffect)}`);
+  if (!cron) throw new LockConfigError(`@RunOnce has no "minHold", ${withoutCron(inEffect)}`);
   if (kind === 'iteration' || kind === 'observable') {
     throw new LockConfigError(
       'it returns a stream, which its scheduler would not read: make it an async method that returns a promise',
@@ -57,7 +57,7 @@ export function jobOf(
   }
   if (key.fixed === undefined) {
     throw new LockConfigError(
-      `@RunOnce has no "atLeast", so the method is one job with one record, and its key must be the same for all calls: write a fixed key, set "atLeast", or call locks.runOnce(key, task, { due }) in a method for several jobs`,
+      `@RunOnce has no "minHold", so the method is one job with one record, and its key must be the same for all calls: write a fixed key, set "minHold", or call locks.runOnce(key, task, { due }) in a method for several jobs`,
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
@@ -84,6 +84,6 @@ function withoutCron(method: object): string {
       ? '@Timeout'
       : undefined;
   return scheduled === undefined
-    ? 'so it needs the ticks of a @Cron on the same method, and there is none: add @Cron; or set "atLeast", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
-    : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "atLeast", the shortest time between two runs`;
+    ? 'so it needs the ticks of a @Cron on the same method, and there is none: add @Cron; or set "minHold", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
+    : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
 }

@@ -22,7 +22,7 @@ export function reportBoot(
   const hasSchedules = methods.some(({ isScheduled }) => isScheduled);
   for (const provider of manager.providerNames) {
     const { kind, capabilities, records } = describe(manager.plan({ provider }));
-    const withoutRecords = hasSchedules && !records ? ', no records, so jobs need "atLeast"' : '';
+    const withoutRecords = hasSchedules && !records ? ', no records, so jobs need "minHold"' : '';
     logger.log(`Lock provider "${provider}" is a ${kind}: ${inWords(capabilities)}${withoutRecords}`);
   }
   const planned: Planned[] = [];
@@ -66,14 +66,14 @@ function runsTwice({ name, lock }: Planned): string {
   return (
     `${name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
     (lock.capabilities.minHold
-      ? 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.'
-      : `lock provider "${lock.provider}" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`)
+      ? 'set "minHold" to more than the processes may fire apart.'
+      : `lock provider "${lock.provider}" cannot keep the key, so choose one that can, and set "minHold", or let the run itself see that it was done.`)
   );
 }
 
 function skipsRuns({ name, lock }: Planned, period: number): string {
   return (
-    `${name} is due again after ${exactly(period)}, but "atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
+    `${name} is due again after ${exactly(period)}, but "minHold" keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
     `lower it below ${exactly(period)}, or schedule the method less often.`
   );
 }

@@ -87,20 +87,20 @@ export class LockService {
    * Runs `task` once in the whole fleet: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
    * time; a method takes `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and is begun by one process, however far apart they call. With `atLeast`, the key stays locked
+   * With `due`, the run belongs to that time, and is begun by one process, however far apart they call. With `minHold`, the key stays locked
    * for that time instead, which must be longer than the calls are apart, and shorter than the period. One of the two is needed.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
    * @returns `{ ran: true, value }`, or `{ ran: false }` where a run for this or a later time was begun, another process has run it within
-   * `atLeast` ms, or runs it now. The event `skipped` has the reason. A task that fails is not run again
+   * `minHold` ms, or runs it now. The event `skipped` has the reason. A task that fails is not run again
    * @throws LockUnavailableError when the backend is down: then no process runs it. If its answer to the begin is lost for 5 s, the run may
-   * count as begun all the same. LockConfigError for an `atLeast` that the provider cannot keep, and for `due` on a provider without records; otherwise as {@link withLock},
+   * count as begun all the same. LockConfigError for a `minHold` that the provider cannot keep, and for `due` on a provider without records; otherwise as {@link withLock},
    * but never LockBusyError of this lock
    */
   runOnce<T>(
     key: LockKey,
     task: (lock: Lock) => T | PromiseLike<T>,
-    options: (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { atLeast?: undefined }),
+    options: (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { minHold?: undefined }),
   ): Promise<RunOnceResult<T>> {
     this.manager.missingValues.check(key);
     const { provider = this.provider } = { ...options };

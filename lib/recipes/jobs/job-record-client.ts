@@ -150,7 +150,7 @@ export class JobRecordClient {
 function recordsOf({ backend, name }: ProviderCore): RecordStore {
   if (backend.records) return backend.records;
   throw new LockConfigError(
-    `Lock provider "${name}" keeps no records, so a job cannot remember there which ticks were begun: set "atLeast", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
+    `Lock provider "${name}" keeps no records, so a job cannot remember there which ticks were begun: set "minHold", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
     { provider: name },
   );
 }

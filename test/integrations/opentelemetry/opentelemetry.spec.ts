@@ -402,7 +402,7 @@ describe('metrics', () => {
   it('count skipped runs by the job', async () => {
     const gate = deferred();
     class Jobs {
-      @RunOnce('report', { atLeast: 0 })
+      @RunOnce('report', { minHold: 0 })
       async report() {
         await gate.promise;
       }
@@ -420,7 +420,7 @@ describe('metrics', () => {
   it('show when a method last ended without an error: one that failed, or lost its lock, leaves the time as it was', async () => {
     let failure: Error | undefined;
     class Jobs {
-      @RunOnce('report', { atLeast: 0 })
+      @RunOnce('report', { minHold: 0 })
       async report() {
         if (failure) throw failure;
       }

@@ -173,16 +173,16 @@ describe('@RunOnce', () => {
   @Injectable()
   class Jobs {
     runs = 0;
-    @RunOnce('nightly', { atLeast: 0, atMost: '1m' })
+    @RunOnce('nightly', { minHold: 0, maxHold: '1m' })
     async nightly() {
       this.runs += 1;
       await gate.opened;
     }
-    @RunOnce('hourly', { atLeast: '1m' })
+    @RunOnce('hourly', { minHold: '1m' })
     async hourly() {
       this.runs += 1;
     }
-    @RunOnce('short', { atLeast: 0, atMost: 1 })
+    @RunOnce('short', { minHold: 0, maxHold: 1 })
     async short() {
       const { signal } = currentLock();
       // The one millisecond may be over before the method begins.
@@ -201,14 +201,14 @@ describe('@RunOnce', () => {
     expect(jobs.runs).toBe(2);
   });
 
-  it('does not run again within atLeast', async () => {
+  it('does not run again within minHold', async () => {
     const { it: jobs } = await run(Jobs);
     await jobs.hourly();
     await jobs.hourly();
     expect(jobs.runs).toBe(1);
   });
 
-  it('aborts a run that takes longer than atMost', async () => {
+  it('aborts a run that takes longer than maxHold', async () => {
     const { it: jobs } = await run(Jobs);
     await expect(jobs.short()).rejects.toMatchObject({ name: 'LockLostError', reason: 'max-hold' });
   });

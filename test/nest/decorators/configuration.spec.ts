@@ -53,7 +53,7 @@ class Orders {
     return 'ran';
   }
 
-  @RunOnce('nightly', (config: ConfigService) => ({ atLeast: config.getOrThrow('AT_LEAST') }))
+  @RunOnce('nightly', (config: ConfigService) => ({ minHold: config.getOrThrow('AT_LEAST') }))
   async report(): Promise<void> {}
 }
 
@@ -181,7 +181,7 @@ describe('options from configuration', () => {
       async around(): Promise<void> {}
       @Untyped('a', () => ({ ttl: 5 }))
       async unknown(): Promise<void> {}
-      @RunOnce('a', (config: ConfigService) => ({ atLeast: config.get('NOWHERE') as string }))
+      @RunOnce('a', (config: ConfigService) => ({ minHold: config.get('NOWHERE') as string }))
       async once(): Promise<void> {}
       @RunAsLeader('a', (_: ConfigService) => ({ lease: 'soon' }))
       async lead(): Promise<void> {}
@@ -200,7 +200,7 @@ describe('options from configuration', () => {
       expect.stringMatching(/Wrong\.promise: .* their function gave a promise: read the configuration synchronously/),
       expect.stringMatching(/Wrong\.around: option "around" cannot come from the configuration/),
       expect.stringMatching(/Wrong\.unknown: There is no option "ttl"/),
-      expect.stringMatching(/Wrong\.once: @RunOnce has no "atLeast"/),
+      expect.stringMatching(/Wrong\.once: @RunOnce has no "minHold"/),
       expect.stringMatching(/Wrong\.lead: Option "lease" is 'soon'/),
     ]);
   });

@@ -116,14 +116,14 @@ describe('decorating what cannot be locked', () => {
         }
         return Jobs;
       });
-    withOptions({ atleast: '1m' }).toThrow(
-      /^Jobs\.run: @RunOnce has no option "atleast", but only: atLeast, atMost, catchUp, afterCrash, provider/,
+    withOptions({ minhold: '1m' }).toThrow(
+      /^Jobs\.run: @RunOnce has no option "minhold", but only: minHold, maxHold, catchUp, afterCrash, provider/,
     );
-    withOptions({ atLeast: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce has no option "wait"/);
-    withOptions({ atLeast: '1m', catchUp: '6h' }).toThrow(
-      /^Jobs\.run: Options "atLeast" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
+    withOptions({ minHold: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce has no option "wait"/);
+    withOptions({ minHold: '1m', catchUp: '6h' }).toThrow(
+      /^Jobs\.run: Options "minHold" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
     );
-    withOptions({ atLeast: '1m', afterCrash: 1 }).toThrow(/^Jobs\.run: Options "atLeast" and "afterCrash"/);
+    withOptions({ minHold: '1m', afterCrash: 1 }).toThrow(/^Jobs\.run: Options "minHold" and "afterCrash"/);
     withOptions(5000).toThrow(/^Jobs\.run: the options of @RunOnce must be an object/);
     decoration(() => {
       class Jobs {

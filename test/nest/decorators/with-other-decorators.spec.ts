@@ -50,7 +50,7 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     let runs = 0;
     @Injectable()
     class Jobs {
-      @stack(order, RunOnce('nightly', { atLeast: 0 }), Cron('0 3 1 1 *', { name: 'nightly' }))
+      @stack(order, RunOnce('nightly', { minHold: 0 }), Cron('0 3 1 1 *', { name: 'nightly' }))
       async nightly() {
         runs += 1;
       }

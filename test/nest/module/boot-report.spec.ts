@@ -101,9 +101,9 @@ it('warns of scheduled methods that would run once for each process, whatever th
   @Injectable()
   class Jobs {
     @Cron(yearly)
-    @RunOnce('cron', { atLeast: 0 })
+    @RunOnce('cron', { minHold: 0 })
     async cron() {}
-    @RunOnce('interval', { atLeast: 0 })
+    @RunOnce('interval', { minHold: 0 })
     @Interval(day)
     async interval() {}
     @Timeout(day)
@@ -111,12 +111,12 @@ it('warns of scheduled methods that would run once for each process, whatever th
     async timeout() {}
 
     @Cron(yearly)
-    @RunOnce('once', { atLeast: '1m' })
+    @RunOnce('once', { minHold: '1m' })
     async once() {}
     @DistributedLock('kept', { minHold: '1m' })
     @Interval(day)
     async kept() {}
-    @RunOnce('by hand', { atLeast: 0 })
+    @RunOnce('by hand', { minHold: 0 })
     async byHand() {}
     @Cron(yearly)
     async unlocked() {}
@@ -137,11 +137,11 @@ it('warns of scheduled methods that would run once for each process, whatever th
   await app.close();
   const why =
     'is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again:';
-  const setIt = 'set "atLeast" of @RunOnce ("minHold" of @DistributedLock) to more than the processes may fire apart.';
+  const setIt = 'set "minHold" to more than the processes may fire apart.';
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.cron ${why} ${setIt}`,
     `warn: Jobs.interval ${why} ${setIt}`,
-    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key, so choose one with minHold and set "atLeast", or let the run itself see that it was done.`,
+    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key, so choose one that can, and set "minHold", or let the run itself see that it was done.`,
   ]);
 });
 
@@ -150,34 +150,34 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   @Injectable()
   class Jobs {
     @Cron('0 */10 * * * *')
-    @RunOnce('longer', { atLeast: '15m' })
+    @RunOnce('longer', { minHold: '15m' })
     async longer() {}
-    @RunOnce('just as long', { atLeast: '10m' })
+    @RunOnce('just as long', { minHold: '10m' })
     @Cron('*/10 * * * *')
     async justAsLong() {}
     @Cron('0 9,17 * * 1-5')
-    @RunOnce('twice a day', { atLeast: '9h' })
+    @RunOnce('twice a day', { minHold: '9h' })
     async twiceADay() {}
     @Interval(day)
     @DistributedLock('interval', { minHold: 90_000_000 })
     async interval() {}
 
     @Cron('*/10 * * * *')
-    @RunOnce('shorter', { atLeast: '9m' })
+    @RunOnce('shorter', { minHold: '9m' })
     async shorter() {}
     @Interval(day)
-    @RunOnce('shorter interval', { atLeast: '23h' })
+    @RunOnce('shorter interval', { minHold: '23h' })
     async shorterInterval() {}
     @Timeout(day)
-    @RunOnce('timeout', { atLeast: '2d' })
+    @RunOnce('timeout', { minHold: '2d' })
     async timeout() {}
     @Cron('*/10 * * * *', { disabled: true })
-    @RunOnce('disabled', { atLeast: '1h' })
+    @RunOnce('disabled', { minHold: '1h' })
     async disabled() {}
     @Cron(new Date(Date.now() + day))
-    @RunOnce('date', { atLeast: '2d' })
+    @RunOnce('date', { minHold: '2d' })
     async date() {}
-    @RunOnce('by hand', { atLeast: '1d' })
+    @RunOnce('by hand', { minHold: '1d' })
     async byHand() {}
   }
   @Module({
@@ -189,7 +189,7 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   const why = (time: string) =>
-    `"atLeast" of @RunOnce ("minHold" of @DistributedLock) keeps its key locked for ${time}, so that runs are skipped:`;
+    `"minHold" keeps its key locked for ${time}, so that runs are skipped:`;
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.longer is due again after 10m, but ${why('15m')} lower it below 10m, or schedule the method less often.`,
     `warn: Jobs.justAsLong is due again after 10m, but ${why('10m')} lower it below 10m, or schedule the method less often.`,

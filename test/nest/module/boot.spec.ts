@@ -47,7 +47,7 @@ describe('mistakes in locked methods', () => {
     async elsewhere() {}
     @DistributedLock('a', { mode: 'shared' })
     async shared() {}
-    @RunOnce('a', { atLeast: '1m' })
+    @RunOnce('a', { minHold: '1m' })
     async parked() {}
     @DistributedLock('a', { lease: '1s' })
     async leased() {}
@@ -150,9 +150,9 @@ describe('mistakes in locked methods', () => {
     class Reports {
       @DistributedLock('a', { lease: '2m' })
       async leased() {}
-      @RunOnce('b', { atLeast: '2m' })
+      @RunOnce('b', { minHold: '2m' })
       async parked() {}
-      @RunOnce('c', { atLeast: '1m' })
+      @RunOnce('c', { minHold: '1m' })
       async fine() {}
     }
     const { message } = await failureOf({ providers: [Reports] }, { provider: new BriefProvider() });

@@ -122,7 +122,7 @@ it('a timer that fires late, because the loop was blocked for 1.7 s, names the t
   expect(new Set(runs.map(({ tick }) => tick)).size).toBe(runs.length);
 });
 
-/** It may have aborted before: `atMost` counts from the grant. */
+/** It may have aborted before: `maxHold` counts from the grant. */
 function aborted(signal: AbortSignal): Promise<unknown> {
   return signal.aborted ? Promise.resolve() : once(signal, 'abort');
 }
@@ -133,7 +133,7 @@ describe('a call', () => {
     runs = 0;
     end: Promise<unknown> = Promise.resolve();
 
-    @RunOnce('report', { atMost: '1h' })
+    @RunOnce('report', { maxHold: '1h' })
     @Cron(YEARLY, { ...UTC, name: 'report' })
     async report(): Promise<readonly string[] | undefined> {
       this.runs += 1;
@@ -171,11 +171,11 @@ describe('a call', () => {
     expect(jobs.runs).toBe(1);
   });
 
-  it('has the lock of a decorated method: its signal, and atMost', async () => {
+  it('has the lock of a decorated method: its signal, and maxHold', async () => {
     @Injectable()
     class Long {
       @Cron(YEARLY)
-      @RunOnce('report', { atMost: 200 })
+      @RunOnce('report', { maxHold: 200 })
       async report() {
         const { signal } = currentLock();
         await aborted(signal);
@@ -289,28 +289,28 @@ describe('a call', () => {
     class Configured {
       runs = 0;
       @Cron(YEARLY)
-      @RunOnce('report', (config: { atLeast?: string; atMost?: string }) => config)
+      @RunOnce('report', (config: { minHold?: string; maxHold?: string }) => config)
       async report() {
         this.runs += 1;
       }
     }
-    const ticks = await boot([Configured], { config: { atMost: '1h' } });
+    const ticks = await boot([Configured], { config: { maxHold: '1h' } });
     await ticks.get(Configured).report();
     expect(store.records.size).toBe(1);
     store.records.clear();
-    const kept = await boot([Configured], { config: { atLeast: '100ms' } });
+    const kept = await boot([Configured], { config: { minHold: '100ms' } });
     await kept.get(Configured).report();
     expect([kept.get(Configured).runs, store.records.size]).toEqual([1, 0]);
   });
 });
 
-describe('with atLeast', () => {
+describe('with minHold', () => {
   it('a job has no record, as before', async () => {
     @Injectable()
     class Jobs {
       runs = 0;
       @Cron(YEARLY)
-      @RunOnce('report', { atLeast: 0 })
+      @RunOnce('report', { minHold: 0 })
       async report() {
         this.runs += 1;
       }
@@ -677,7 +677,7 @@ describe('the boot', () => {
       @Interval(100_000)
       @RunOnce('b')
       async interval() {}
-      @RunOnce('c', { atMost: '1m' })
+      @RunOnce('c', { maxHold: '1m' })
       @Timeout(100_000)
       async timeout() {}
       @Cron(YEARLY)
@@ -697,7 +697,7 @@ describe('the boot', () => {
       @Untyped('f', { catchUp: 'soon' })
       async late() {}
       @Cron(YEARLY)
-      @RunOnce('g', () => ({ atLeast: '1m', afterCrash: 1 }) as never)
+      @RunOnce('g', () => ({ minHold: '1m', afterCrash: 1 }) as never)
       async both() {}
       @Cron(YEARLY)
       @RunOnce('#{class}.#{method}')
@@ -706,15 +706,15 @@ describe('the boot', () => {
     const options = { config: {}, context: { tenant: () => 'a' } };
     await expect(problemsOf([Jobs], options)).resolves.toEqual([
       expect.stringMatching(
-        /^Jobs\.unscheduled: @RunOnce has no "atLeast", .* add @Cron; or set "atLeast".* \{ due \}/,
+        /^Jobs\.unscheduled: @RunOnce has no "minHold", .* add @Cron; or set "minHold".* \{ due \}/,
       ),
-      expect.stringMatching(/^Jobs\.interval: @RunOnce has no "atLeast", and @Interval has no ticks .*: set "atLeast"/),
-      expect.stringMatching(/^Jobs\.timeout: @RunOnce has no "atLeast", and @Timeout has no ticks .*: set "atLeast"/),
-      expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "atLeast"/),
+      expect.stringMatching(/^Jobs\.interval: @RunOnce has no "minHold", and @Interval has no ticks .*: set "minHold"/),
+      expect.stringMatching(/^Jobs\.timeout: @RunOnce has no "minHold", and @Timeout has no ticks .*: set "minHold"/),
+      expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "minHold"/),
       expect.stringMatching(/^Jobs\.context: .* its key must be the same for all calls/),
       expect.stringMatching(/^Jobs\.rows: it returns a stream/),
       expect.stringMatching(/^Jobs\.late: Option "catchUp" is 'soon'/),
-      expect.stringMatching(/^Jobs\.both: Options "atLeast" and "afterCrash" of @RunOnce exclude each other/),
+      expect.stringMatching(/^Jobs\.both: Options "minHold" and "afterCrash" of @RunOnce exclude each other/),
     ]);
   });
 
@@ -737,7 +737,7 @@ describe('the boot', () => {
       async other() {}
     }
     await expect(problemsOf([Jobs], withoutRecords())).resolves.toEqual([
-      expect.stringMatching(/^Jobs\.report: Lock provider "both" keeps no records, .*: set "atLeast"/),
+      expect.stringMatching(/^Jobs\.report: Lock provider "both" keeps no records, .*: set "minHold"/),
     ]);
   });
 
@@ -745,14 +745,14 @@ describe('the boot', () => {
     @Injectable()
     class Jobs {
       @Cron(YEARLY)
-      @RunOnce('report', { atLeast: '1m', provider: 'one' })
+      @RunOnce('report', { minHold: '1m', provider: 'one' })
       async report() {}
     }
     const [scheduled, others] = [new CapturingLogger(), new CapturingLogger()];
     await boot([Jobs], { ...withoutRecords(), logger: scheduled });
     await boot([], { ...withoutRecords(), logger: others });
     expect(scheduled.lines.filter((line) => line.includes('no records'))).toEqual([
-      expect.stringMatching(/^Lock provider "both" .*, no records, so jobs need "atLeast"$/),
+      expect.stringMatching(/^Lock provider "both" .*, no records, so jobs need "minHold"$/),
     ]);
     expect(others.lines).toHaveLength(3);
     expect(others.lines.join('\n')).not.toContain('records');

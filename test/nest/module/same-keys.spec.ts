@@ -49,7 +49,7 @@ describe('two locks of one method', () => {
       async twice(id: string) {
         return id;
       }
-      @RunOnce('nightly', { atLeast: '1m' })
+      @RunOnce('nightly', { minHold: '1m' })
       @DistributedLock(['other', 'nightly'])
       async job() {}
       @DistributedLock('mixed')

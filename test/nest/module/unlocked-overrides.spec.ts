@@ -33,7 +33,7 @@ class Orders {
   async *rows(id: number) {
     yield id;
   }
-  @RunOnce('nightly', { atLeast: 0 })
+  @RunOnce('nightly', { minHold: 0 })
   async nightly() {}
   @OnlyLeader('billing')
   async report() {}

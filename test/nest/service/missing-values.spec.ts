@@ -37,7 +37,7 @@ describe('a key with the text of a missing value', () => {
       await locks.via('memory').withLock(`order:${order.id}`, () => undefined);
     }
     async function runsOnce() {
-      await locks.runOnce(`order:${order.id}`, () => undefined, { atLeast: 0 });
+      await locks.runOnce(`order:${order.id}`, () => undefined, { minHold: 0 });
     }
     async function leads() {
       await locks.runAsLeader(`order:${order.id}`, async () => undefined, { signal: AbortSignal.abort() });
@@ -81,7 +81,7 @@ describe('a key with the text of a missing value', () => {
     const region: string | undefined = process.env['NO_SUCH_REGION'];
     @Injectable()
     class Jobs {
-      @RunOnce(`nightly:${region}`, { atLeast: '1m' })
+      @RunOnce(`nightly:${region}`, { minHold: '1m' })
       async nightly() {}
       @DistributedLock(['orders', `order:${region}:#{id}`])
       async order(id: number) {

@@ -331,7 +331,7 @@ it('a run that its lock outlives ends at `maxHold`, and others run the next tick
         signals.push(signal);
         return end.promise;
       },
-      { due: new Date(START), atMost: '10s' },
+      { due: new Date(START), maxHold: '10s' },
     ),
   );
   await fleet.clock.advance(10 * SECOND);
@@ -516,13 +516,13 @@ describe('runOnce() with `due`', () => {
   });
 
   it.each<[RegExp, string | string[], unknown]>([
-    [/"due" and "atLeast" of runOnce\(\) exclude each other/, 'import', { ...due(), atLeast: '1m' }],
+    [/"due" and "minHold" of runOnce\(\) exclude each other/, 'import', { ...due(), minHold: '1m' }],
     [/Option "due" is 5, but must be a valid Date/, 'import', { due: 5 }],
     [/Option "due" is a Date, but must be a valid Date/, 'import', { due: new Date(NaN) }],
-    [/has no option "catchUp", but only: due, atMost, provider/, 'import', { ...due(), catchUp: '1h' }],
-    [/Option "atMost" is 'soon', but must be a duration/, 'import', { ...due(), atMost: 'soon' }],
+    [/has no option "catchUp", but only: due, maxHold, provider/, 'import', { ...due(), catchUp: '1h' }],
+    [/Option "maxHold" is 'soon', but must be a duration/, 'import', { ...due(), maxHold: 'soon' }],
     [/runOnce\(\) with "due" takes one key/, ['a', 'b'], due()],
-    [/has no "atLeast".* or give the time at which the run was due as \{ due \}/, 'import', { due: undefined }],
+    [/has no "minHold".* or give the time at which the run was due as \{ due \}/, 'import', { due: undefined }],
   ])('refuses what cannot be: %s', async (message, key, options) => {
     const one = new LockService((await fleet.add()).locks);
     await expect(one.runOnce(key, () => 1, options as RunDueOptions)).rejects.toThrow(message);
@@ -531,7 +531,7 @@ describe('runOnce() with `due`', () => {
   it('refuses a provider that keeps no records', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).runOnce('import', () => 1, due())).rejects.toThrow(
-      /Lock provider "main" keeps no records.*: set "atLeast".*, or name a provider that has records/,
+      /Lock provider "main" keeps no records.*: set "minHold".*, or name a provider that has records/,
     );
   });
 });

@@ -4,13 +4,7 @@ export { type ConfiguredDuration, type Duration, duration } from './api/duration
 export type { Lock, LockJson, ReleaseResult, ReleaseSettings } from './api/lock.js';
 export type { LockHolder } from './api/lock-holder.js';
 export type { LimitShare, LockMode } from './api/lock-mode.js';
-export type {
-  LockDefaults as LockDefaultOptions,
-  LockOptions,
-  LossPolicy,
-  ReEntry,
-  ReleasePolicy,
-} from './api/lock-options.js';
+export type { LockDefaults as LockDefaultOptions, LockOptions, LossPolicy, ReleasePolicy } from './api/lock-options.js';
 export type {
   LockEvent,
   LockEventListener,

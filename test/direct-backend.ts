@@ -79,7 +79,7 @@ export function requestFor(key: string, id: string, terms: Partial<Omit<AcquireR
     id,
     mode: 'exclusive',
     lease: 30_000,
-    renew: true,
+
     minHold: 0,
     otherKeysHeld: 0,
     wait: 60_000,

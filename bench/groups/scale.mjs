@@ -87,7 +87,7 @@ async function keys() {
     let most = 0;
     let held = 0;
     const acquire = async (key) => {
-      const lock = await locks.acquire(key, { wait: '60s', lease: LEASE, renew: false });
+      const lock = await locks.acquire(key, { wait: '60s', lease: LEASE });
       held += 1;
       if (held === count) most = await serverMemory();
       return () => lock.release();

@@ -94,7 +94,7 @@ async function killed(build) {
 async function crowd(build, waiters) {
   await admin.flushall();
   const holder = await candidate(build, server.port);
-  const release = await holder.acquire(KEY, { lease: '1h', renew: false });
+  const release = await holder.acquire(KEY, { lease: '1h' });
   const program = fileURLToPath(new URL('../redis/crowd.mjs', import.meta.url));
   const process = fork(program, [build, server.url, KEY, String(waiters)], { execArgv: ['--expose-gc'] });
   const [{ enqueued }] = await once(process, 'message');

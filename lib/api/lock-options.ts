@@ -11,18 +11,6 @@ import type { Lock } from './lock.js';
 export type LossPolicy = 'throw' | 'ignore';
 
 /**
- * Whether a call may enter a lock again that holds its key.
- *
- * - `explicit`: only with the lock in hand, which is a call under `lock.run()`, or one with {@link LockOptions.within}. Any other call
- *   waits, also one that is nested in the lock: it gets `LockBusyError`, which says so, and the log warns of it.
- * - `true`: also where the async context of the call has the lock. A nested call needs no more than that. But a queue of the process that
- *   starts a task in the context of another (p-limit below 5, p-queue below 10, bottleneck, fastq, `async.queue`) then lets two
- *   callers in at a time: see docs/re-entry.md.
- * - `false`: never. A call whose async context has the lock is a `LockDeadlockError` immediately.
- */
-export type ReEntry = boolean | 'explicit';
-
-/**
  * When a call that ran under a lock ends.
  *
  * - `confirmed`: when the backend has answered the release.
@@ -63,16 +51,12 @@ export interface LockOptions {
    */
   wait?: Duration | undefined;
   /**
-   * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long.
+   * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long. The watchdog renews it (each third
+   * of it) until release or `maxHold`.
    * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms and at most 24.8 days. `LockConfigError` on a provider whose locks live as long as its
    * session.
    */
   lease?: Duration | undefined;
-  /**
-   * Whether the watchdog renews the lease (each third of it) until release or `maxHold`. Default true. False is a `LockConfigError` on a
-   * provider whose locks live as long as its session.
-   */
-  renew?: boolean | undefined;
   /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`. */
   maxHold?: Duration | undefined;
   /**
@@ -80,11 +64,9 @@ export interface LockOptions {
    * Default 0, at most `maxHold` and 24.8 days. `LockConfigError` on a provider that cannot retain keys.
    */
   minHold?: Duration | undefined;
-  /** Whether a call may enter a lock again that holds its key. Default `explicit`: only under `lock.run()`, or with `within`. */
-  reentrant?: ReEntry | undefined;
   /**
    * The lock in hand, which the call enters again if that has its key. `LockConfigError` if it has none of the keys, `LockLostError` if it
-   * was lost or released. Excludes `reentrant: false`.
+   * was lost or released.
    */
   within?: Lock | undefined;
   /**
@@ -104,7 +86,16 @@ export interface LockOptions {
 }
 
 /** The options that a module can set for all its locks. Durations may be any text, since they often come from configuration. */
-export interface LockDefaults extends Pick<LockOptions, 'reentrant' | 'onLost' | 'release'> {
+export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
+  /**
+   * Whether a nested call may enter a lock that already holds its key. Default `explicit`.
+   *
+   * - `explicit`: only if you pass the outer lock, by `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
+   *   `LockBusyError` that names the remedy; the log warns about it.
+   * - `true`: also if the async context of the call has the lock. A queue that starts a task in the context of another task (p-limit below 5,
+   *   p-queue below 10, bottleneck, fastq, `async.queue`) then lets two callers in at a time: see docs/re-entry.md.
+   */
+  reentrant?: true | 'explicit' | undefined;
   /** As {@link LockOptions.wait}. */
   wait?: ConfiguredDuration | undefined;
   /** As {@link LockOptions.lease}. */

@@ -398,8 +398,6 @@ export interface AcquireRequest<State = unknown> {
   readonly limited?: LimitShare | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
   readonly lease: number;
-  /** Whether the lease will be renewed. */
-  readonly renew: boolean;
   /** The server keeps the key for at least this many ms from the grant on, also if the holder crashes. */
   readonly minHold: number;
   /**

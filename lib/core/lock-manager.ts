@@ -156,10 +156,10 @@ export class LockManager {
   }
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
-  plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL): LockPlan {
+  plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
     if (options.signal !== undefined) assertSignal(options.signal);
     const { core, queues } = this.#providers.get(options.provider ?? this.#default);
-    return { core, queues, settings: resolveSettings(options, this.#defaults, core), origin };
+    return { core, queues, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }
 
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */

@@ -41,7 +41,6 @@ export class DirectRequest implements AcquireRequest {
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
   readonly lease: number;
-  readonly renew = true;
   readonly minHold: number;
   readonly otherKeysHeld = 0;
   readonly callers = 1;

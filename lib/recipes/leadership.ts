@@ -1,8 +1,9 @@
 import type { Duration } from '../api/duration.js';
-import { LockConfigError, LockKeyError } from '../api/errors.js';
+import { LockConfigError, LockDeadlockError, LockKeyError } from '../api/errors.js';
 import type { Leader } from '../api/lock-info.js';
-import type { LockPlan } from '../core/acquire/lock-plan.js';
-import type { LockOrigin } from '../core/events/subject.js';
+import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
+import { type LockOrigin, nameOf } from '../core/events/subject.js';
+import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { withJson } from '../core/toolkit/with-json.js';
@@ -64,6 +65,16 @@ export class Leadership {
 
   /** Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign} and {@link Campaign}. */
   async run(key: string, task: LeaderTask, plan: LockPlan, options: EndOptions = {}): Promise<void> {
+    const isNested = surroundingLocks(this.manager).some(
+      (lock) => lock.provider === plan.core.name && lock.keys.includes(key),
+    );
+    if (isNested) {
+      const subject = subjectOf(key, plan);
+      throw new LockDeadlockError(
+        `${nameOf(subject)} is held by the caller of runAsLeader(), so the campaign would wait for its caller. Start it outside of that lock.`,
+        subject,
+      );
+    }
     this.#idle.get(campaignIdOf(key, plan))?.abort();
     await this.#campaign(key, task, plan, options);
   }
@@ -143,8 +154,7 @@ export function planCampaign(
     throw new LockConfigError(`${caller} has no option "${unknown}", but only: ${known.join(', ')}.`);
   }
   const { provider, lease } = options;
-  // Nested in a lock of its own key, a campaign would wait for its caller.
-  return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity, reentrant: false }, origin);
+  return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity }, origin);
 }
 
 /** @throws LockKeyError for what cannot be a key, and for several */

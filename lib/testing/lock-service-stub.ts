@@ -2,7 +2,7 @@ import type { FactoryProvider } from '@nestjs/common';
 import { LockBusyError } from '../api/errors.js';
 import type { Lock } from '../api/lock.js';
 import type { LockMode } from '../api/lock-mode.js';
-import type { LossPolicy, ReEntry } from '../api/lock-options.js';
+import type { LockDefaults, LossPolicy } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
 import { nestedOrQueued } from '../core/acquire/refusals.js';
@@ -65,10 +65,9 @@ export interface StubCall {
   readonly weight: number | undefined;
   readonly wait: number;
   readonly lease: number;
-  readonly renew: boolean;
   readonly maxHold: number;
   readonly minHold: number;
-  readonly reentrant: ReEntry;
+  readonly reentrant: NonNullable<LockDefaults['reentrant']>;
   readonly onLost: LossPolicy;
 }
 

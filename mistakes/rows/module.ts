@@ -144,10 +144,10 @@ export const moduleOptions: Group = {
       how: 'module',
       code: `{ provider: new MemoryLockProvider(), defaults: { reentrant: process.env.LOCK_REENTRANT } }`,
       env: { LOCK_REENTRANT: 'false' },
-      of: ['LockOptions.reentrant'],
+      of: ['LockDefaults.reentrant'],
       place: 'Option "defaults.reentrant"',
-      value: "is the text 'false'",
-      remedy: 'convert it, such as',
+      value: "is 'false'",
+      remedy: "must be true or 'explicit'",
     },
     {
       id: 'module-default-wait-without-unit',

@@ -119,7 +119,7 @@ describe('CombinedProvider', () => {
     };
     const all = new CombinedProvider({ providers: ['a', 'b'] });
     const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
-    const inTheWay = await locks.acquire('order', { provider: 'other', lease: '10m', renew: false });
+    const inTheWay = await locks.acquire('order', { provider: 'other', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(60_000);
     expect(await locks.tryAcquire('order', { provider: 'a' })).toBeNull();

@@ -198,9 +198,9 @@ function cableOf(provider: LockProvider): Cable {
 
 // The core's request has its fields on its prototype.
 export function copyOf(request: AcquireRequest): Omit<AcquireRequest, 'signal'> {
-  const { key, id, mode, limited, lease, renew, minHold, otherKeysHeld, wait, since, callers } = request;
+  const { key, id, mode, limited, lease, minHold, otherKeysHeld, wait, since, callers } = request;
   return {
-    ...{ key, id, mode, limited, lease, renew, minHold, otherKeysHeld, wait, since, callers },
+    ...{ key, id, mode, limited, lease, minHold, otherKeysHeld, wait, since, callers },
     waits: (instead) => {
       request.waits(instead);
     },

@@ -113,10 +113,7 @@ describe('a cohort', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it.each<[string, LockOptions]>([
-    ['minHold', { minHold: 100 }],
-    ['a lease that is not renewed', { renew: false }],
-  ])('does not form with %s', async (_, options) => {
+  it.each<[string, LockOptions]>([['minHold', { minHold: 100 }]])('does not form with %s', async (_, options) => {
     const { crowd, grant, provider } = await started();
     const [first] = crowd(options, options);
     await grant(63);
@@ -128,7 +125,6 @@ describe('a cohort', () => {
     ['another lease', { lease: 5_000 }],
     ['another mode', { mode: 'shared' }],
     ['minHold', { minHold: 100 }],
-    ['no renewal', { renew: false }],
   ])('does not include a caller with %s, nor those behind it', async (_, options) => {
     const { clock, crowd, grant, provider } = await started();
     const callers = crowd({}, options, {});

@@ -303,11 +303,7 @@ describe('no deadlock is reported', () => {
 
   it('for a call that waits for its own holder', async () => {
     const { locks, clock } = await startManager();
-    const own = watch(
-      locks.withLock('outer', () =>
-        locks.withLock('a', () => locks.acquire('a', { reentrant: 'explicit', wait: 9_000 })),
-      ),
-    );
+    const own = watch(locks.withLock('outer', () => locks.withLock('a', () => locks.acquire('a', { wait: 9_000 }))));
     await longEnough(clock);
     expect(own.error).toBeInstanceOf(LockBusyError);
   });

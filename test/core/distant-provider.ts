@@ -65,9 +65,9 @@ class DistantBackend extends MemoryBackend {
 
   #lasting(request: AcquireRequest): AcquireRequest {
     if (this.distance.life !== 'session') return request;
-    const { key, id, mode, renew, minHold, otherKeysHeld } = request;
+    const { key, id, mode, minHold, otherKeysHeld } = request;
     return {
-      ...{ key, id, mode, renew, minHold, otherKeysHeld, lease: YEARS },
+      ...{ key, id, mode, minHold, otherKeysHeld, lease: YEARS },
       get wait() {
         return request.wait;
       },

@@ -331,15 +331,15 @@ describe('readers in that queue', () => {
 
   it('share no lock on other terms', async () => {
     const { locks, clock, provider } = await started();
-    const readers = [SHARED, { lease: 1_000 }, { minHold: 500 }, { renew: false }, { renew: false, wait: 4_000 }].map(
-      (options) => watch(locks.acquire('a', { ...SHARED, ...options })),
+    const readers = [SHARED, { wait: 4_000 }, { lease: 1_000 }, { minHold: 500 }].map((options) =>
+      watch(locks.acquire('a', { ...SHARED, ...options })),
     );
-    for (let each = 0; each < 4; each += 1) {
+    for (let each = 0; each < 3; each += 1) {
       provider.asks[each]?.grant();
       await clock.advance(0);
     }
     expect(readers.map(({ state }) => state)).toEqual(readers.map(() => 'fulfilled'));
-    expect(provider.asks).toHaveLength(4);
+    expect(provider.asks).toHaveLength(3);
   });
 
   it('are renewed once for all, by the longest lease that one of them was promised', async () => {
@@ -581,7 +581,6 @@ describe('the request of a process', () => {
     ['mode', { mode: 'shared' }],
     ['lease', { lease: 5_000 }],
     ['minHold', { minHold: 500 }],
-    ['renewal', { renew: false }],
   ])('is released when its caller leaves and the next wants another %s, and a new one is sent', async (_, options) => {
     const { locks, clock, provider, queued } = await started();
     const leaving = new AbortController();

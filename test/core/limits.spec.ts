@@ -40,8 +40,9 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
   it('of which one is lost stay with the others', async () => {
     const { locks, clock } = await started();
     const kept = await locks.acquire('report', { limit: 2 });
-    const lost = await locks.acquire('report', { limit: 2, renew: false, lease: 200 });
-    await clock.advance(200);
+    const lost = await locks.acquire('report', { limit: 2, lease: 200 });
+    clock.block(200);
+    await clock.advance(0);
     expect([kept.isHeld(), lost.isHeld(), lost.signal.aborted]).toEqual([true, false, true]);
     expect(await lost.release()).toBe('lost');
     const next = await locks.acquire('report', { limit: 2 });

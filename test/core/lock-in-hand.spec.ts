@@ -124,26 +124,13 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(await lock.release()).toBe('released');
   });
 
-  it('is a deadlock where re-entry is off, also in hand', async () => {
-    const { locks } = await started();
-    await locks.withLock('a', async (lock) => {
-      const never = { reentrant: false };
-      await expect(locks.acquire('a', never)).rejects.toBeInstanceOf(LockDeadlockError);
-      await expect(lock.run(() => locks.acquire('a', never))).rejects.toBeInstanceOf(LockDeadlockError);
-    });
-  });
-
   it('is refused as "within" where it cannot be entered', async () => {
     const { locks } = await started();
     const other = await started();
     const [a, b, theirs] = [await locks.acquire('a'), await locks.acquire('b'), await other.locks.acquire('a')];
-    const acquire = (within: unknown, options = {}) => locks.acquire('a', { within: within as Lock, ...options });
+    const acquire = (within: unknown) => locks.acquire('a', { within: within as Lock });
     await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* none of the keys/);
     for (const wrong of [theirs, {}, 'a']) await expect(acquire(wrong)).rejects.toThrow(/"within" is no lock of this/);
-    await expect(acquire(a, { reentrant: false })).rejects.toBeInstanceOf(LockConfigError);
-    await expect(acquire(a, { reentrant: 'sometimes' })).rejects.toThrow(
-      /'sometimes', but must be true or false or 'exp/,
-    );
     await a.release();
     await expect(acquire(a)).rejects.toBeInstanceOf(LockLostError);
     await locks.admin.forceRelease('b');
@@ -155,7 +142,6 @@ it('is entered by its context where the module says so', async () => {
   const { locks } = await startManager({ defaults: { reentrant: true } });
   await locks.withLock('a', async (lock) => {
     await locks.withLock('a', (inner) => expect(inner.holder).toBe(lock.holder));
-    await expect(locks.tryAcquire('a', { reentrant: 'explicit' })).resolves.toBeNull();
   });
 });
 

@@ -3,6 +3,7 @@ import { LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LimitShare, LockMode } from '../../lib/api/lock-mode.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { exploration } from '../exploration.js';
 import { BACKENDS, startManager } from './manager-rig.js';
@@ -83,10 +84,25 @@ class Model {
 
 type Rig = Awaited<ReturnType<typeof startManager>>;
 interface Real extends Rig {
+  readonly server: Server;
   readonly inHand: Map<number, Lock>;
   lastToken: Record<Key, bigint>;
 }
 type Command = fc.AsyncCommand<Model, Real>;
+
+/** Answers no renewal while it is silent, so that leases end. */
+class Server implements LockProvider {
+  isSilent = false;
+
+  constructor(private readonly provider: LockProvider) {}
+
+  createBackend(context: BackendContext): LockBackend {
+    const backend = this.provider.createBackend(context);
+    const renew = backend.renew.bind(backend);
+    backend.renew = (...args) => (this.isSilent ? Promise.resolve('unknown') : renew(...args));
+    return backend;
+  }
+}
 
 class Take implements Command {
   constructor(
@@ -100,7 +116,7 @@ class Take implements Command {
 
   async run(model: Model, real: Real): Promise<void> {
     const { key, kind, lease, minHold } = this;
-    const lock = await real.locks.tryAcquire(key, { ...optionsOf(kind), lease, minHold, renew: false });
+    const lock = await real.locks.tryAcquire(key, { ...optionsOf(kind), lease, minHold });
     expect(lock !== null).toBe(model.admits(key, kind));
     if (!lock) return;
     const id = model.nextId;
@@ -173,7 +189,7 @@ class Enter extends OnEntry {
       return;
     }
     const inner = await lock
-      .run(() => real.locks.tryAcquire(entry.key, { ...optionsOf(entry.kind), renew: false }))
+      .run(() => real.locks.tryAcquire(entry.key, optionsOf(entry.kind)))
       .catch((error: unknown) => (error as { code: string }).code);
     const isRoot = hold !== undefined;
     const lost = model.entries.some(({ root, state }) => root === entry.root && state === 'lost');
@@ -218,7 +234,9 @@ class Pass implements Command {
 
   async run(model: Model, real: Real): Promise<void> {
     model.pass(this.milliseconds);
+    real.server.isSilent = true;
     await real.clock.advance(this.milliseconds);
+    real.server.isSilent = false;
   }
 
   toString = () => `pass ${this.milliseconds}`;
@@ -298,8 +316,9 @@ describe.each(BACKENDS)('any sequence of calls (%s backend)', (_, provide) => {
   it('agrees with the model', async () => {
     await fc.assert(
       fc.asyncProperty(fc.commands(commands, { maxCommands: 40 }), async (sequence) => {
-        const rig = await startManager({ provider: provide(new MemoryStore()) });
-        const real: Real = { ...rig, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
+        const server = new Server(provide(new MemoryStore()));
+        const rig = await startManager({ provider: server });
+        const real: Real = { ...rig, server, inHand: new Map<number, Lock>(), lastToken: { a: 0n, b: 0n } };
         await fc.asyncModelRun(() => ({ model: new Model(), real }), sequence);
       }),
       { numRuns: exploration(150, 3_000) },

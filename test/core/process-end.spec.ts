@@ -38,9 +38,9 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('LOCK_BUSY\n');
   });
 
-  it('does not end before the lease ends that a caller without a deadline waits for', async () => {
+  it('does not end before the hold ends that a caller without a deadline waits for', async () => {
     const { stdout } = await program(`
-      await locks.acquire('a', { lease: 200, renew: false });
+      await locks.acquire('a', { maxHold: 200 });
       await locks.acquire('a', { wait: Infinity });
       console.log('granted');`);
     expect(stdout).toBe('granted\n');

@@ -55,13 +55,6 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     await running;
   });
 
-  it('is refused at once where it is switched off', async () => {
-    const { locks } = await started();
-    await locks.withLock('a', async () => {
-      await expect(locks.acquire('a', { reentrant: false })).rejects.toBeInstanceOf(LockDeadlockError);
-    });
-  });
-
   it('grants shared under exclusive, and names the deadlock of exclusive under shared', async () => {
     const { locks } = await started();
     await locks.withLock('a', () => locks.withLock('a', ({ mode }) => expect(mode).toBe('shared'), { mode: 'shared' }));

@@ -79,7 +79,7 @@ describe('a release', () => {
   });
 
   it('says lost after the deadline, and once only', async () => {
-    const { lock, clock, provider, names } = await held({ renew: false });
+    const { lock, clock, provider, names } = await held();
     clock.block(10_000);
     expect(await lock.release()).toBe('lost');
     await clock.advance(0);
@@ -180,7 +180,8 @@ describe('minHold', () => {
   });
 
   it('parks the key also when the lock was lost', async () => {
-    const { clock, provider } = await held({ minHold: 60_000, renew: false });
+    const { clock, provider } = await held({ minHold: 60_000 });
+    provider.onRenew = () => Promise.resolve('unknown');
     await clock.advance(10_000);
     expect(provider.releases[0]?.options).toEqual({ keepFor: 60_000 - 9_898, failed: true });
   });
@@ -240,7 +241,7 @@ describe('minHold', () => {
 
 describe('a release without an answer', () => {
   it('is repeated for as long as the longest lease that was sent may last, answered or not', async () => {
-    const { lock, clock, provider } = await held({ renew: false, lease: 1_000 });
+    const { lock, clock, provider } = await held({ lease: 1_000 });
     provider.onRenew = () => Promise.resolve('unknown');
     await expect(lock.extend('1m')).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE' });
     const sentAt: number[] = [];

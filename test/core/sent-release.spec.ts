@@ -56,7 +56,7 @@ describe("release: 'sent'", () => {
   it('a loss that the clock knows when the task ends rejects', async () => {
     const { locks, clock } = await ordered();
     const task = deferred();
-    const call = watch(locks.withLock('a', () => task.promise, { ...SENT, lease: 1_000, renew: false }));
+    const call = watch(locks.withLock('a', () => task.promise, { ...SENT, lease: 1_000 }));
     await clock.advance(0);
     clock.block(1_000);
     task.resolve();

@@ -2,6 +2,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockBusyError } from '../../lib/api/errors.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
@@ -79,10 +80,10 @@ describe('several keys', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it.each<[string, object, (controller: AbortController) => void]>([
+  it.each<[string, object, (controller: AbortController, clock: FakeClock) => void]>([
     ['is aborted', {}, (controller) => controller.abort()],
     ['is over', { wait: 100 }, () => undefined],
-    ['ends after the loss of one', { lease: 1_000, renew: false, wait: 2_000 }, () => undefined],
+    ['ends after the loss of one', { lease: 1_000, wait: 2_000 }, (_, clock) => clock.block(1_000)],
   ])('retain none of them by minHold when the wait for the others %s', async (_, options, end) => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
@@ -92,7 +93,7 @@ describe('several keys', () => {
     );
     await clock.advance(10);
     expect(locks.admin.held()).toHaveLength(2);
-    end(controller);
+    end(controller, clock);
     await clock.advance(3_000);
     expect(waiting.state).toBe('rejected');
     await expect(locks.admin.inspect('a')).resolves.toBeNull();
@@ -103,10 +104,9 @@ describe('several keys', () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     let ran = false;
-    const waiting = watch(
-      locks.withLock(['a', 'b'], () => void (ran = true), { lease: 1_000, renew: false, wait: 10_000 }),
-    );
-    await clock.advance(2_000);
+    const waiting = watch(locks.withLock(['a', 'b'], () => void (ran = true), { lease: 1_000, wait: 10_000 }));
+    await clock.advance(10);
+    clock.block(2_000);
     await blocker.release();
     await clock.advance(0);
     expect(waiting.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });

@@ -497,7 +497,8 @@ describe('a stop while the backend does not answer', () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
     provider.onRelease = undefined;
-    const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { lease: 1_000, renew: false }));
+    provider.onRenew = () => Promise.resolve('unknown');
+    const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { lease: 1_000 }));
     await clock.advance(0);
     const stopping = watch(locks.stop());
     // The deadline of the lease, less 1 % and 2 ms, and what the closing takes.

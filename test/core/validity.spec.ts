@@ -22,7 +22,7 @@ describe('the deadline', () => {
   });
 
   it('ends the hold to the millisecond, whatever the timers do', async () => {
-    const { lock, clock } = await held({ renew: false });
+    const { lock, clock } = await held();
     clock.block(VALIDITY - 1);
     expect(lock.isHeld()).toBe(true);
     clock.block(1);
@@ -32,7 +32,8 @@ describe('the deadline', () => {
   });
 
   it('aborts the signal with the error, once, and says so once', async () => {
-    const { lock, clock, events } = await held({ renew: false });
+    const { lock, clock, events, provider } = await held();
+    provider.onRenew = () => Promise.resolve('unknown');
     let aborts = 0;
     lock.signal.addEventListener('abort', () => (aborts += 1));
     await clock.advance(LEASE);
@@ -46,12 +47,12 @@ describe('the deadline', () => {
   });
 
   it('shows in a signal that is read late, also before its timer has fired', async () => {
-    const { lock, clock } = await held({ renew: false });
+    const { lock, clock } = await held();
     const { signal } = lock;
     expect(signal.aborted).toBe(false);
     clock.block(LEASE);
     expect(signal.aborted).toBe(true);
-    const other = await held({ renew: false });
+    const other = await held();
     other.clock.block(LEASE);
     expect(other.lock.signal.aborted).toBe(true);
     for (const ask of [
@@ -62,7 +63,7 @@ describe('the deadline', () => {
         throw kept.reason;
       },
     ]) {
-      const late = await held({ renew: false });
+      const late = await held();
       const kept = late.lock.signal;
       late.clock.block(LEASE);
       expect(() => {
@@ -72,7 +73,7 @@ describe('the deadline', () => {
   });
 
   it('is not touched by steps of the wall clock', async () => {
-    const { lock, clock } = await held({ renew: false });
+    const { lock, clock } = await held();
     for (const step of [60_000, -120_000]) {
       clock.stepWallTime(step);
       await clock.advance(1_000);
@@ -213,10 +214,10 @@ describe('the watchdog', () => {
 
   it('renews everything after a reconnect, before the backend may be asked for more', async () => {
     const { provider, locks } = await held();
-    await locks.acquire('b', { renew: false });
+    await locks.acquire('b');
     provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
     provider.context.emit({ type: 'recovered' });
-    expect(provider.order).toEqual(['acquire a', 'acquire b', 'renew a']);
+    expect(provider.order).toEqual(['acquire a', 'acquire b', 'renew a', 'renew b']);
   });
 
   it('sends no renewal after a release, and takes none that is answered after it for a hold', async () => {
@@ -242,18 +243,8 @@ describe('extend', () => {
     expect(provider.order.filter((call) => call === 'renew a')).toHaveLength(2);
   });
 
-  it('works for a lock that is not renewed', async () => {
-    const { lock, clock } = await held({ renew: false });
-    await clock.advance(9_000);
-    await lock.extend();
-    await clock.advance(9_000);
-    expect(lock.isHeld()).toBe(true);
-    await clock.advance(1_000);
-    expect(lock.isHeld()).toBe(false);
-  });
-
   it('counts a shorter lease from its sending: the backend may have taken it though its answer is lost', async () => {
-    const { lock, clock, provider } = await held({ renew: false });
+    const { lock, clock, provider } = await held();
     provider.onRenew = () => Promise.reject(new Error('reply lost'));
     await expect(lock.extend(1_000)).rejects.toBeInstanceOf(LockUnavailableError);
     expect(lock.isHeld()).toBe(true);
@@ -350,16 +341,6 @@ describe('a suspended machine', () => {
     await clock.advance(0);
     expect(lock.isHeld()).toBe(true);
     expect(() => lock.assertHeld()).not.toThrow();
-  });
-
-  it('is asked about by extend() alone where nothing renews', async () => {
-    const { lock, clock, provider } = await held({ renew: false });
-    clock.suspend(60_000);
-    expect(() => lock.assertHeld()).toThrow(/unverified: .*; call extend\(\), which asks it\.$/);
-    await clock.advance(1_000);
-    expect(provider.renewals).toHaveLength(0);
-    await lock.extend();
-    expect(lock.isHeld()).toBe(true);
   });
 
   it('may have lost it: then the renewal says so', async () => {

@@ -65,7 +65,7 @@ describe('what a listener does in the middle of a call', () => {
 });
 
 describe('a lock that is entered again while the outer one ends', () => {
-  const options: LockOptions = { reentrant: 'explicit', maxHold: 5_000 };
+  const options: LockOptions = { maxHold: 5_000 };
 
   it('keeps the end that the outer one has set, and its trace', async () => {
     const { locks, clock } = await started();

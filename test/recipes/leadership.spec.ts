@@ -367,8 +367,9 @@ describe('a term', () => {
   it('lets its task re-enter the lock', async () => {
     const { one, clock } = await fleet();
     const inner: string[] = [];
-    const options = { wait: 0, reentrant: true };
-    void one.runAsLeader('billing', () => one.withLock('billing', async ({ key }) => inner.push(key), options));
+    void one.runAsLeader('billing', () =>
+      one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0, within: currentLock('billing') }),
+    );
     await clock.advance(0);
     expect(inner).toEqual(['billing']);
   });

@@ -39,7 +39,6 @@ type Step =
       readonly do: 'ask';
       readonly by: number;
       readonly mode: 'exclusive' | 'shared';
-      readonly renew: boolean;
       readonly wait: number;
       readonly callers: number;
     }
@@ -63,7 +62,6 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       do: fc.constant('ask'),
       by,
       mode: fc.constantFrom('exclusive', 'exclusive', 'shared'),
-      renew: fc.constantFrom(true, true, false),
       wait: fc.constantFrom(60_000, 60_000, 60_000, 0),
       callers: fc.constantFrom(1, 1, 2, 64),
     }),
@@ -253,10 +251,10 @@ class World {
     }
   }
 
-  #ask({ by, mode, renew, wait, callers }: Extract<Step, { do: 'ask' }>): void {
+  #ask({ by, mode, wait, callers }: Extract<Step, { do: 'ask' }>): void {
     const { time } = this;
     const since = time.now();
-    const ask = Object.defineProperty(request(KEY, { mode, renew, wait, callers, lease: LEASE }), 'age', {
+    const ask = Object.defineProperty(request(KEY, { mode, wait, callers, lease: LEASE }), 'age', {
       get: () => time.now() - since,
     });
     const attempt: Attempt = {
@@ -389,7 +387,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('every order of what happens bet
     do: 'ask',
     by: who,
     mode: 'exclusive',
-    renew: true,
+
     wait: 60_000,
     callers,
   });

@@ -27,7 +27,7 @@ process.on('message', async ({ key, lease, holdFor }) => {
     id: random.id(),
     mode: 'exclusive',
     lease,
-    renew: true,
+
     minHold: 0,
     otherKeysHeld: 0,
     wait: 60_000,

@@ -34,7 +34,7 @@ describe('what other libraries of this algorithm get wrong', () => {
   it('redlock 5 (#296): a lock is returned already expired after a wait; ours has its whole lease', async () => {
     const time = new FakeClock();
     const [ann, bob] = [await startLocks(quorum), await startLocks(quorum, time)];
-    await ann.acquire('order', { lease: '10m', renew: false });
+    await ann.acquire('order', { lease: '10m' });
     const acquired = bob.acquire('order', { lease: '20s', wait: '1m' });
     await pass(quorum, time, 25_000);
     await quorum.expire('order');
@@ -58,7 +58,7 @@ describe('what other libraries of this algorithm get wrong', () => {
   it('redlock 5: a client clock that is stepped back by 60 s extends the lock; ours ends in its time', async () => {
     let passed = 0;
     const locks = await startLocks(quorum, { ...systemClock, now: () => systemClock.now() + passed });
-    const lock = await locks.acquire('order', { lease: 30_000, renew: false });
+    const lock = await locks.acquire('order', { lease: 30_000 });
     const wallTime = Date.now;
     const spy = jest.spyOn(Date, 'now').mockImplementation(() => wallTime() - 60_000);
     try {

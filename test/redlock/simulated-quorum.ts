@@ -76,9 +76,7 @@ export async function simulate(plan: Plan): Promise<Report> {
       const key = KEYS[Math.floor(chance() * KEYS.length)]!;
       const askedAt = truth.now();
       const isShort = chance() < 0.2;
-      const lock = await locks
-        .acquire(key, { wait: 1_500, lease: isShort ? 300 : 1_500, renew: !isShort })
-        .catch(() => undefined);
+      const lock = await locks.acquire(key, { wait: 1_500, lease: isShort ? 300 : 1_500 }).catch(() => undefined);
       asking -= 1;
       if (!lock) continue;
       if (phase.isCalm) served.add(index);

@@ -195,7 +195,6 @@ describe('provideLockServiceStub', () => {
       await expect(service.tryAcquire('a')).resolves.toBeNull();
       await service.withLock('a', () => undefined, { within: lock });
       await lock.run(() => service.withLock('a', () => undefined));
-      await service.withLock('a', () => undefined, { reentrant: true });
     });
     await service.withLock('a', () => undefined);
     const shared = { mode: 'shared' } as const;
@@ -285,7 +284,7 @@ describe('what the stub records', () => {
 
       @DistributedLock('report:#{p0}', { limit: 5, weight: 2, maxHold: '1m' })
       async write(_id: number) {
-        await this.locks.withLock('index', () => undefined, { mode: 'shared', wait: 0, renew: false });
+        await this.locks.withLock('index', () => undefined, { mode: 'shared', wait: 0 });
       }
       @RunOnce('nightly', { minHold: '1h' })
       async nightly() {}
@@ -302,7 +301,6 @@ describe('what the stub records', () => {
         ...{
           wait: 3_000,
           lease: 30_000,
-          renew: true,
           maxHold: 60_000,
           minHold: 0,
           reentrant: 'explicit',
@@ -312,7 +310,7 @@ describe('what the stub records', () => {
       },
       {
         ...{ keys: ['index'], provider, method: null, mode: 'shared', limit: undefined, weight: undefined, wait: 0 },
-        ...{ lease: 30_000, renew: false, maxHold: Infinity, minHold: 0, reentrant: 'explicit', onLost: 'throw' },
+        ...{ lease: 30_000, maxHold: Infinity, minHold: 0, reentrant: 'explicit', onLost: 'throw' },
         release: 'confirmed',
       },
       expect.objectContaining({ keys: ['nightly'], method: 'Reports.nightly', wait: 0, minHold: 3_600_000 }),

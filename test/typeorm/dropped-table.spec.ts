@@ -76,8 +76,8 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
 
   it('takes a lease that is held with it: its release and its renewal report the loss', async () => {
     const locks = await start(KINDS[0]![1](backend.source()));
-    const lock = await locks.acquire('held', { lease: '1h', renew: false });
-    const renewed = await locks.acquire('renewed', { lease: '1h', renew: false });
+    const lock = await locks.acquire('held', { lease: '1h' });
+    const renewed = await locks.acquire('renewed', { lease: '1h' });
     await backend.admin.query('DROP TABLE distributed_lock');
     expect(await lock.release()).toBe('lost');
     await expect(renewed.extend('1h')).rejects.toThrow();

@@ -81,7 +81,7 @@ describe.each(databases)('limited leases on %s', (type) => {
 
   it('an exclusive lock waits for all of them, and nothing of them is left in its row', async () => {
     const [ann, bob] = [await application(), await application()];
-    await ann.acquire('pool', { limit: 3, renew: false, lease: 300 });
+    await ann.acquire('pool', { limit: 3, maxHold: 300 });
     const holder = await ann.acquire('pool', { limit: 3 });
     const last = /,(\d{16}),\d+,\d+$/.exec((await holdersOf('pool'))!)![1]!;
     const alone = bob.acquire('pool', { minHold: '10m' });
@@ -105,7 +105,7 @@ describe.each(databases)('limited leases on %s', (type) => {
 
   it('a renewal is one statement: claims of others before it, however many, do not make it fail or take part in it', async () => {
     const [ann, bob] = [await application(), await application()];
-    const lock = await ann.acquire('contended', { limit: 3, lease: '3s', renew: false });
+    const lock = await ann.acquire('contended', { limit: 3, lease: '1h' });
     const { renew } = LimitedLeases.prototype;
     const cycle = async () => (await bob.acquire('contended', { limit: 3 })).release();
     const looks = jest.spyOn(LeaseTable.prototype, 'read');
@@ -121,7 +121,7 @@ describe.each(databases)('limited leases on %s', (type) => {
       return answer;
     });
     try {
-      for (let round = 0; round < 5; round += 1) await lock.extend('3s');
+      for (let round = 0; round < 5; round += 1) await lock.extend('1h');
     } finally {
       renewed.mockRestore();
       looks.mockRestore();

@@ -5,7 +5,7 @@ import type { AcquireRequest } from '../../api/lock-provider.js';
 import type { KnownHolding } from './holder-report.js';
 
 /** The wishes of a caller for a key: a request with equal terms serves it. */
-export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
+export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
 
 /** Whether a caller with these terms is busy if a request with the others was, a moment ago. */
 export function wantsNoLess(

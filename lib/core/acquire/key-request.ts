@@ -85,7 +85,6 @@ export class KeyRequest implements AcquireRequest, Placed {
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
   readonly lease: number;
-  readonly renew: boolean;
   readonly minHold: number;
   readonly otherKeysHeld: number;
   /** The backend's own. */
@@ -137,14 +136,13 @@ export class KeyRequest implements AcquireRequest, Placed {
     after?: KeyRequest,
   ) {
     this.#after = after;
-    const { mode, limited, lease, renew, minHold } = oldest.terms;
+    const { mode, limited, lease, minHold } = oldest.terms;
     this.#oldest = oldest;
     this.id = core.random.id();
     this.key = queue.key;
     this.mode = mode;
     this.limited = limited;
     this.lease = lease;
-    this.renew = renew;
     this.minHold = minHold;
     this.otherKeysHeld = queue.otherKeysHeld;
   }
@@ -247,11 +245,10 @@ export class KeyRequest implements AcquireRequest, Placed {
 
   /** Whether a grant of it serves this caller. */
   fits(caller: RequestCaller): boolean {
-    const { mode, limited, lease, renew, minHold } = caller.terms;
+    const { mode, limited, lease, minHold } = caller.terms;
     return (
       mode === this.mode &&
       lease === this.lease &&
-      renew === this.renew &&
       minHold === this.minHold &&
       limited?.limit === this.limited?.limit &&
       limited?.weight === this.limited?.weight
@@ -431,7 +428,7 @@ export class KeyRequest implements AcquireRequest, Placed {
   #begin(grant: Grant, now: number): void {
     const { random } = this.core;
     this.#become('granted');
-    this.#held = new HeldLease(grant, this.#suspensions, this.renew);
+    this.#held = new HeldLease(grant, this.#suspensions, true);
     this.#grantedAt = now;
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
@@ -499,7 +496,6 @@ export class KeyRequest implements AcquireRequest, Placed {
       this.#cohort !== undefined &&
       this.#cohort.mayInclude(caller.arrival, now) &&
       this.mode !== 'shared' &&
-      this.renew &&
       this.minHold === 0 &&
       now < this.held.validUntil &&
       this.fits(caller) &&

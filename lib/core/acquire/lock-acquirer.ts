@@ -16,7 +16,7 @@ import { LocalCaller } from './local-caller.js';
 import type { LockOrder } from './lock-order.js';
 import { type LockPlan, subjectOf } from './lock-plan.js';
 import { nestedOrQueued, ownHolder } from './refusals.js';
-import { excludes, heldAlready, reEnter, refusedReEntry } from './re-entry.js';
+import { excludes, heldAlready, reEnter } from './re-entry.js';
 
 /** The keys that are acquired for one lock. */
 type Holds = readonly [LocalCaller, ...LocalCaller[]];
@@ -124,7 +124,6 @@ export class LockAcquirer {
       const now = this.clock.now();
       if (held.same) return Promise.resolve(reEnter(held.same, subject, settings.limited, now));
       held.around?.expire(now);
-      if (held.around && reentrant === false) throw held.around.lostError ?? refusedReEntry(subject);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
         this.#warnOfItself(subject, around);

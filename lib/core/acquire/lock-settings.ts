@@ -2,7 +2,7 @@ import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import type { LimitShare } from '../../api/lock-mode.js';
-import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } from '../../api/lock-options.js';
+import type { LockDefaults, LockOptions, LossPolicy, ReleasePolicy } from '../../api/lock-options.js';
 import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
 import type { OptionNames } from '../toolkit/given-options.js';
 import { meantBy } from '../toolkit/nearest.js';
@@ -16,10 +16,8 @@ const OPTIONS: OptionNames<LockOptions> = {
   weight: true,
   wait: true,
   lease: true,
-  renew: true,
   maxHold: true,
   minHold: true,
-  reentrant: true,
   within: true,
   onLost: true,
   release: true,
@@ -33,7 +31,7 @@ const DEFAULT_LEASE = 30_000;
 export interface LockSettings extends Terms {
   readonly wait: number;
   readonly maxHold: number;
-  readonly reentrant: ReEntry;
+  readonly reentrant: true | 'explicit';
   readonly onLost: LossPolicy;
   readonly release: ReleasePolicy;
 }
@@ -41,12 +39,14 @@ export interface LockSettings extends Terms {
 /**
  * Completes `options` for a provider, with what the caller left open taken from `defaults`.
  *
+ * @param reentrant of a decorated method; a single call passes its lock instead
  * @throws LockConfigError when an option is not valid, or is not for this provider.
  */
 export function resolveSettings(
   options: LockOptions,
   defaults: LockDefaults,
   provider: { readonly name: string; readonly capabilities: LockCapabilities },
+  reentrant?: LockDefaults['reentrant'],
 ): LockSettings {
   const { capabilities, name } = provider;
   refuseUnknownOptions(options, name);
@@ -58,14 +58,13 @@ export function resolveSettings(
       { provider: name },
     );
   }
-  const renew = oneOf(options.renew ?? true, SWITCH, 'renew');
   const perLock = capabilities.lease === 'per-lock';
   // A mistake is named where it was made.
-  const place = (option: keyof LockDefaults) =>
+  const place = (option: keyof LockDefaults & keyof LockOptions) =>
     options[option] === undefined && defaults[option] !== undefined ? `defaults.${option}` : option;
-  if (!perLock && (options.lease !== undefined || !renew)) {
+  if (!perLock && options.lease !== undefined) {
     throw new LockConfigError(
-      `Locks of provider "${name}" live as long as its session, so "lease" and "renew" cannot be set for one lock: set the session's time on the provider.`,
+      `Locks of provider "${name}" live as long as its session, so "lease" cannot be set for one lock: set the session's time on the provider.`,
       { provider: name },
     );
   }
@@ -104,10 +103,13 @@ export function resolveSettings(
     limited,
     wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, place('wait'), { infinite: true }),
     lease,
-    renew,
     maxHold,
     minHold,
-    reentrant: reEntryOf(options, defaults, name),
+    reentrant: oneOf(
+      reentrant ?? defaults.reentrant ?? 'explicit',
+      RE_ENTRIES,
+      reentrant === undefined && defaults.reentrant !== undefined ? 'defaults.reentrant' : 'reentrant',
+    ),
     onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, place('onLost')),
     release,
   };
@@ -133,25 +135,9 @@ function refuseUnknownOptions(options: LockOptions, provider: string): void {
 /** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
 const MOST_HOLDERS = 10_000;
 const MODES = ['exclusive', 'shared'] as const;
-const SWITCH: readonly boolean[] = [true, false];
-const RE_ENTRIES: readonly ReEntry[] = [true, false, 'explicit'];
+const RE_ENTRIES = [true, 'explicit'] as const;
 const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'ignore'];
 const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
-
-/** @throws LockConfigError for what is no such option, and for a call that names a lock to enter and forbids it */
-function reEntryOf({ reentrant, within }: LockOptions, defaults: LockDefaults, provider: string): ReEntry {
-  if (within !== undefined && reentrant === false) {
-    throw new LockConfigError(
-      'Options "within" and reentrant: false exclude each other: "within" names a lock to enter again. Remove one of them.',
-      { provider },
-    );
-  }
-  return oneOf(
-    reentrant ?? defaults.reentrant ?? 'explicit',
-    RE_ENTRIES,
-    reentrant === undefined && defaults.reentrant !== undefined ? 'defaults.reentrant' : 'reentrant',
-  );
-}
 
 /** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
 function limitOf(
@@ -189,13 +175,7 @@ function limitOf(
 // Settings often come from a configuration file or the environment, where the types did not look.
 function oneOf<T extends string | boolean>(value: T, allowed: readonly T[], option: string): T {
   if (allowed.includes(value)) return value;
-  const must = `must be ${allowed.map(shown).join(' or ')}`;
-  const isSwitch = ['true', 'false'].includes(value as string) && allowed.some((each) => typeof each === 'boolean');
-  throw new LockConfigError(
-    isSwitch
-      ? `Option "${option}" is the text ${shown(value)}, but ${must}: convert it, such as process.env.NAME === 'true'.`
-      : `Option "${option}" is ${shown(value)}, but ${must}.`,
-  );
+  throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${allowed.map(shown).join(' or ')}.`);
 }
 
 /** The remedy for the text of an environment variable, which looks like a number in a message. */

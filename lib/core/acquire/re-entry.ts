@@ -49,14 +49,6 @@ export function excludes(one: LockMode, other: LockMode): boolean {
   return one === 'exclusive' || one !== other;
 }
 
-/** The error of a call with `reentrant: false` whose key is held around it. */
-export function refusedReEntry(subject: LockEvent): LockDeadlockError {
-  return new LockDeadlockError(
-    `${nameOf(subject)} is held by this very task, and reentrant is false: it would wait for itself.`,
-    subject,
-  );
-}
-
 /**
  * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
  *

@@ -174,12 +174,8 @@ export class GrantedLock implements Lock {
   assertHeld(): void {
     this.#assertNotLost();
     if (this.#status() !== 'unverified') return;
-    // Without renewals, nothing else asks the backend.
-    const remedy = this.holds.every(({ terms }) => terms.renew)
-      ? 'ask again in a moment'
-      : 'call extend(), which asks it';
     throw new LockUnavailableError(
-      `${nameOf(this.holds[0].subject)} is unverified: the machine was suspended, and the backend has not answered since; ${remedy}.`,
+      `${nameOf(this.holds[0].subject)} is unverified: the machine was suspended, and the backend has not answered since; retry in a moment.`,
       { key: this.key, provider: this.provider },
     );
   }

@@ -117,10 +117,6 @@ export class MemberRequest implements AcquireRequest, Placed {
     return this.request.lease;
   }
 
-  get renew(): boolean {
-    return this.request.renew;
-  }
-
   get minHold(): number {
     return this.request.minHold;
   }

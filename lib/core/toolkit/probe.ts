@@ -10,7 +10,6 @@ export function probeFor(key: string, id: string, lease: number, signal: AbortSi
     id,
     mode: 'exclusive',
     lease,
-    renew: false,
     minHold: 0,
     otherKeysHeld: 0,
     wait: 0,

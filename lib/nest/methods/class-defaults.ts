@@ -7,10 +7,8 @@ import { type Configurable, DecoratorOptions } from './decorator-options.js';
 const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 
 /** The options that a class can set for its decorated methods. */
-export type ClassLockDefaults = Pick<
-  LockOptions,
-  'wait' | 'lease' | 'maxHold' | 'reentrant' | 'onLost' | 'release' | 'provider'
->;
+export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'onLost' | 'release' | 'provider'> &
+  Pick<LockDefaults, 'reentrant'>;
 
 /** The names of the defaults that a module gives. */
 export const DEFAULTS: OptionNames<LockDefaults> = {

@@ -1,4 +1,4 @@
-import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
+import type { LockDefaults, LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockDeadlockError, LockLostError } from '../../api/errors.js';
 import type { Looks } from '../../recipes/jobs/missing-runs.js';
 
@@ -28,10 +28,8 @@ export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
 /** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
-export interface DistributedLockOptions<S extends readonly unknown[] = never[]> extends Omit<
-  LockOptions,
-  'signal' | 'onLost' | 'within'
-> {
+export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
+  extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
    * Takes the caller's `AbortSignal` out of the arguments of the call. It ends the wait: the call rejects with `signal.reason` and
    * leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.

@@ -40,8 +40,8 @@ export class MethodPlan {
     if (typeof own.onLost === 'function') own.onLost = 'throw';
     // The decorator has options that are none of a lock.
     const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
-    const lockOptions = { ...classDefaults, ...ofLock };
-    this.lock = service.manager.plan(lockOptions, { method: name, template: key.template });
+    const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
+    this.lock = service.manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
     this.onBusy = options.onBusy ?? 'throw';
     this.onLost = typeof options.onLost === 'function' ? options.onLost : this.lock.settings.onLost;
     const { [TICKS]: looks } = options;

@@ -22,7 +22,6 @@ class MemberRequest implements AcquireRequest {
   readonly key: string;
   readonly mode: LockMode;
   readonly lease: number;
-  readonly renew: boolean;
   readonly minHold: number;
   readonly otherKeysHeld: number;
   readonly callers = 1;
@@ -43,7 +42,6 @@ class MemberRequest implements AcquireRequest {
     this.key = request.key;
     this.mode = request.mode;
     this.lease = request.lease;
-    this.renew = request.renew;
     this.minHold = request.minHold;
     this.otherKeysHeld = request.otherKeysHeld;
   }

@@ -287,8 +287,7 @@ export class RedisRequest implements Operation {
   #grant(token: bigint, callers: number, until: number, isWhole: boolean): void {
     this.#token = token;
     this.#tokens = callers;
-    const { renew, minHold } = this.request;
-    const isTooShort = !isWhole && (!renew || minHold > 0);
+    const isTooShort = !isWhole && this.request.minHold > 0;
     if (this.requests.confirmsAll || isTooShort) this.#confirm();
     else this.#hold(until);
   }

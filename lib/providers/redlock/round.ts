@@ -55,8 +55,8 @@ export class Round extends Poll<Outcome> {
     private readonly request: AcquireRequest,
     override readonly votes: Votes,
   ) {
-    const { id, lease, renew, minHold } = request;
-    const callers = renew && minHold === 0 ? request.callers : 1;
+    const { id, lease, minHold } = request;
+    const callers = minHold === 0 ? request.callers : 1;
     const kept = Math.max(lease, minHold);
     const number = nodes.nextRound();
     const first = nodes.tokens.next(nodes.clock.now(), callers);

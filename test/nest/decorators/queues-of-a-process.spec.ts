@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { AsyncResource } from 'node:async_hooks';
 import { Injectable } from '@nestjs/common';
-import { DistributedLock, type ReEntry } from '../../../lib/index.js';
+import { DistributedLock } from '../../../lib/index.js';
 import { deferred } from '../../core/manager-rig.js';
 import { start } from '../apps.js';
 
@@ -73,7 +73,7 @@ const QUEUES: readonly [name: string, keepsContext: boolean, make: () => Promise
  *
  * @returns how many callers were inside at the same time
  */
-async function mostInside(queue: Queue, reentrant: ReEntry | undefined): Promise<number> {
+async function mostInside(queue: Queue, reentrant: true | 'explicit' | undefined): Promise<number> {
   let inside = 0;
   let most = 0;
   const enter = async (work: Task): Promise<void> => {

@@ -129,7 +129,7 @@ describe("around: 'request'", () => {
     @UseInterceptors(LockInterceptor)
     class Items {
       @Get()
-      @Around('item', { reentrant: false })
+      @Around('item', { wait: 0 })
       async find() {
         return 'found';
       }

@@ -19,7 +19,7 @@ const NO_CALL: KeyScope = { self: undefined, args: [] };
  * key needs it, a key function writes it.
  */
 export class KeyTemplate {
-  /** Whether the template reads the request, and so needs the interceptor. */
+  /** Whether the template reads the request, which only a handler has. */
   readonly usesRequest: boolean;
   /** Whether the template reads the arguments or `this`, which exist only once the method is called. */
   readonly usesParameters: boolean;

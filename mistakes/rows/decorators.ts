@@ -192,13 +192,12 @@ export const keys: Group = {
       remedy: 'write #{args[0]}',
     },
     {
-      id: 'key-request-outside-of-a-request',
+      id: 'key-request-of-no-handler',
       how: 'members',
       code: `@DistributedLock('order:#{request.params.id}') async pay() {}`,
-      call: `await orders.pay();`,
-      place: 'The lock key of Orders.pay',
-      value: 'reads the request',
-      remedy: 'Call it from a handler',
+      place: 'Orders.pay',
+      value: 'its key reads #{request…}',
+      remedy: 'pass the value as an argument',
     },
     {
       id: 'key-function-gives-undefined',

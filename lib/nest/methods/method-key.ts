@@ -87,6 +87,10 @@ export class MethodKey {
     return second ? undefined : first?.fixed;
   }
 
+  get usesRequest(): boolean {
+    return this.#templates.some((template) => template.usesRequest);
+  }
+
   get usesParameters(): boolean {
     return this.#function !== undefined || this.#templates.some((template) => template.usesParameters);
   }

@@ -85,10 +85,10 @@ class Handlers {
   }
   @MessagePattern('deadlock')
   async deadlock() {
-    const circle = [
+    const cycle = [
       { instance: 'shop:17', method: null, holds: 'item:1', waitsFor: 'item:2', mode: 'exclusive' },
     ] as const;
-    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { circle });
+    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { cycle });
   }
   @MessagePattern('own deadlock')
   async ownDeadlock() {

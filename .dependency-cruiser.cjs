@@ -16,7 +16,7 @@ const BELOW_NEST = `recipes|decoration|${BELOW_RECIPES}`;
 
 module.exports = {
   forbidden: [
-    { name: 'no-circle', severity: 'error', from: {}, to: { circular: true } },
+    { name: 'no-cycle', severity: 'error', from: {}, to: { circular: true } },
     only('api', 'api'),
     only('key', 'key|api'),
     only('decoration', 'decoration|api'),

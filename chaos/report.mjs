@@ -41,7 +41,7 @@ export function summarize(verdict) {
     total,
     byRule,
     ...(verdict.ticks && { ticks: verdict.ticks }),
-    ...(verdict.circles && { circles: verdict.circles }),
+    ...(verdict.cycles && { cycles: verdict.cycles }),
     faults,
   };
 }
@@ -98,15 +98,15 @@ export function tickLines({ ticks }) {
     : [];
 }
 
-/** How many circles were judged. */
-export function circleLines({ circles }) {
-  if (!circles) return [];
-  const { refused, calm, ended, together, busy } = circles;
-  const all = `${refused} callers were refused for a circle, and ${busy} waited in vain`;
+/** How many cycles were judged. */
+export function cycleLines({ cycles }) {
+  if (!cycles) return [];
+  const { refused, calm, ended, together, busy } = cycles;
+  const all = `${refused} callers were refused for a cycle, and ${busy} waited in vain`;
   if (calm === 0) return [all];
   return [
     all,
-    `No fault concerned ${calm} of these circles: they lasted for at least ${together} ms, and had ended at most ${ended} ms before the refusal`,
+    `No fault concerned ${calm} of these cycles: they lasted for at least ${together} ms, and had ended at most ${ended} ms before the refusal`,
   ];
 }
 

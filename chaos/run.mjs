@@ -8,7 +8,7 @@ import { runWithFaults } from './fault-run.mjs';
 import { headOf, judge } from './judge/read-history.mjs';
 import { drawPages } from './pages.mjs';
 import {
-  circleLines,
+  cycleLines,
   disagreementLines,
   conditionLines,
   faultTable,
@@ -139,7 +139,7 @@ function print(result) {
   for (const line of [
     ...conditionLines(verdict),
     ...tickLines(verdict),
-    ...circleLines(verdict),
+    ...cycleLines(verdict),
     ...disagreementLines(verdict),
     ...violationLines(verdict),
   ])

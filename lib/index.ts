@@ -43,15 +43,15 @@ export type { LeaderTask, LeaderTerm } from './recipes/leader-term.js';
 export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
 export type { RunDueOptions, RunOnceOptions, RunOnceResult, RunTicksOptions } from './recipes/run-once.js';
 
-export { FailoverProvider } from './providers/failover/failover-provider.js';
-export type { FailoverProviderOptions } from './providers/failover/failover-options.js';
+export { FailoverLockProvider } from './providers/failover/failover-lock-provider.js';
+export type { FailoverLockProviderOptions } from './providers/failover/failover-options.js';
 export { FailoverBackend, type FailoverState } from './providers/failover/failover-backend.js';
 export type { ProviderState } from './providers/failover/member-health.js';
 export type { ProviderSwitch, SwitchReason } from './providers/failover/epoch-record.js';
 
 export { MemoryStore } from './providers/memory/memory-store.js';
 export { MemoryLockProvider, type MemoryLockProviderOptions } from './providers/memory/memory-lock-provider.js';
-export { CombinedProvider, type CombinedProviderOptions } from './providers/combined/combined-provider.js';
+export { CombinedLockProvider, type CombinedLockProviderOptions } from './providers/combined/combined-lock-provider.js';
 
 export { currentLock } from './nest/service/current-lock.js';
 export type {

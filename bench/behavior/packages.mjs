@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import * as exported from 'nestjs-distributed-lock';
 import { MemcachedLockProvider } from 'nestjs-distributed-lock/memcached';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
-import { RedlockProvider } from 'nestjs-distributed-lock/redlock';
+import { RedlockLockProvider } from 'nestjs-distributed-lock/redlock';
 import { TypeOrmVersionLockProvider } from 'nestjs-distributed-lock/typeorm';
 import { ZooKeeperLockProvider } from 'nestjs-distributed-lock/zookeeper';
 import { DataSource } from 'typeorm';
@@ -51,7 +51,7 @@ const ours = {
   },
   backends: {
     Redlock: ({ urls }) =>
-      ours.open({ provider: new RedlockProvider({ nodes: urls.map((url) => ({ url })), maxLease: '30s' }) }),
+      ours.open({ provider: new RedlockLockProvider({ nodes: urls.map((url) => ({ url })), maxLease: '30s' }) }),
     'memory of one process': () => ours.open({ provider: new MemoryLockProvider() }),
     'SQL (SQLite here)': async () => {
       const dataSource = await new DataSource({ type: 'sqljs' }).initialize();

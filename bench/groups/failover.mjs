@@ -24,7 +24,7 @@ const dataSource = await new DataSource({ type: 'mariadb', url: mariadb.url }).i
 const by = {};
 for (const build of builds) {
   const { bare, failover } = namesIn(build);
-  const { FailoverProvider, LockManager, namespace, RedisLockProvider, TypeOrmRowLockProvider } = await load(
+  const { FailoverLockProvider, LockManager, namespace, RedisLockProvider, TypeOrmRowLockProvider } = await load(
     build,
     'redis',
     'typeorm',
@@ -37,7 +37,7 @@ for (const build of builds) {
     {
       redis: member(),
       mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-      main: new FailoverProvider({ providers: ['redis', 'mysql'], casStore: 'mysql' }),
+      main: new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql' }),
     },
     `${namespace}-failover`,
   );

@@ -24,9 +24,9 @@ export async function peers() {
 }
 
 async function ours(ports, build) {
-  const { RedlockProvider } = await load(build, 'redlock');
+  const { RedlockLockProvider } = await load(build, 'redlock');
   const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
-  return byManager(build, new RedlockProvider({ nodes, maxLease: '30s' }));
+  return byManager(build, new RedlockLockProvider({ nodes, maxLease: '30s' }));
 }
 
 async function inMemory() {

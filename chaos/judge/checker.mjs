@@ -6,7 +6,7 @@
 // and finds at its next check that it no longer holds, violates nothing: no lock survives a pause between check and write.
 // Fencing tokens exist for that pause.
 
-import { CircleRules } from './circle-rules.mjs';
+import { CycleRules } from './cycle-rules.mjs';
 import { TickRules } from './tick-rules.mjs';
 
 /**
@@ -36,9 +36,9 @@ export const RULES = {
   },
   'false-alarm': {
     id: 'V14',
-    text: 'a caller was refused for a circle of callers that had ended, or that never was',
+    text: 'a caller was refused for a cycle of callers that had ended, or that never was',
   },
-  unrefused: { id: 'V15', text: 'callers waited for each other in a circle, and none of them was refused' },
+  unrefused: { id: 'V15', text: 'callers waited for each other in a cycle, and none of them was refused' },
   sessions: { id: 'sessions', text: 'the server kept sessions of a process that had been killed' },
   signal: { id: 'signal', text: 'the signal of a lock and its release disagree' },
   unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
@@ -64,7 +64,7 @@ export class Checker {
   #faults = [];
   #goneAt = new Map();
   #ticks;
-  #circles;
+  #cycles;
   /** The conditions that were drawn for the servers of this run, by name; undefined if none were. */
   conditions;
   /** The code and the message of the latest acquire that failed. */
@@ -78,7 +78,7 @@ export class Checker {
   constructor(subject) {
     this.#subject = subject;
     this.#ticks = subject.jobs && new TickRules(subject.jobs);
-    this.#circles = subject.circles && new CircleRules(subject);
+    this.#cycles = subject.cycles && new CycleRules(subject);
   }
 
   /** How many ticks were due, where sections are runs of jobs. */
@@ -86,9 +86,9 @@ export class Checker {
     return this.#ticks?.counts;
   }
 
-  /** How many callers were refused for a circle, and how many waited in vain, where clients record that. */
-  get circles() {
-    return this.#circles?.counts;
+  /** How many callers were refused for a cycle, and how many waited in vain, where clients record that. */
+  get cycles() {
+    return this.#cycles?.counts;
   }
 
   /** The faults, with what happened during each of them and until the next one. */
@@ -186,12 +186,12 @@ export class Checker {
 
   /** Recorded before a client that holds locks waits for another one. */
   _waits(entry) {
-    this.#circles.begun(entry.at, entry);
+    this.#cycles.begun(entry.at, entry);
   }
 
   /** Recorded when that wait is over. */
   _waited(entry) {
-    const found = this.#circles.ended(entry.at, entry, this.#faults);
+    const found = this.#cycles.ended(entry.at, entry, this.#faults);
     if (found) this.#violation(found.rule, entry.at, { op: entry.wait, key: entry.key }, found.what);
   }
 
@@ -290,7 +290,7 @@ export class Checker {
   /** A dead process waits for nothing and claims nothing. */
   _gone({ at, worker }) {
     this.#goneAt.set(worker, at);
-    this.#circles?.gone(at, worker);
+    this.#cycles?.gone(at, worker);
     for (const [id, op] of this.#ops) {
       if (op.worker !== worker) continue;
       const state = this.#key(op.key);

@@ -32,8 +32,8 @@ export async function connect({ library, ports: [redis, mariadb] }) {
   const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
-  const { CombinedProvider } = await load(library, 'providers/combined/combined-provider.js');
-  const main = new CombinedProvider({ providers: MEMBERS });
+  const { CombinedLockProvider } = await load(library, 'providers/combined/combined-lock-provider.js');
+  const main = new CombinedLockProvider({ providers: MEMBERS });
   const providers = {
     redis: new RedisLockProvider({ url: `redis://127.0.0.1:${redis}`, commandTimeout: 500 }),
     mariadb: new TypeOrmVersionLockProvider({

@@ -37,9 +37,9 @@ export async function connect({ library, ports: [redis, mariadb] }) {
   const { dataSourceOf, MEMBERS } = await import('./redis-and-mariadb.mjs');
   const { RedisLockProvider } = await load(library, 'providers/redis/index.js');
   const { TypeOrmVersionLockProvider } = await load(library, 'providers/typeorm/index.js');
-  const { FailoverProvider } = await load(library, 'providers/failover/failover-provider.js');
+  const { FailoverLockProvider } = await load(library, 'providers/failover/failover-lock-provider.js');
   let backend;
-  class ObservedProvider extends FailoverProvider {
+  class ObservedProvider extends FailoverLockProvider {
     createBackend(context) {
       backend = super.createBackend(context);
       return backend;

@@ -44,7 +44,7 @@ const LONG_LEASE = 4_000;
  *   asked for later, and none for longer than a lifetime
  * - `jobs`: set where each section is a run of a job for a tick: the `period` of the jobs in ms, `afterCrash`, and `outageOver`, for how many ms
  *   after a fault of the server its clients may be without it
- * - `circles`: its clients record their waits under other locks, and the circles for which they are refused
+ * - `cycles`: its clients record their waits under other locks, and the cycles for which they are refused
  * - `longSections`: the `share` and the `length` of sections that outlast a lease; `calm`: how many ms there are between two faults, at least and at most;
  *   `oneKeyForEachClient`: each client of a worker uses one of the keys
  * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the

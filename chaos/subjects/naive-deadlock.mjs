@@ -33,8 +33,8 @@ async function connect(settings) {
     while (!over.signal.aborted) {
       const names = await entries.keys('naive:wait:*');
       const texts = names.length > 0 ? await entries.mget(names) : [];
-      const circle = circleOf(own, texts.filter(Boolean).map(JSON.parse));
-      if (circle) over.abort(Object.assign(new Error('deadlock'), { code: 'LOCK_DEADLOCK', circle }));
+      const cycle = cycleOf(own, texts.filter(Boolean).map(JSON.parse));
+      if (cycle) over.abort(Object.assign(new Error('deadlock'), { code: 'LOCK_DEADLOCK', cycle }));
       await sleep(LOOKS_EVERY);
     }
   };
@@ -60,8 +60,8 @@ async function connect(settings) {
   };
 }
 
-/** The members of a circle of these waits that begins with `own`. */
-function circleOf(own, waits) {
+/** The members of a cycle of these waits that begins with `own`. */
+function cycleOf(own, waits) {
   const seen = new Set();
   const path = (wait) => {
     if (seen.has(wait.id)) return undefined;
@@ -72,6 +72,6 @@ function circleOf(own, waits) {
     }
     return undefined;
   };
-  const circle = path(own);
-  return circle?.map((wait, index) => ({ ...wait, method: null, holds: circle.at(index - 1).waitsFor }));
+  const cycle = path(own);
+  return cycle?.map((wait, index) => ({ ...wait, method: null, holds: cycle.at(index - 1).waitsFor }));
 }

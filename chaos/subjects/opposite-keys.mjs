@@ -2,32 +2,32 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { seededRandom } from '../random.mjs';
 import { severalKeysOf, together } from './several-keys.mjs';
 
-/** Half of the waits end about when a deadlock is proved, so that circles end by themselves during the proof. In the others, a deadlock has to be found. */
+/** Half of the waits end about when a deadlock is proved, so that cycles end by themselves during the proof. In the others, a deadlock has to be found. */
 const SHORT = [3_000, 4_000];
 const LONG = 12_000;
 /** Callers nest at most so many locks. */
 const NESTED = 3;
 /**
  * A caller whose inner lock was refused may go on under the outer one for so long, in ms: it does not wait any more, and still holds. Longer than the judge lets a
- * circle be over before a refusal, so that it finds one that is believed meanwhile.
+ * cycle be over before a refusal, so that it finds one that is believed meanwhile.
  */
 const GOING_ON = 3_000;
-/** Enough for several circles at a time. */
+/** Enough for several cycles at a time. */
 const KEYS = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'];
-/** The circles that no fault concerns need some time between faults. */
+/** The cycles that no fault concerns need some time between faults. */
 const CALM = [1_000, 12_000];
 
-/** A subject whose clients nest two or three locks in any order, so that they wait for each other in circles. The judge checks each circle that is reported. */
+/** A subject whose clients nest two or three locks in any order, so that they wait for each other in cycles. The judge checks each cycle that is reported. */
 export function oppositeKeysOf(subject) {
   const several = severalKeysOf(subject);
   return {
     ...several,
     title: `locks nested in any order on ${subject.title}`,
     keys: KEYS,
-    // Of callers that are left when a circle is refused, some close the next one, and each takes the search 3 s. So only the waits bound how long clients take to end.
+    // Of callers that are left when a cycle is refused, some close the next one, and each takes the search 3 s. So only the waits bound how long clients take to end.
     recovery: NESTED * (LONG + GOING_ON) + subject.recovery,
     calm: CALM,
-    circles: true,
+    cycles: true,
     connect: async (settings) => {
       const random = seededRandom(`${settings.seed}/${settings.worker}/nesting`);
       const connected = await several.connect(settings);
@@ -36,7 +36,7 @@ export function oppositeKeysOf(subject) {
         ...connected,
         wait: LONG,
         keysOfCall: random.pick([2, NESTED]),
-        isDocumentedError: ({ code, circle }) => code === 'LOCK_DEADLOCK' && circle,
+        isDocumentedError: ({ code, cycle }) => code === 'LOCK_DEADLOCK' && cycle,
         acquire: async (keys, terms) => together(await nesting.acquire([keys].flat(), terms)),
       };
     },
@@ -112,7 +112,7 @@ class Nesting {
       ended({});
       return lock;
     } catch (error) {
-      ended({ code: error.code, circle: error.circle ?? undefined });
+      ended({ code: error.code, cycle: error.cycle ?? undefined });
       throw error;
     }
   }

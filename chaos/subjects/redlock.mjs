@@ -42,8 +42,8 @@ export async function startBackend() {
 }
 
 export async function connect({ library, ports }) {
-  const { RedlockProvider } = await load(library, 'providers/redlock/index.js');
+  const { RedlockLockProvider } = await load(library, 'providers/redlock/index.js');
   const nodes = ports.map((port) => ({ url: `redis://127.0.0.1:${port}` }));
-  const provider = new RedlockProvider({ nodes, maxLease: LEASE });
+  const provider = new RedlockLockProvider({ nodes, maxLease: LEASE });
   return managed({ library, provider, options: { lease: LEASE }, lifetime: LEASE });
 }

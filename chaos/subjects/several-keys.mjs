@@ -27,7 +27,7 @@ export function severalKeysOf(subject) {
 const LONG = { share: 0.05, length: 1_500 };
 
 /**
- * A subject whose clients nest the locks of several keys, all in one order, so that they never wait for each other in a circle: a `LockDeadlockError` is
+ * A subject whose clients nest the locks of several keys, all in one order, so that they never wait for each other in a cycle: a `LockDeadlockError` is
  * undocumented, and fails the run. Not for subjects that have locks without a core.
  */
 export function nestedKeysOf(subject) {

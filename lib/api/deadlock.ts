@@ -1,6 +1,6 @@
 import type { LockMode } from './lock-mode.js';
 
-/** One of the callers that wait for each other in a circle. It holds the lock for which the caller before it waits. */
+/** One of the callers that wait for each other in a cycle. It holds the lock for which the caller before it waits. */
 export interface DeadlockMember {
   /** The module option `instance` of its application. */
   readonly instance: string;

@@ -168,7 +168,7 @@ export class LockConfigError extends LockError {
 /**
  * The caller would wait until its `wait` ends, whatever the holders do.
  *
- * - With a `circle`: callers wait for each other, and this one was refused so that the others go on. For clients it is as busy as a {@link LockBusyError}.
+ * - With a `cycle`: callers wait for each other, and this one was refused so that the others go on. For clients it is as busy as a {@link LockBusyError}.
  * - Without one, misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), a database has found a
  *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in two orders.
  */
@@ -180,18 +180,18 @@ export class LockDeadlockError extends LockError {
    * The callers that wait for each other, beginning with the one that gets the error; `null` for misuse. Not enumerable and not part of the JSON form. The
    * message names keys and instances of others, so an answer to a client must not show it; those of this package do not.
    */
-  declare readonly circle: readonly DeadlockMember[] | null;
+  declare readonly cycle: readonly DeadlockMember[] | null;
 
   constructor(
     message: string,
     details: LockErrorDetails & {
       waited?: number | undefined;
-      circle?: readonly DeadlockMember[] | null | undefined;
+      cycle?: readonly DeadlockMember[] | null | undefined;
     } = {},
   ) {
     super(message, details);
     this.waited = details.waited ?? 0;
-    Object.defineProperty(this, 'circle', { value: details.circle ?? null });
+    Object.defineProperty(this, 'cycle', { value: details.cycle ?? null });
   }
 
   override toJSON(): object {

@@ -221,7 +221,7 @@ export interface LockCapabilities {
   /** Grants carry a fencing token. */
   readonly fencing: boolean;
   /**
-   * Its fencing tokens take more than 52 bits, as those of a `FailoverProvider` do. Another of these cannot be built on it, because
+   * Its fencing tokens take more than 52 bits, as those of a `FailoverLockProvider` do. Another of these cannot be built on it, because
    * that puts its epochs before the 52 bits of its members' tokens. Default false.
    */
   readonly wideTokens?: boolean;

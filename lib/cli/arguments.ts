@@ -2,9 +2,17 @@ import { parseArgs } from 'node:util';
 import { isError } from '../api/cause.js';
 import { Misuse } from './exit-code.js';
 
-/** The kinds of servers that an option names by its address. */
-export const SERVERS = ['redis', 'postgres', 'mysql', 'zookeeper'] as const;
-export type ServerKind = (typeof SERVERS)[number];
+/** Schemes of addresses, and the servers they stand for. */
+const SERVERS = {
+  'redis:': 'redis',
+  'rediss:': 'redis',
+  'postgres:': 'postgres',
+  'postgresql:': 'postgres',
+  'mysql:': 'mysql',
+  'mariadb:': 'mysql',
+  'zookeeper:': 'zookeeper',
+} as const;
+type ServerKind = (typeof SERVERS)[keyof typeof SERVERS];
 
 /** Where the locks are. */
 export type Source =
@@ -33,10 +41,7 @@ export interface Shape {
 const TEXT = { type: 'string' } as const;
 const SWITCH = { type: 'boolean' } as const;
 const OPTIONS = {
-  redis: TEXT,
-  postgres: TEXT,
-  mysql: TEXT,
-  zookeeper: TEXT,
+  url: TEXT,
   config: TEXT,
   table: TEXT,
   namespace: TEXT,
@@ -45,16 +50,6 @@ const OPTIONS = {
   yes: { ...SWITCH, short: 'y' },
   help: { ...SWITCH, short: 'h' },
 } as const;
-
-const KINDS = new Map<string, ServerKind>([
-  ['redis:', 'redis'],
-  ['rediss:', 'redis'],
-  ['postgres:', 'postgres'],
-  ['postgresql:', 'postgres'],
-  ['mysql:', 'mysql'],
-  ['mariadb:', 'mysql'],
-  ['zookeeper:', 'zookeeper'],
-]);
 
 /**
  * Reads the arguments behind the name of a command; `help` if that is what is asked for.
@@ -68,14 +63,13 @@ export function readArguments(
 ): Arguments | 'help' {
   const { values, positionals } = parse(args, shape);
   if (values.help) return 'help';
-  const addresses = [...SERVERS.map((kind) => values[kind]), ...positionals];
   return {
     source: sourceOf(values, environment),
     namespace: values.namespace,
     subject: subjectOf(shape, values.prefix, positionals),
     json: values.json ?? false,
     yes: values.yes ?? false,
-    showsPassword: addresses.some((address) => address !== undefined && hasPassword(address)),
+    showsPassword: [values.url ?? '', ...positionals].some(hasPassword),
   };
 }
 
@@ -84,7 +78,7 @@ type Values = ReturnType<typeof parse>['values'];
 function parse(args: readonly string[], { subject, asks = false }: Shape) {
   try {
     const parsed = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
-    if (parsed.values.prefix !== undefined && subject !== 'prefix') throw new Misuse('--prefix is for list and watch.');
+    if (parsed.values.prefix !== undefined && subject !== 'prefix') throw new Misuse('--prefix is for list.');
     if (parsed.values.yes !== undefined && !asks) throw new Misuse('--yes is for free.');
     return parsed;
   } catch (error) {
@@ -104,49 +98,26 @@ function subjectOf({ subject }: Shape, prefix: string | undefined, positionals: 
   return first;
 }
 
-function sourceOf(values: Values, environment: NodeJS.ProcessEnv): Source {
-  const { config, table } = values;
-  const given = SERVERS.filter((kind) => values[kind] !== undefined);
-  const [kind, other] = [...given, ...(config === undefined ? [] : ['config' as const])];
-  if (other !== undefined) throw new Misuse(`--${kind} and --${other} were given: one server at a time.`);
-  if (kind === 'config' && config !== undefined) {
-    if (table !== undefined)
-      throw new Misuse('--table is for --postgres and --mysql. The file of --config names its table.');
-    return { kind, file: config };
+function sourceOf({ url, config, table }: Values, environment: NodeJS.ProcessEnv): Source {
+  if (config !== undefined) {
+    if (url !== undefined) throw new Misuse('--url and --config were given: name one server.');
+    if (table !== undefined) throw new Misuse('--table is for SQL. The file of --config names its table.');
+    return { kind: 'config', file: config };
   }
-  const source =
-    kind !== undefined && kind !== 'config'
-      ? ofOption(kind, values[kind] ?? '')
-      : ofEnvironment(environment['LOCK_URL']);
-  if (table !== undefined && source.kind !== 'postgres' && source.kind !== 'mysql') {
-    throw new Misuse('--table is for --postgres and --mysql.');
-  }
+  const source = url === undefined ? serverOf(environment['LOCK_URL'] ?? '', 'LOCK_URL') : serverOf(url, '--url');
+  if (table !== undefined && source.kind !== 'postgres' && source.kind !== 'mysql')
+    throw new Misuse('--table is for SQL.');
   return { ...source, table };
 }
 
-function ofOption(kind: ServerKind, url: string) {
-  const scheme = schemeOf(url);
-  if (scheme === undefined || KINDS.get(scheme) === kind) return { kind, url };
-  throw new Misuse(`The address of --${kind} begins with ${scheme}//, and must begin with ${schemesOf(kind)}.`);
-}
-
-function ofEnvironment(url: string | undefined) {
-  if (!url) {
-    throw new Misuse(
-      `No server is named: use ${SERVERS.map((kind) => `--${kind}`).join(', ')} or --config, or put the address into the environment variable LOCK_URL.`,
-    );
-  }
-  const kind = KINDS.get(schemeOf(url) ?? '');
-  if (kind) return { kind, url };
-  throw new Misuse(`LOCK_URL must begin with ${SERVERS.map(schemesOf).join(', ')}.`);
-}
-
-function schemeOf(url: string): string | undefined {
-  return /^[a-z][a-z\d+.-]*:(?=\/\/)/i.exec(url)?.[0].toLowerCase();
-}
-
-function schemesOf(kind: ServerKind): string {
-  return [...KINDS].flatMap(([scheme, each]) => (each === kind ? `${scheme}//` : [])).join(' or ');
+/** The message never shows the address, which may contain a password. */
+function serverOf(url: string, from: string) {
+  if (url === '')
+    throw new Misuse('No server is named: use --url or --config, or set the environment variable LOCK_URL.');
+  const scheme = /^[a-z]+:(?=\/\/)/i.exec(url)?.[0].toLowerCase() ?? '';
+  if (scheme in SERVERS) return { kind: SERVERS[scheme as keyof typeof SERVERS], url };
+  const schemes = Object.keys(SERVERS).map((each) => `${each}//`);
+  throw new Misuse(`${from} must begin with one of ${schemes.join(', ')}.`);
 }
 
 /** Whether it is an address with a password, or one that cannot be read and may have one. */

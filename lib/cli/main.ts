@@ -7,20 +7,19 @@ import { doctor } from './commands/doctor.js';
 import { free } from './commands/free.js';
 import { inspect } from './commands/inspect.js';
 import { list } from './commands/list.js';
-import { watch } from './commands/watch.js';
 import { ExitCode, Misuse } from './exit-code.js';
 import { openBackend } from './open-backend.js';
 import { Terminal } from './terminal.js';
 
-const COMMANDS = new Map<string, Command>(Object.entries({ list, inspect, free, watch, doctor }));
+const COMMANDS = new Map<string, Command>(Object.entries({ list, inspect, free, doctor }));
 
-const COMMON = `Where the locks are, by one of these, or by the environment variable LOCK_URL:
-  --redis redis://user@host:6379
-  --postgres postgres://user@host/shop    locks of SqlVersionLockProvider and TypeOrmVersionLockProvider;
-  --mysql mysql://user@host/shop          also MariaDB. Row and advisory locks belong to sessions: ask the database
-  --zookeeper zk1:2181,zk2:2181/chroot    in LOCK_URL: zookeeper://zk1:2181
+const COMMON = `The server, by --url, --config or the environment variable LOCK_URL:
+  --url redis://user@host:6379            or rediss://
+  --url postgres://user@host/shop         locks of SqlVersionLockProvider and TypeOrmVersionLockProvider. Row and
+  --url mysql://user@host/shop            advisory locks belong to sessions: look for them in the database
+  --url zookeeper://zk1:2181,zk2:2181/chroot
   --config lock.config.mjs                a file whose default export is a lock provider: Cluster, Sentinel, TLS, ACLs
-A password belongs into LOCK_URL or the file: other users of the machine see arguments.
+Put an address with a password in LOCK_URL or the file: other users of the machine see arguments.
 
 Options:
   --namespace shop  that of the application. Default: lock, or the export "namespace" of the file
@@ -36,7 +35,6 @@ const USAGE = `usage: npx nestjs-distributed-lock <command> [options]
   list [prefix]     shows the keys that are locked
   inspect <key>     shows who holds a key, and since when
   free <key>        takes a lock away
-  watch [prefix]    shows the keys that are locked, again every 2 s
   doctor            looks for what weakens the guarantee
   sql               prints the statements that create the tables of SQL locks
 

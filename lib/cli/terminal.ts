@@ -37,18 +37,6 @@ export class Terminal implements LockLogger {
     return this.stdin.isTTY && this.stderr.isTTY;
   }
 
-  /** Whether what it prints may be overwritten. */
-  get canRedraw(): boolean {
-    return this.stdout.isTTY && this.environment['TERM'] !== 'dumb';
-  }
-
-  /** How many lines and columns it shows. */
-  get size(): { readonly rows: number; readonly columns: number } {
-    const { rows, columns } = this.stdout;
-    // Some terminals do not know their size, and report 0.
-    return { rows: rows || 24, columns: columns || 80 };
-  }
-
   /** Resolves when the reader has room for more. */
   async print(text: string): Promise<void> {
     this.clearProgress();
@@ -68,7 +56,8 @@ export class Terminal implements LockLogger {
 
   /** Colors a text that is printed as an answer. */
   paint(style: Style, text: string): string {
-    return this.canRedraw && !this.environment['NO_COLOR'] ? styleText(style, text) : text;
+    const { TERM, NO_COLOR } = this.environment;
+    return this.stdout.isTTY && TERM !== 'dumb' && !NO_COLOR ? styleText(style, text) : text;
   }
 
   /** Shows how many locks were read, if that takes long. */

@@ -25,14 +25,14 @@ export class Providers implements Iterable<Entry> {
   readonly #logger: LockLogger;
   #closed: Promise<unknown> | undefined;
 
-  /** Opens nothing. @throws LockConfigError for members that are unknown, or built on each other in a circle */
+  /** Opens nothing. @throws LockConfigError for members that are unknown, or built on each other in a cycle */
   constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts) {
     this.#logger = parts.logger;
     const add = (name: string, path: readonly string[]): void => {
       if (this.#byName.has(name)) return;
       if (path.includes(name)) {
         throw new LockConfigError(
-          `Lock providers are built on each other in a circle: ${[...path, name].join(' → ')}. Remove one of these names from the options of the provider before it.`,
+          `Lock providers are built on each other in a cycle: ${[...path, name].join(' → ')}. Remove one of these names from the options of the provider before it.`,
         );
       }
       const provider = providers[name];

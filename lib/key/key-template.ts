@@ -1,4 +1,5 @@
 import { LockKeyError } from '../api/errors.js';
+import { templateMeantBy } from './constant-key.js';
 import { parseExpression, type ErrorAt } from './expression-syntax.js';
 import { Expression } from './expression.js';
 import { separatesValues } from './key-value.js';
@@ -19,7 +20,7 @@ const NO_CALL: KeyScope = { self: undefined, args: [] };
  * key needs it, a key function writes it.
  */
 export class KeyTemplate {
-  /** Whether the template reads the request, and so needs the interceptor. */
+  /** Whether the template reads the request, which only a handler has. */
   readonly usesRequest: boolean;
   /** Whether the template reads the arguments or `this`, which exist only once the method is called. */
   readonly usesParameters: boolean;
@@ -29,16 +30,19 @@ export class KeyTemplate {
   readonly multiple: boolean;
   /** The key, if it is the same for all calls. */
   readonly fixed: string | undefined;
-  /** Mistakes that are probable, although the template can make keys. */
-  readonly warnings: readonly string[];
+  /** A mistake that is probable, although the template can make keys. */
+  readonly warning: string | undefined;
   readonly #list: Expression | undefined;
   readonly #head: readonly Piece[];
   readonly #tail: readonly Piece[];
 
-  private constructor(pieces: readonly Piece[], warnings: readonly string[]) {
-    this.warnings = warnings;
+  private constructor(pieces: readonly Piece[], source: string, { method, parameters }: KeySite) {
     const expressions = pieces.filter(isExpression);
     this.fixed = expressions.length === 0 ? join(pieces, NO_CALL) : undefined;
+    const meant = this.fixed === undefined ? undefined : templateMeantBy(source, parameters ?? []);
+    if (meant !== undefined) {
+      this.warning = `Key template ${quote(source)} of ${method} is the same for all calls, although the method has parameters: write ${quote(meant)} if each value has a lock of its own.`;
+    }
     const kinds = new Set(expressions.map(({ root }) => root.kind));
     this.usesRequest = kinds.has('request');
     this.usesParameters = kinds.has('parameter');
@@ -59,18 +63,7 @@ export class KeyTemplate {
     // In a quoted string `${id}` is plain text, and all calls would share one key.
     if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
     if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
-    const pieces = parsePieces(source, site, errorAt);
-    const texts = pieces.flatMap((piece) => (isExpression(piece) ? [] : piece));
-    const names = namesNotRead(pieces, site);
-    const constants = [
-      ...texts.flatMap((text) => withoutSign(text, site, errorAt)),
-      ...texts.flatMap((text, index) => withoutBraces(index === 0 ? `:${text}` : text, names)),
-    ];
-    const warnings = constants.map(
-      ([written, meant]) =>
-        `Key template ${quote(source)} of ${site.method} has the text ${written}, which is the same for all calls: write #{${meant}} for its value.`,
-    );
-    return new KeyTemplate(pieces, warnings);
+    return new KeyTemplate(parsePieces(source, site, errorAt), source, site);
   }
 
   /** The key of one call, or the keys of one for each item of the list. */
@@ -109,36 +102,6 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
     position = end;
   }
   return [...pieces, literal + source.slice(position)];
-}
-
-/** The texts in braces that are plain text, but would be an expression of this method with a `#` before them. */
-function withoutSign(literal: string, site: KeySite, errorAt: ErrorAt): [written: string, meant: string][] {
-  return Array.from(literal.matchAll(/\{/g)).flatMap(({ index }) => {
-    try {
-      const [syntax] = parseExpression(literal, index + 1, errorAt);
-      resolveRoot(syntax, site, (problem) => errorAt(problem, index));
-      return [[`{${syntax.text}}`, syntax.text]];
-    } catch {
-      return [];
-    }
-  });
-}
-
-// `#` and `$` anywhere but in braces, and a `:` that follows a separator: after a value or a word it is the separator itself.
-const WITHOUT_BRACES =
-  /(?<sign>(?<!\{\s*)[#$]|(?<=[:/]):)(?<name>[\p{ID_Start}_][\p{ID_Continue}$]*)(?<path>(?:\??\.[\p{ID_Start}_][\p{ID_Continue}$]*)*)/gu;
-
-/** The texts that name a parameter of the method as other templates do: `#id`, `$id`, `:id`. */
-function withoutBraces(literal: string, names: readonly string[]): [written: string, meant: string][] {
-  return Array.from(literal.matchAll(WITHOUT_BRACES)).flatMap(
-    ({ 0: written, groups: { name = '', path = '' } = {} }) => (names.includes(name) ? [[written, name + path]] : []),
-  );
-}
-
-/** The parameters whose values are not in the key: beside such a value its name is a label. */
-function namesNotRead(pieces: readonly Piece[], { parameters }: KeySite): string[] {
-  const read = new Set(pieces.filter(isExpression).map(({ syntax }) => syntax.root));
-  return (parameters ?? []).flatMap((name) => (name === null || read.has(name) ? [] : [name]));
 }
 
 /** The template with a separator between two values; punctuation that is no separator gives way to it. */

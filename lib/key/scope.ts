@@ -19,8 +19,8 @@ export interface KeyScope {
   /** The `this` of the method. */
   readonly self: unknown;
   readonly args: ArrayLike<unknown>;
-  /** The request being handled; absent, or giving `undefined`, outside of one. */
-  readonly request?: (() => unknown) | undefined;
+  /** The request whose handler is called; `undefined` for other calls. */
+  readonly request?: unknown;
   /** The value for `#{ctx.name}`. */
   readonly context?: ((name: string) => unknown) | undefined;
 }
@@ -93,11 +93,10 @@ function parameter(index: number, path: readonly PropertyStep[]): Root {
   return { kind: 'parameter', read: ({ args }) => args[index], path };
 }
 
-function requestOf(scope: KeyScope, { method }: KeySite): unknown {
-  const request = scope.request?.();
+function requestOf({ request }: KeyScope, { method }: KeySite): unknown {
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
-    `The lock key of ${method} reads the request, which exists only while LockInterceptor handles one. Call it from a handler, or take the key from its parameters. ` +
+    `The lock key of ${method} reads the request, but LockInterceptor did not run for this call: call it as a handler. ` +
       'A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).',
   );
 }

@@ -16,7 +16,7 @@ export const unreachable: Group = {
     {
       id: 'redlock-wrong-port',
       how: 'provider',
-      code: `new RedlockProvider({ nodes: [{ url: 'redis://127.0.0.1:1' }, { url: 'redis://127.0.0.1:2' }, { url: 'redis://127.0.0.1:3' }], maxLease: '1m' })`,
+      code: `new RedlockLockProvider({ nodes: [{ url: 'redis://127.0.0.1:1' }, { url: 'redis://127.0.0.1:2' }, { url: 'redis://127.0.0.1:3' }], maxLease: '1m' })`,
       ...REFUSED,
       remedy: /[Cc]heck/,
     },

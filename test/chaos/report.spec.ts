@@ -35,13 +35,13 @@ it('a run says what was drawn for its servers', async () => {
   expect(report.conditionLines(verdict)).toEqual([`With sql_mode = 'ANSI_QUOTES,ORACLE'`]);
 });
 
-it('a run says how many circles were judged', async () => {
-  const report = (await import(REPORT)) as { circleLines(verdict: object): readonly string[] };
-  expect(report.circleLines({})).toEqual([]);
-  const circles = { refused: 7, calm: 4, ended: 120, together: 2_548, busy: 30 };
-  expect(report.circleLines({ circles })).toEqual([
-    '7 callers were refused for a circle, and 30 waited in vain',
-    'No fault concerned 4 of these circles: they lasted for at least 2548 ms, and had ended at most 120 ms before the refusal',
+it('a run says how many cycles were judged', async () => {
+  const report = (await import(REPORT)) as { cycleLines(verdict: object): readonly string[] };
+  expect(report.cycleLines({})).toEqual([]);
+  const cycles = { refused: 7, calm: 4, ended: 120, together: 2_548, busy: 30 };
+  expect(report.cycleLines({ cycles })).toEqual([
+    '7 callers were refused for a cycle, and 30 waited in vain',
+    'No fault concerned 4 of these cycles: they lasted for at least 2548 ms, and had ended at most 120 ms before the refusal',
   ]);
 });
 

@@ -2,7 +2,7 @@ import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { CombinedBackend } from '../../lib/providers/combined/combined-backend.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { startManager, watch } from '../core/manager-rig.js';
@@ -15,7 +15,7 @@ const down = () => {
 };
 
 function combine(members: Readonly<Record<string, LockProvider>>) {
-  const all = new CombinedProvider({ providers: Object.keys(members) });
+  const all = new CombinedLockProvider({ providers: Object.keys(members) });
   return startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
 }
 
@@ -25,10 +25,10 @@ async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
   await stopped;
 }
 
-describe('CombinedProvider, asked again after a member did not answer', () => {
+describe('CombinedLockProvider, asked again after a member did not answer', () => {
   it('goes on waiting in a member that is a failover', async () => {
     const fleet = new TestFleet();
-    const all = new CombinedProvider({ providers: ['main', 'c'] });
+    const all = new CombinedLockProvider({ providers: ['main', 'c'] });
     const other = await fleet.start();
     const { locks, a } = await fleet.start({}, { all, c: new MemoryLockProvider() });
     const inTheWay = await fleet.drive(other.locks.acquire('k'));
@@ -88,7 +88,7 @@ describe('CombinedProvider, asked again after a member did not answer', () => {
   });
 });
 
-describe('CombinedProvider, whose caller leaves', () => {
+describe('CombinedLockProvider, whose caller leaves', () => {
   it('does not begin again after the core has released the attempt', async () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock } = await combine(members);

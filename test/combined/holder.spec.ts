@@ -1,5 +1,5 @@
 import { LockBusyError } from '../../lib/api/errors.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -16,7 +16,7 @@ describe('the error of a busy combined lock', () => {
       startManager({
         ...{ clock, instance, default: 'all' },
         providers: {
-          all: new CombinedProvider({ providers: ['a', 'b'] }),
+          all: new CombinedLockProvider({ providers: ['a', 'b'] }),
           a: new MemoryLockProvider({ store: stores.a }),
           b: new MemoryLockProvider({ store: stores.b }),
         },

@@ -1,4 +1,4 @@
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
@@ -16,7 +16,7 @@ function harness(): ProviderHarness {
   return {
     capabilities: { ...capabilities, fencing: false, limits: false, list: false, ordered: false },
     create: () =>
-      new HostedComposite(new CombinedProvider({ providers: ['a', 'b'] }), {
+      new HostedComposite(new CombinedLockProvider({ providers: ['a', 'b'] }), {
         a: servers.a.create(),
         b: servers.b.create(),
       }),

@@ -1,5 +1,5 @@
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { describeLockProvider, type ProviderHarness } from '../../lib/provider-kit/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
@@ -35,7 +35,7 @@ function harness(fair: boolean): ProviderHarness {
       forceRelease: true,
     },
     create: () =>
-      new HostedComposite(new FailoverProvider({ providers: ['a', 'b'], casStore: 'record', window: SECOND }), {
+      new HostedComposite(new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record', window: SECOND }), {
         a: new DistantProvider(stores.a, DistantBackend, fair),
         b: new DistantProvider(stores.b, DistantBackend, fair),
         record: new DistantCasProvider(stores.record, shared),

@@ -7,13 +7,13 @@ import { pathToFileURL } from 'node:url';
 const [, , library, observer, urlA, urlB, generation] = process.argv;
 const load = (file) => import(pathToFileURL(join(library, file)).href);
 const { RedisLockProvider } = await load('providers/redis/index.js');
-const { CombinedProvider } = await load('providers/combined/combined-provider.js');
+const { CombinedLockProvider } = await load('providers/combined/combined-lock-provider.js');
 const { LockManager } = await load('core/lock-manager.js');
 
 const members = generation.split('+');
 const [urls, providers] = [{ a: urlA, b: urlB }, {}];
 for (const name of members) providers[name] = new RedisLockProvider({ url: urls[name] });
-if (members.length > 1) providers.both = new CombinedProvider({ providers: members });
+if (members.length > 1) providers.both = new CombinedLockProvider({ providers: members });
 const locks = new LockManager({ providers, default: members.length > 1 ? 'both' : members[0] });
 await locks.start();
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { contextFor } from '../redis/seam.js';
@@ -24,7 +24,7 @@ const users = new Map<LockProvider, string>();
 const allow = (provider: LockProvider, ...rules: string[]) =>
   Promise.all(quorum.admins.map((admin) => admin.call('ACL', 'SETUSER', users.get(provider) ?? '', ...rules)));
 
-const capabilities = new RedlockProvider({
+const capabilities = new RedlockLockProvider({
   nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }],
   maxLease: '1m',
 }).createBackend(contextFor([])).capabilities;
@@ -38,7 +38,7 @@ describeLockProvider('redlock, five nodes', {
       await admin.call('ACL', 'SETUSER', user, 'on', '>secret', '~*', '&*', '+@all');
     }
     const nodes = own.map(({ port }) => ({ url: `redis://${user}:secret@127.0.0.1:${port}` }));
-    const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: '10s' });
+    const provider = new RedlockLockProvider({ nodes, maxLease: '1m', commandTimeout: '10s' });
     wires.set(provider, own);
     users.set(provider, user);
     return provider;

@@ -2,7 +2,7 @@ import { expect, it } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { BackendContext, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { until } from '../until.js';
 
@@ -40,7 +40,7 @@ it('a refusal fails the start also without failFast, unless another provider is 
   const refused = new LockConfigError('The server refuses the login.', { refused: true });
   const provider = providerWith(() => ({ connect: () => Promise.reject(refused) }));
   await expect(managerOf({ provider }, false).locks.start()).rejects.toBe(refused);
-  const both = new CombinedProvider({ providers: ['provider', 'memory'] });
+  const both = new CombinedLockProvider({ providers: ['provider', 'memory'] });
   const { locks, log } = managerOf({ both, provider, memory: new MemoryLockProvider() }, false);
   await locks.start();
   expect(log).toContainEqual('Lock provider "provider" does not answer: The server refuses the login.');

@@ -130,10 +130,10 @@ describe('a provider that is built on others', () => {
     );
   });
 
-  it('is refused in a circle', () => {
+  it('is refused in a cycle', () => {
     const providers = { all: new Alias('half'), half: new Alias('all') };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
-      'Lock providers are built on each other in a circle: all → half → all.',
+      'Lock providers are built on each other in a cycle: all → half → all.',
     );
   });
 });

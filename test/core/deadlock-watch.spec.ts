@@ -4,7 +4,7 @@ import type { LockOptions } from '../../lib/api/lock-options.js';
 import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockKey } from '../../lib/key/lock-key.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -48,7 +48,7 @@ async function applications() {
 const longEnough = (clock: FakeClock) => clock.advance(10_000);
 
 describe('callers that wait for each other', () => {
-  it('in one process: the one that came last is refused, with the circle, and the other gets its lock', async () => {
+  it('in one process: the one that came last is refused, with the cycle, and the other gets its lock', async () => {
     const application = await startManager({ instance: 'shop' });
     const { locks, clock, log, events } = application;
     const plan = (method: string) => locks.plan(WAIT, { method, template: null });
@@ -60,13 +60,13 @@ describe('callers that wait for each other', () => {
     expect(first.value).toBe('done');
     const error = second.error as LockDeadlockError;
     expect(error).toBeInstanceOf(LockDeadlockError);
-    expect(error.circle).toEqual([
+    expect(error.cycle).toEqual([
       { instance: 'shop', method: 'Stock.take', holds: 'b', waitsFor: 'a', mode: 'exclusive' },
       { instance: 'shop', method: null, holds: 'a', waitsFor: 'b', mode: 'exclusive' },
     ]);
     expect(error.waited).toBeLessThan(4_000);
     const message =
-      `Lock "a" of Stock.take (provider "main") was refused after ${error.waited} ms, because callers wait for each other in a circle: ` +
+      `Lock "a" of Stock.take (provider "main") was refused after ${error.waited} ms, because callers wait for each other in a cycle: ` +
       'this call holds "b"; instance "shop" holds "a" and waits for "b". Release what this call holds and run it again. ' +
       'Acquire these locks in one order everywhere, or all of them in one call by an array of keys.';
     expect(error.message).toBe(message);
@@ -82,7 +82,7 @@ describe('callers that wait for each other', () => {
     ]);
   });
 
-  it('in two applications: the log has each place once, and no form of the error that is serialized has the circle', async () => {
+  it('in two applications: the log has each place once, and no form of the error that is serialized has the cycle', async () => {
     const { clock, shop, billing } = await applications();
     for (let round = 0; round < 2; round += 1) {
       const first = nest(shop, 'a', 'b');
@@ -91,12 +91,12 @@ describe('callers that wait for each other', () => {
       await longEnough(clock);
       expect(first.value).toBe('done');
       const error = second.error as LockDeadlockError;
-      expect(error.circle?.map(({ instance }) => instance)).toEqual(['billing', 'shop']);
-      expect(Object.keys(error)).not.toContain('circle');
-      expect(error.toJSON()).not.toHaveProperty('circle');
+      expect(error.cycle?.map(({ instance }) => instance)).toEqual(['billing', 'shop']);
+      expect(Object.keys(error)).not.toContain('cycle');
+      expect(error.toJSON()).not.toHaveProperty('cycle');
     }
-    expect(billing.log.filter((line) => line.includes('in a circle: this call'))).toHaveLength(1);
-    expect(shop.log.filter((line) => line.includes('in a circle: this call'))).toEqual([]);
+    expect(billing.log.filter((line) => line.includes('in a cycle: this call'))).toHaveLength(1);
+    expect(shop.log.filter((line) => line.includes('in a cycle: this call'))).toEqual([]);
   });
 
   it('in three applications: exactly one is refused, within 5 s', async () => {
@@ -211,15 +211,15 @@ describe('no deadlock is reported', () => {
     expect([all[0]?.error, all[1]?.value]).toEqual([expect.any(LockBusyError), 'done']);
   });
 
-  it('to a caller that waits for those in a circle', async () => {
+  it('to a caller that waits for those in a cycle', async () => {
     const { clock, shop, billing, start } = await applications();
     const third = await start('third');
-    const circle = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
+    const cycle = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
     await clock.advance(10);
     const behind = nest(third, 'z', 'a');
     await longEnough(clock);
     expect(behind.value).toBe('done');
-    expect(circle.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
+    expect(cycle.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
   });
 
   it('through a limit', async () => {
@@ -328,7 +328,7 @@ describe('no deadlock is reported', () => {
     const { locks } = await startManager({
       clock,
       providers: {
-        main: new CombinedProvider({ providers: ['one', 'two'] }),
+        main: new CombinedLockProvider({ providers: ['one', 'two'] }),
         one: new MemoryLockProvider(),
         two: new MemoryLockProvider(),
       },
@@ -376,7 +376,7 @@ describe('a process of which nothing is known any more', () => {
     expect(await beats(() => publish(7))).toBe('pending');
   });
 
-  it('is in none if it has published once more: that was in flight when the circle was seen', async () => {
+  it('is in none if it has published once more: that was in flight when the cycle was seen', async () => {
     const { publish, beats } = await start();
     expect(await beats((number) => publish(number === 0 ? 7 : 8))).toBe('pending');
     expect(await beats((number) => publish(Math.min(8 + number, 9)))).toBe('pending');
@@ -458,7 +458,7 @@ describe('a backend that does not answer', () => {
 
 describe('a wait that is over', () => {
   it.each([3_100, 3_200, 3_300, 3_400])(
-    'of %d ms, before another wait closes the circle: nobody is refused',
+    'of %d ms, before another wait closes the cycle: nobody is refused',
     async (wait) => {
       for (let offset = 600; offset <= 1_300; offset += 50) {
         const { clock, shop, billing } = await applications();
@@ -471,7 +471,7 @@ describe('a wait that is over', () => {
         const closes = async () => (await pass(clock, offset), billing.locks.withLock('a', () => 'done', WAIT));
         const second = watch(billing.locks.withLock('b', closes));
         await clock.advance(wait + 101);
-        // Sometimes it has closed the circle early enough.
+        // Sometimes it has closed the cycle early enough.
         const wasRefused = second.state === 'rejected';
         await longEnough(clock);
         expect([offset, first.state, second.state]).toEqual([
@@ -484,7 +484,7 @@ describe('a wait that is over', () => {
   );
 });
 
-describe('two circles that one refusal ends', () => {
+describe('two cycles that one refusal ends', () => {
   it('lose one caller, also where one look has found both', async () => {
     const { clock, shop, billing } = await applications();
     const other = await shop.locks.acquire('other', { lease: '1h' });
@@ -556,7 +556,7 @@ describe('a board', () => {
     await hot.release();
   });
 
-  it.each([100, 200, 700])('that is %d ms away: a circle of three is found', async (delay) => {
+  it.each([100, 200, 700])('that is %d ms away: a cycle of three is found', async (delay) => {
     const { clock, store, start } = await applications();
     const far = onBoard(store, ({ look }) => ({
       look: async (key, most) => (await pass(clock, delay), look(key, most)),
@@ -568,7 +568,7 @@ describe('a board', () => {
     expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   });
 
-  it('with many waits beside one grant: the one that closes a circle is seen', async () => {
+  it('with many waits beside one grant: the one that closes a cycle is seen', async () => {
     const { clock, shop, billing } = await applications();
     const others = await shop.locks.acquire('others', { lease: '10h' });
     const first = nest(shop, 'b', 'a');

@@ -3,12 +3,12 @@ import { Test } from '@nestjs/testing';
 import { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { DistributedLockModule } from '../../lib/index.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import {
   lockTablesSql,
   SqlAdvisoryLockProvider,
@@ -58,12 +58,15 @@ describe('an option that was written and has no value is named, and not taken fo
     ],
     ['cluster[1]', 'undefined', redis({ cluster: [{ host: 'c1' }, UNSET] })],
     ['cluster[0].host', 'undefined', redis({ cluster: [{ host: UNSET, port: 6379 }] })],
-    ['nodes', 'undefined', () => new RedlockProvider({ nodes: UNSET, maxLease: '1m' })],
+    ['nodes', 'undefined', () => new RedlockLockProvider({ nodes: UNSET, maxLease: '1m' })],
     [
       'url',
       'undefined',
       () =>
-        new RedlockProvider({ nodes: [{ url: 'redis://a' }, { url: UNSET }, { url: 'redis://c' }], maxLease: '1m' }),
+        new RedlockLockProvider({
+          nodes: [{ url: 'redis://a' }, { url: UNSET }, { url: 'redis://c' }],
+          maxLease: '1m',
+        }),
     ],
     ['url', 'undefined', () => new SqlRowLockProvider({ url: UNSET })],
     ['mysql', 'undefined', () => new SqlVersionLockProvider({ mysql: UNSET })],
@@ -88,8 +91,8 @@ describe('an option that was written and has no value is named, and not taken fo
     ],
     ['server', 'undefined', () => new MemcachedLockProvider({ server: UNSET })],
     ['store', 'undefined', () => new MemoryLockProvider({ store: UNSET })],
-    ['providers', 'undefined', () => new CombinedProvider({ providers: UNSET })],
-    ['casStore', 'undefined', () => new FailoverProvider({ providers: ['a', 'b'], casStore: UNSET })],
+    ['providers', 'undefined', () => new CombinedLockProvider({ providers: UNSET })],
+    ['casStore', 'undefined', () => new FailoverLockProvider({ providers: ['a', 'b'], casStore: UNSET })],
   ])('"%s" is %s', (place, value, make) => {
     expect(messageOf(make)).toMatch(
       new RegExp(`"${place.replace(/[[\].]/g, '\\$&')}".* is ${value}: is the variable set\\?`),
@@ -175,10 +178,14 @@ describe('options in the wrong shape are named with the right spelling', () => {
       () => new MemcachedLockProvider({ host: 'm' } as never),
       /"server" must be.*no option "host"/,
     ],
-    ['a list for Redlock', () => new RedlockProvider([] as never), /given a list: write new RedlockProvider\(\{ nodes/],
+    [
+      'a list for Redlock',
+      () => new RedlockLockProvider([] as never),
+      /given a list: write new RedlockLockProvider\(\{ nodes/,
+    ],
     [
       'texts as nodes of Redlock',
-      () => new RedlockProvider({ nodes: [TEXT, TEXT, TEXT], maxLease: '1m' }),
+      () => new RedlockLockProvider({ nodes: [TEXT, TEXT, TEXT], maxLease: '1m' }),
       /node 1 .*given a text: write \{ url/,
     ],
     [

@@ -104,7 +104,7 @@ describe('the warning of locks in opposite orders', () => {
     expect(log).toHaveLength(1);
   });
 
-  it('tells providers apart, and finds a circle over two of them', async () => {
+  it('tells providers apart, and finds a cycle over two of them', async () => {
     const providers = { main: new MemoryLockProvider(), other: new MemoryLockProvider() };
     const { locks, log } = await startManager({ providers, default: 'main' });
     await nest(locks, on('main', 'order:1'), on('main', 'stock:1'));

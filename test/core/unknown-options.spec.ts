@@ -3,12 +3,12 @@ import { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { nearest } from '../../lib/core/toolkit/nearest.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import {
   lockTablesSql,
   SqlAdvisoryLockProvider,
@@ -30,7 +30,7 @@ const dataSource = new DataSource({ type: 'postgres' });
 /** Makes it of a right source, with options that a program in JavaScript may give. */
 const MAKERS: Readonly<Record<string, (options: object) => unknown>> = {
   RedisLockProvider: (options) => new RedisLockProvider({ ...node, ...options }),
-  RedlockProvider: (options) => new RedlockProvider({ nodes, maxLease: '1m', ...options }),
+  RedlockLockProvider: (options) => new RedlockLockProvider({ nodes, maxLease: '1m', ...options }),
   SqlRowLockProvider: (options) => new SqlRowLockProvider({ url, ...options }),
   SqlVersionLockProvider: (options) => new SqlVersionLockProvider({ url, ...options }),
   SqlAdvisoryLockProvider: (options) => new SqlAdvisoryLockProvider({ url, ...options }),
@@ -40,8 +40,8 @@ const MAKERS: Readonly<Record<string, (options: object) => unknown>> = {
   ZooKeeperLockProvider: (options) => new ZooKeeperLockProvider({ connectString: 'zk1', ...options }),
   MemcachedLockProvider: (options) => new MemcachedLockProvider({ server: 'cache', ...options }),
   MemoryLockProvider: (options) => new MemoryLockProvider(options),
-  CombinedProvider: (options) => new CombinedProvider({ providers: ['a', 'b'], ...options }),
-  FailoverProvider: (options) => new FailoverProvider({ providers: ['a', 'b'], casStore: 'b', ...options }),
+  CombinedLockProvider: (options) => new CombinedLockProvider({ providers: ['a', 'b'], ...options }),
+  FailoverLockProvider: (options) => new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'b', ...options }),
   'lockTablesSql()': (options) => lockTablesSql('postgres', options),
 };
 
@@ -72,7 +72,7 @@ describe('an option that does not exist is refused beside a right source, and th
     ['RedisLockProvider', 'comandTimeout', 'commandTimeout'],
     ['RedisLockProvider', 'timeout', 'commandTimeout'],
     ['RedisLockProvider', 'waitreplicas', 'waitReplicas'],
-    ['RedlockProvider', 'delayRestart', 'delayedRestart'],
+    ['RedlockLockProvider', 'delayRestart', 'delayedRestart'],
     ['SqlRowLockProvider', 'maxConnection', 'maxConnections'],
     ['SqlVersionLockProvider', 'tabel', 'table'],
     ['SqlAdvisoryLockProvider', 'sesionGuard', 'sessionGuard'],
@@ -82,7 +82,7 @@ describe('an option that does not exist is refused beside a right source, and th
     ['ZooKeeperLockProvider', 'chrot', 'chroot'],
     ['MemcachedLockProvider', 'command_timeout', 'commandTimeout'],
     ['MemoryLockProvider', 'stor', 'store'],
-    ['FailoverProvider', 'windows', 'window'],
+    ['FailoverLockProvider', 'windows', 'window'],
   ])('%s: "%s" is "%s"', (owner, wrong, right) => {
     expect(messageOf(() => MAKERS[owner]?.({ [wrong]: 1 }))).toBe(
       `${owner}: there is no option "${wrong}": write "${right}".`,
@@ -92,7 +92,7 @@ describe('an option that does not exist is refused beside a right source, and th
   it('options of another source, of a node of Redlock, and of "auth"', () => {
     expect(messageOf(() => MAKERS['TypeOrmRowLockProvider']?.({ url }))).toMatch(/no option "url": remove it/);
     const slow = { ...node, commandTimeout: '1s' };
-    expect(messageOf(() => MAKERS['RedlockProvider']?.({ nodes: [node, slow, node] }))).toMatch(
+    expect(messageOf(() => MAKERS['RedlockLockProvider']?.({ nodes: [node, slow, node] }))).toMatch(
       /node 2: there is no option "commandTimeout": remove it/,
     );
     expect(messageOf(() => MAKERS['ZooKeeperLockProvider']?.({ auth: { credentials: 'a:b', schema: 'digest' } }))).toBe(
@@ -104,7 +104,7 @@ describe('an option that does not exist is refused beside a right source, and th
     expect(messageOf(() => new RedisLockProvider({ ulr: 'redis://redis' } as never))).toContain(
       'There is no option "ulr": write "url". Write {',
     );
-    expect(messageOf(() => new RedlockProvider({ node: nodes, maxLease: '1m' } as never))).toContain(
+    expect(messageOf(() => new RedlockLockProvider({ node: nodes, maxLease: '1m' } as never))).toContain(
       'There is no option "node": write "nodes".',
     );
   });

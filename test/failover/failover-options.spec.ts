@@ -1,15 +1,15 @@
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
+import type { FailoverLockProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
 import { TestFleet } from './fleet-rig.js';
 
 const TWO = { providers: ['a', 'b'], casStore: 'record' };
-const old = (options: object) => ({ ...TWO, ...options }) as FailoverProviderOptions;
+const old = (options: object) => ({ ...TWO, ...options }) as FailoverLockProviderOptions;
 
-describe('what a FailoverProvider is made of', () => {
-  it.each<[string, FailoverProviderOptions]>([
+describe('what a FailoverLockProvider is made of', () => {
+  it.each<[string, FailoverLockProviderOptions]>([
     ['"providers" names a, but must name at least two', { ...TWO, providers: ['a'] }],
     ['"providers" names a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
     ['"casStore" must be the name', { providers: ['a', 'b'] } as never],
@@ -19,7 +19,7 @@ describe('what a FailoverProvider is made of', () => {
     // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
     [`Option "probeInterval" is '24d', but must be a duration of 20 ms to 1 day`, { ...TWO, probeInterval: '24d' }],
     [`Option "window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
-    ['"providers" must be a list', { casStore: 'record' } as FailoverProviderOptions],
+    ['"providers" must be a list', { casStore: 'record' } as FailoverLockProviderOptions],
     ['"providers" must be a list', { ...TWO, providers: 'ab' as never }],
     ['"providers" must be a list', { ...TWO, providers: ['a', undefined as never] }],
     ['there is no option "engines": write "providers"', old({ engines: ['a', 'b'] })],
@@ -28,14 +28,14 @@ describe('what a FailoverProvider is made of', () => {
     ['there is no option "lease": remove it', old({ lease: '30s' })],
     ['there is no option "minStay": write "failbackDelay"', old({ minStay: '1m' })],
   ])('is refused: %s', (message, options) => {
-    expect(() => new FailoverProvider(options)).toThrow(LockConfigError);
-    expect(() => new FailoverProvider(options)).toThrow(message);
+    expect(() => new FailoverLockProvider(options)).toThrow(LockConfigError);
+    expect(() => new FailoverLockProvider(options)).toThrow(message);
   });
 
   it('is refused with a record on a provider that may lose it', () => {
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(LockConfigError);
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(
-      'FailoverProvider cannot use lock provider "a" as "casStore", because it may lose what it has acknowledged',
+      'FailoverLockProvider cannot use lock provider "a" as "casStore", because it may lose what it has acknowledged',
     );
   });
 
@@ -48,21 +48,21 @@ describe('what a FailoverProvider is made of', () => {
         },
       );
     expect(made(10_000, '6s')).toThrow(
-      'FailoverProvider keeps locks for 12000 ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "brief", which is 10000 ms',
+      'FailoverLockProvider keeps locks for 12000 ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "brief", which is 10000 ms',
     );
-    expect(made(9_999, '1s')).toThrow('FailoverProvider keeps locks for 10000 ms');
+    expect(made(9_999, '1s')).toThrow('FailoverLockProvider keeps locks for 10000 ms');
     expect(made(12_000, '6s')).not.toThrow();
   });
 
   it('is refused on another one, whose tokens have no room for a second epoch', () => {
     const nested = (others: Readonly<Record<string, LockProvider>> = {}) => {
       const fleet = new TestFleet();
-      const below = new FailoverProvider({ ...TWO, providers: ['a', ...Object.keys(others), 'b'] });
+      const below = new FailoverLockProvider({ ...TWO, providers: ['a', ...Object.keys(others), 'b'] });
       return () => fleet.add({ providers: ['below', 'c'] }, { below, c: fleet.newProvider(), ...others });
     };
     expect(nested()).toThrow(LockConfigError);
     expect(nested()).toThrow(
-      'FailoverProvider of below, c cannot be built on lock provider "below", because its fencing tokens take more than 52 bits',
+      'FailoverLockProvider of below, c cannot be built on lock provider "below", because its fencing tokens take more than 52 bits',
     );
     // Where it gives no tokens, none has to fit.
     expect(nested({ bare: new ScriptedProvider({ fencing: false }) })).not.toThrow();

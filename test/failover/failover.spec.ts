@@ -5,8 +5,8 @@ import { LockBusyError, LockCapacityError, LockConfigError, LockUnavailableError
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
-import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
+import type { FailoverLockProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
@@ -23,7 +23,7 @@ describe('failover', () => {
   });
   afterEach(() => fleet.stop());
 
-  const start = async (count: number, options: Partial<FailoverProviderOptions> = {}): Promise<FleetProcess[]> => {
+  const start = async (count: number, options: Partial<FailoverLockProviderOptions> = {}): Promise<FleetProcess[]> => {
     const all = Array.from({ length: count }, () => fleet.add(options));
     await fleet.drive(Promise.all(all.map(({ locks }) => locks.start())));
     return all;
@@ -880,7 +880,7 @@ describe('failover', () => {
   });
 
   it('finds a provider down that hangs, also beside another failover of the same process', async () => {
-    const other = new FailoverProvider({ providers: ['q', 'b'], casStore: 'record' });
+    const other = new FailoverLockProvider({ providers: ['q', 'b'], casStore: 'record' });
     const { locks, main } = await fleet.start({ providers: ['q', 'b'] }, { q: fleet.newProvider(), other });
     const beside = locks.admin.backend(FailoverBackend, 'other');
     const hanging = locks.admin.backend(DistantBackend, 'q');

@@ -4,7 +4,7 @@ import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { until } from '../redis/seam.js';
@@ -38,7 +38,7 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       providers: {
         redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' }),
         mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-        main: new FailoverProvider({
+        main: new FailoverLockProvider({
           providers: ['redis', 'mysql'],
           casStore: 'mysql',
           window: '3s',

@@ -3,8 +3,8 @@ import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import type { FailoverProviderOptions } from '../../lib/providers/failover/failover-options.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import type { FailoverLockProviderOptions } from '../../lib/providers/failover/failover-options.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { Cable, DistantBackend, DistantProvider } from '../contract/memory-server.js';
@@ -79,10 +79,10 @@ export class TestFleet {
 
   /** A process that was not started. */
   add(
-    options: Partial<FailoverProviderOptions> = {},
+    options: Partial<FailoverLockProviderOptions> = {},
     others: Readonly<Record<string, LockProvider>> = {},
   ): FleetProcess {
-    const main = new FailoverProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW, ...options });
+    const main = new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW, ...options });
     const log: string[] = [];
     const say = (message: string) => void log.push(message);
     const locks = new LockManager({

@@ -1,6 +1,6 @@
 import { LockBusyError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { DistantProvider } from '../contract/memory-server.js';
 import { watch } from '../core/manager-rig.js';
 import { DistantCasProvider, TestFleet } from './fleet-rig.js';
@@ -13,7 +13,7 @@ it('the error of a busy lock of a failover names the holder in the member that g
       a: new DistantProvider(stores.a),
       b: new DistantProvider(stores.b),
       record: new DistantCasProvider(stores.record, shared),
-      main: new FailoverProvider({ providers: ['a', 'b'], casStore: 'record' }),
+      main: new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record' }),
     };
     const locks = new LockManager({ ...{ providers, default: 'main', clock, instance }, shutdownGrace: 0 });
     await fleet.drive(locks.start());

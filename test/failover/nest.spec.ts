@@ -9,7 +9,7 @@ import {
   DistributedLock,
   DistributedLockModule,
   FailoverBackend,
-  FailoverProvider,
+  FailoverLockProvider,
   LockAdmin,
   LockService,
 } from '../../lib/index.js';
@@ -76,7 +76,7 @@ describe('an application with a failover among its providers', () => {
             redis: new RedisLockProvider({ url: redis.url, commandTimeout: '1s' }),
             // No fencing: weaker than the one before it.
             mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
-            main: new FailoverProvider({
+            main: new FailoverLockProvider({
               providers: ['redis', 'mysql'],
               casStore: 'mysql',
               window: '3s',

@@ -4,8 +4,8 @@ import { createConnection } from 'mysql2/promise';
 import pg from 'pg';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
@@ -96,7 +96,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       const probeInterval = '10s';
       const locks = new LockManager({
         providers: {
-          failover: new FailoverProvider({ providers: ['closed', 'open'], casStore: 'open', probeInterval }),
+          failover: new FailoverLockProvider({ providers: ['closed', 'open'], casStore: 'open', probeInterval }),
           closed: closed.provider,
           open: new SqlVersionLockProvider({ url: record.url, synchronize: true, statementTimeout: '10s' }),
         },
@@ -105,7 +105,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       });
       // It needs all of its members.
       const providers = {
-        both: new CombinedProvider({ providers: ['closed', 'memory'] }),
+        both: new CombinedLockProvider({ providers: ['closed', 'memory'] }),
         closed: closed.provider,
         memory: new MemoryLockProvider(),
       };

@@ -12,7 +12,7 @@ import {
 } from '../../lib/api/lock-provider.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
@@ -206,7 +206,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
         a: provider('a'),
         b: provider('b'),
         record: provider('record'),
-        main: new FailoverProvider({
+        main: new FailoverLockProvider({
           providers: ['a', 'b'],
           casStore: 'record',
           window: WINDOW,

@@ -1,5 +1,5 @@
 import { it } from '@jest/globals';
-import { FailoverBackend, FailoverProvider } from '../../lib/index.js';
+import { FailoverBackend, FailoverLockProvider } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
@@ -11,7 +11,7 @@ it('ticks are begun once by instances whose clocks are wrong, also around a swit
   const fleet = new SkewedFleet(async () => ({
     redis: new RedisLockProvider({ url: redis.url }),
     sql: await sql.leases(),
-    main: new FailoverProvider({ providers: ['redis', 'sql'], casStore: 'sql' }),
+    main: new FailoverLockProvider({ providers: ['redis', 'sql'], casStore: 'sql' }),
   }));
   try {
     await fleet.start();

@@ -131,7 +131,7 @@ describe('KeyTemplate, fuzzed', () => {
         const b = (): unknown => (nested ? [{ id: y() }, { id: x() }] : y());
         const template = attempt(() => KeyTemplate.parse(text, site));
         if (template instanceof LockKeyError) return;
-        const scope: KeyScope = { self: a(), args: [a(), b()], request: b, context: a };
+        const scope: KeyScope = { self: a(), args: [a(), b()], request: b(), context: a };
         const key = attempt(() => template.evaluate(scope));
         if (key instanceof LockKeyError) return;
         evaluated++;
@@ -162,7 +162,7 @@ describe('KeyTemplate, fuzzed', () => {
       fc.property(fc.constantFrom(...templates), hostile, hostile, fc.boolean(), (template, a, b, nested) => {
         const value = nested ? { id: a(), 0: a(), length: a() } : a();
         const key = attempt(() =>
-          template.evaluate({ self: value, args: [value, b()], request: () => value, context: () => value }),
+          template.evaluate({ self: value, args: [value, b()], request: value, context: () => value }),
         );
         if (key instanceof LockKeyError) {
           expect(key.message.length).toBeLessThan(300);

@@ -9,6 +9,7 @@ import {
   Controller,
   type ExceptionFilter,
   Get,
+  Headers,
   HttpException,
   Injectable,
   Module,
@@ -85,9 +86,9 @@ class Orders extends Base {
 
 @Injectable({ scope: Scope.REQUEST })
 class PerRequest {
-  @DistributedLock('tenant:#{request.headers.host}')
-  async run() {
-    return keyHere();
+  @DistributedLock('tenant:#{host}')
+  async run(host: string) {
+    return `${keyHere()} for ${host}`;
   }
 }
 
@@ -114,8 +115,9 @@ class Handlers {
     return { id, key: keyHere() };
   }
   @Get('request')
-  request() {
-    return this.perRequest.run();
+  @DistributedLock('outer:#{request.headers.host}')
+  async request(@Headers('host') host: string) {
+    return `${keyHere()} ${await this.perRequest.run(host)}`;
   }
   @Get('around/:id')
   @DistributedLock('around:#{request.params.id}', { around: 'request' })
@@ -226,7 +228,8 @@ async function main(): Promise<number> {
     'above @Get': async () => equal(await text('/above/7'), '{"id":7,"key":"item:7"}'),
     'below @Get': async () => equal(await text('/below/7'), '{"id":7,"key":"item:7"}'),
     pipes: async () => equal((await fetch(`${url}/above/x`)).status, 400),
-    'request scope and #{request}': async () => match(await text('/request'), /^tenant:127\.0\.0\.1%3A\d+$/),
+    'request scope and #{request}': async () =>
+      match(await text('/request'), /^outer:127\.0\.0\.1%3A\d+ tenant:127\.0\.0\.1%3A\d+ for 127/),
     'around the request': async () => equal(await text('/around/7'), 'around:7 7'),
     '423': async () => {
       for (const path of ['/busy', '/guarded']) {

@@ -22,8 +22,8 @@ process.once('message', async ({ holds, waitsFor, lease }) => {
   try {
     await lock.run(() => locks.withLock(waitsFor, () => undefined, { wait: 120_000, lease }));
     process.send({ event: 'ended', outcome: 'done', took: Date.now() - begun });
-  } catch ({ code, message, circle }) {
-    process.send({ event: 'ended', outcome: code, took: Date.now() - begun, message, circle });
+  } catch ({ code, message, cycle }) {
+    process.send({ event: 'ended', outcome: code, took: Date.now() - begun, message, cycle });
   }
   await lock.release();
 });

@@ -23,7 +23,7 @@ interface Ended {
   readonly outcome: string;
   readonly took: number;
   readonly message?: string;
-  readonly circle?: readonly DeadlockMember[];
+  readonly cycle?: readonly DeadlockMember[];
 }
 
 interface Report extends Partial<Ended> {
@@ -42,7 +42,7 @@ interface Program {
   isPublished(): Promise<boolean>;
 }
 
-describe('processes that wait for each other in a circle', () => {
+describe('processes that wait for each other in a cycle', () => {
   let library: CompiledLibrary;
   const running: ChildProcess[] = [];
 
@@ -82,7 +82,7 @@ describe('processes that wait for each other in a circle', () => {
     };
   }
 
-  it('of three, exactly one is refused within 5 s, with the circle, and the others get their locks', async () => {
+  it('of three, exactly one is refused within 5 s, with the cycle, and the others get their locks', async () => {
     const programs = [await start('one', 'a', 'b'), await start('two', 'b', 'c'), await start('three', 'c', 'a')];
     for (const program of programs) program.waitNow();
     const ends = await Promise.all(programs.map((program) => program.end()));
@@ -91,14 +91,14 @@ describe('processes that wait for each other in a circle', () => {
     expect(victim.took).toBeGreaterThan(2_000);
     // On a machine that is not busy less than FOUND.
     expect(victim.took).toBeLessThan(10 * FOUND);
-    expect(victim.circle?.map(({ instance, holds, waitsFor }) => `${instance} ${holds} ${waitsFor}`).sort()).toEqual([
+    expect(victim.cycle?.map(({ instance, holds, waitsFor }) => `${instance} ${holds} ${waitsFor}`).sort()).toEqual([
       'one a b',
       'three c a',
       'two b c',
     ]);
-    expect(victim.message).toContain('callers wait for each other in a circle: this call holds');
+    expect(victim.message).toContain('callers wait for each other in a cycle: this call holds');
     const logged = programs.flatMap((program) => program.log());
-    expect(logged.filter((line) => line.includes('in a circle: this call holds'))).toHaveLength(1);
+    expect(logged.filter((line) => line.includes('in a cycle: this call holds'))).toHaveLength(1);
     await until(async () => (await redis.admin.keys('lock:*wait:*')).length === 0, 'the texts are gone');
   }, 120_000);
 
@@ -208,7 +208,7 @@ describe('applications in a deadlock', () => {
     await sleep(FOUND);
     expect(settled).toEqual([]);
     const logged = [...shaky.log, ...steady.log].filter((line) => !line.includes('elsewhere'));
-    expect(logged.filter((line) => /circle|wait:|refused/.test(line))).toEqual([]);
+    expect(logged.filter((line) => /cycle|wait:|refused/.test(line))).toEqual([]);
     expect(logged.length).toBeLessThan(5);
     proxy.heal();
     const outcomes = await Promise.all(ends);

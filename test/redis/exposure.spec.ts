@@ -1,7 +1,7 @@
 import { createClient, createCluster, createSentinel } from 'redis';
 import { Cluster, Redis } from 'ioredis';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { textOf } from '../../lib/provider-kit/secrets.js';
 import { exposedBy, PASSWORDS, WORDS } from '../exposure.js';
@@ -46,7 +46,7 @@ it.each(PLACES)(
 it('a password in an address of Redlock is shown nowhere', async () => {
   const providers = PASSWORDS.map((password) => {
     const nodes = [1, 2, 3].map((port) => ({ url: `redis://user:${password}@127.0.0.1:${port}` }));
-    return () => new RedlockProvider({ nodes, maxLease: '1m' });
+    return () => new RedlockLockProvider({ nodes, maxLease: '1m' });
   });
   expect(await exposedBy(providers)).not.toMatch(WORDS);
 }, 60_000);

@@ -4,7 +4,7 @@ import { type INestApplicationContext, Injectable } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { CombinedProvider, DistributedLockModule, RunOnce } from '../../lib/index.js';
+import { CombinedLockProvider, DistributedLockModule, RunOnce } from '../../lib/index.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
@@ -178,7 +178,7 @@ it('connections of both members of a combined provider are replaced for a call w
   const [one, two] = nats.map(
     ({ port }) => new RedisLockProvider({ url: `redis://127.0.0.1:${port}`, commandTimeout: 600 }),
   ) as [RedisLockProvider, RedisLockProvider];
-  const both = new CombinedProvider({ providers: ['one', 'two'] });
+  const both = new CombinedLockProvider({ providers: ['one', 'two'] });
   const locks = new LockManager({ providers: { one, two, both }, default: 'both', shutdownGrace: 0 });
   await locks.start();
   for (const nat of nats) nat.drop();

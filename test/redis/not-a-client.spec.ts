@@ -11,7 +11,7 @@ import {
   type RedisLockProviderOptions,
   type RedisServerOptions,
 } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { redisForTests } from './seam.js';
 
 /** Each of its methods is a function of Jest that gives nothing, as after `jest.mock('ioredis')`. */
@@ -88,7 +88,7 @@ describe('what is not a client of Redis', () => {
     process.off('uncaughtException', listen).off('unhandledRejection', listen);
   });
 
-  const boot = async (provider: () => RedisLockProvider | RedlockProvider): Promise<void> => {
+  const boot = async (provider: () => RedisLockProvider | RedlockLockProvider): Promise<void> => {
     const locks = new LockManager({ providers: { redis: provider() }, logger: silentLogger });
     try {
       await locks.start();
@@ -103,7 +103,7 @@ describe('what is not a client of Redis', () => {
     expect(outcome).toBeInstanceOf(LockConfigError);
     expect(String(outcome)).toMatch(/ioredis|pass the client itself/);
     const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
-    await expect(boot(() => new RedlockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
+    await expect(boot(() => new RedlockLockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
     // What is thrown in a callback is not caught by the boot.
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(uncaught).toEqual([]);

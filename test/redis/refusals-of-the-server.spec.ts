@@ -3,9 +3,9 @@ import { Redis } from 'ioredis';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -71,7 +71,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
   it('is an outage for a provider that is built on it, and found when it is the master', async () => {
     const locks = managerOf(
       {
-        both: new CombinedProvider({ providers: ['memory', 'redis'] }),
+        both: new CombinedLockProvider({ providers: ['memory', 'redis'] }),
         memory: new MemoryLockProvider(),
         redis: provider(),
       },
@@ -135,7 +135,7 @@ describe('a user without permission', () => {
     const [two, three] = others.map((server) => server.url) as [string, string];
     try {
       const one = managerOf({
-        redlock: new RedlockProvider({
+        redlock: new RedlockLockProvider({
           nodes: [url(), two, three].map((each) => ({ url: each })),
           maxLease: '1m',
           commandTimeout: '20s',
@@ -186,7 +186,7 @@ describe('a password that was rotated, and that this process does not get', () =
     expect(error).toBeInstanceOf(LockConfigError);
     expect(String(error)).toMatch(/refuses the login \(WRONGPASS.*Check the user and the password/);
     const nodes = [1, 2, 3].map(() => ({ url }));
-    const other = await failureOf(managerOf({ redlock: new RedlockProvider({ nodes, maxLease: '1m' }) }).start());
+    const other = await failureOf(managerOf({ redlock: new RedlockLockProvider({ nodes, maxLease: '1m' }) }).start());
     expect(other).toBeInstanceOf(LockConfigError);
   });
 });

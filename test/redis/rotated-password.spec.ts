@@ -5,7 +5,7 @@ import { createClient as createClient5 } from 'redis5';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { redisForTests, until } from './seam.js';
@@ -36,7 +36,7 @@ describe('a password that is rotated', () => {
     await Promise.all(running.splice(0).map((locks) => locks.stop()));
   });
 
-  const managerOf = (provider: RedisLockProvider | RedlockProvider): LockManager => {
+  const managerOf = (provider: RedisLockProvider | RedlockLockProvider): LockManager => {
     const say = (message: string) => void log.push(message);
     const logger = { debug: () => undefined, warn: say, error: say };
     const locks = new LockManager({ providers: { redis: provider }, logger, shutdownGrace: 0 });
@@ -122,7 +122,7 @@ describe('a password that is rotated', () => {
         );
       }
       const nodes = [1, 2, 3].map(() => ({ options: { ...address(), ...wrong } }));
-      await expect(managerOf(new RedlockProvider({ nodes, maxLease: '1m' })).start()).rejects.toThrow(message);
+      await expect(managerOf(new RedlockLockProvider({ nodes, maxLease: '1m' })).start()).rejects.toThrow(message);
     } finally {
       await redis.admin.call('ACL', 'SETUSER', 'default', 'nopass');
     }

@@ -1,5 +1,5 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
 import { until } from '../until.js';
 import { type Quorum, startQuorum, wiresTo } from './quorum.js';
@@ -13,7 +13,7 @@ afterAll(() => quorum.stop());
 describe.each([IOREDIS, NODE_REDIS])('connections to nodes that were idle, by %s', (library) => {
   const start = async () => {
     const { wires, nodes } = await wiresTo(quorum, library);
-    const provider = new RedlockProvider({ nodes, maxLease: '1m', commandTimeout: 1_200 });
+    const provider = new RedlockLockProvider({ nodes, maxLease: '1m', commandTimeout: 1_200 });
     const locks = new LockManager({ providers: { redlock: provider }, shutdownGrace: 0 });
     await locks.start();
     const stop = async () => {

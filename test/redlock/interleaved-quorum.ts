@@ -1,4 +1,4 @@
-import { RedlockProvider, type IoredisClient, type IoredisConnection } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider, type IoredisClient, type IoredisConnection } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
@@ -97,7 +97,7 @@ class Process {
 
   constructor(nodes: readonly ModelNode[], clock: FakeClock) {
     this.lines = nodes.map((node) => new Line(node));
-    const provider = new RedlockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
+    const provider = new RedlockLockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
     this.backend = direct(provider.createBackend(contextFor([], { clock })));
   }
 

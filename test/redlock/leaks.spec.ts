@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { CountingClock } from '../redis/counting-clock.js';
 import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
@@ -64,7 +64,7 @@ describe('what is left behind', () => {
 
   it('by a backend that was closed while it connected: no connection', async () => {
     const before = await connections();
-    const backend = new RedlockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));
+    const backend = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));
     const connected = backend.connect();
     await Promise.all([backend.close(), expect(connected).rejects.toMatchObject({ sent: false })]);
     expect(await connections()).toEqual(before);

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import type { RenewOutcome } from '../../lib/api/lock-provider.js';
-import type { RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
+import type { RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { tokenDigits } from '../../lib/providers/redlock/lock-script.js';
 import { FakeClock } from '../../lib/testing/index.js';
@@ -233,7 +233,7 @@ describe.each([3, 5])('%i nodes of which a bare majority has answered at the gra
   const few = (size - 1) / 2;
   let quorum: Quorum;
   let wires: readonly TcpProxy[];
-  let nodes: RedlockProviderOptions['nodes'];
+  let nodes: RedlockLockProviderOptions['nodes'];
   beforeAll(async () => {
     quorum = await startQuorum(size);
   });

@@ -5,7 +5,7 @@ import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { silentLogger } from '../../lib/api/logger.js';
-import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider, type RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import type { FakeClock } from '../../lib/testing/index.js';
@@ -73,7 +73,7 @@ export async function startQuorum(size: number, options: Parameters<typeof start
 export async function wiresTo(
   quorum: Quorum,
   library = IOREDIS,
-): Promise<{ wires: readonly TcpProxy[]; nodes: RedlockProviderOptions['nodes'] }> {
+): Promise<{ wires: readonly TcpProxy[]; nodes: RedlockLockProviderOptions['nodes'] }> {
   const wires = await Promise.all(quorum.servers.map(({ port }) => startTcpProxy(port)));
   return { wires, nodes: wires.map(({ port }) => library.server(`redis://127.0.0.1:${port}`)) };
 }
@@ -91,14 +91,16 @@ export interface StartedRedlock {
 }
 
 /** A quorum is more than options. */
-function providerOf(options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>): RedlockProvider {
+function providerOf(
+  options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
+): RedlockLockProvider {
   const { nodes, maxLease, delayedRestart, commandTimeout } = { delayedRestart: undefined, ...TERMS, ...options };
-  return new RedlockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
+  return new RedlockLockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
 }
 
 /** A backend without the core: to Redis, each one is a process of its own. */
 export async function startRedlock(
-  options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
+  options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
   context: Partial<BackendContext> = {},
 ): Promise<StartedRedlock> {
   const events: TestEvent[] = [];
@@ -113,7 +115,7 @@ export async function startRedlock(
 
 /** A process with the core. */
 export async function startLocks(
-  options: Partial<RedlockProviderOptions> & Pick<RedlockProviderOptions, 'nodes'>,
+  options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
   clock: Clock = systemClock,
 ): Promise<LockManager> {
   const locks = new LockManager({

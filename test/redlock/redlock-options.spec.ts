@@ -1,10 +1,10 @@
 import { LockConfigError } from '../../lib/api/errors.js';
-import { RedlockProvider, type RedlockProviderOptions } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider, type RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 
 const NODES = ['a', 'b', 'c'].map((host) => ({ url: `redis://${host}` }));
-const GOOD: RedlockProviderOptions = { nodes: NODES, maxLease: '30s' };
+const GOOD: RedlockLockProviderOptions = { nodes: NODES, maxLease: '30s' };
 
-describe('what a RedlockProvider is made of', () => {
+describe('what a RedlockLockProvider is made of', () => {
   it.each<[string, unknown]>([
     ['at least three independent', { ...GOOD, nodes: undefined }],
     ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
@@ -26,7 +26,7 @@ describe('what a RedlockProvider is made of', () => {
     ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
     ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
   ])('is refused for %s: %j', (message, options) => {
-    const make = () => new RedlockProvider(options as RedlockProviderOptions);
+    const make = () => new RedlockLockProvider(options as RedlockLockProviderOptions);
     expect(make).toThrow(LockConfigError);
     expect(make).toThrow(message);
   });

@@ -1,5 +1,5 @@
 import { jest } from '@jest/globals';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { direct } from '../direct-backend.js';
 import { contextFor, granted, request } from '../redis/seam.js';
@@ -10,7 +10,7 @@ describe('a node that is silent', () => {
   it('is asked last, so that it does not delay those that answer', async () => {
     const clock = new FakeClock();
     const lines = [0, 1, 2].map(() => new Line(new ModelNode(() => clock.wallTime())));
-    const provider = new RedlockProvider({ nodes: lines.map((client) => ({ client })), maxLease: '1h' });
+    const provider = new RedlockLockProvider({ nodes: lines.map((client) => ({ client })), maxLease: '1h' });
     const backend = direct(provider.createBackend(contextFor([], { clock })));
     await backend.connect();
     const calls = lines.map((line) => jest.spyOn(line, 'call'));

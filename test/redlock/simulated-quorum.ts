@@ -2,7 +2,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Clock } from '../../lib/api/clock.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -191,7 +191,7 @@ function startProcess(
 ): SimulatedProcess {
   const clock = new DriftingClock(truth, rate, index * 10_000);
   const wires = nodes.map((node) => new Wire(truth, chance, node, index + 1));
-  const provider = new RedlockProvider({
+  const provider = new RedlockLockProvider({
     nodes: wires.map((client) => ({ client })),
     maxLease: MAX_LEASE,
     delayedRestart,

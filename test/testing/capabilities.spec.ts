@@ -1,7 +1,7 @@
-import { CombinedProvider, FailoverProvider } from '../../lib/index.js';
+import { CombinedLockProvider, FailoverLockProvider } from '../../lib/index.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { capabilitiesOf } from '../../lib/testing/capabilities.js';
@@ -16,14 +16,14 @@ it('the capabilities of providers are known without a socket, and without a time
     providers: {
       redis: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }),
       cluster: new RedisLockProvider({ cluster: [{ host: '127.0.0.1', port: 1 }] }),
-      redlock: new RedlockProvider({ nodes, maxLease: '1m' }),
+      redlock: new RedlockLockProvider({ nodes, maxLease: '1m' }),
       row: new SqlRowLockProvider({ url }),
       version: new SqlVersionLockProvider({ url }),
       advisory: new SqlAdvisoryLockProvider({ url }),
       zookeeper: new ZooKeeperLockProvider({ connectString: '127.0.0.1:1' }),
       memcached: new MemcachedLockProvider({ server: '127.0.0.1:1' }),
-      failover: new FailoverProvider({ providers: ['redis', 'zookeeper'], casStore: 'version' }),
-      combined: new CombinedProvider({ providers: ['redis', 'row'] }),
+      failover: new FailoverLockProvider({ providers: ['redis', 'zookeeper'], casStore: 'version' }),
+      combined: new CombinedLockProvider({ providers: ['redis', 'row'] }),
     },
     default: 'redis',
     clock,

@@ -3,7 +3,7 @@ import { Injectable } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
 import { Test } from '@nestjs/testing';
 import {
-  CombinedProvider,
+  CombinedLockProvider,
   currentLock,
   DistributedLock,
   LockAdmin,
@@ -18,7 +18,7 @@ import {
 } from '../../lib/index.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 import { type LockServiceStubOptions, provideLockServiceStub } from '../../lib/testing/index.js';
 import { Gate } from '../nest/apps.js';
@@ -75,7 +75,7 @@ describe('provideLockServiceStub', () => {
 
   it('refuses a job that is due where the provider keeps no records', async () => {
     const { orders: service } = await orders({
-      providers: { redlock: new RedlockProvider({ nodes: NODES, maxLease: '1m' }) },
+      providers: { redlock: new RedlockLockProvider({ nodes: NODES, maxLease: '1m' }) },
     });
     await expect(service.once(new Date())).rejects.toThrow(/"redlock" keeps no records/);
   });
@@ -247,8 +247,8 @@ describe('a stub that stands for providers', () => {
     ['a limit of a row lock', rowLock, { limit: 3 }],
     ['a lease of a row lock', rowLock, { lease: '1s' }],
     ['readers of a row lock on Postgres', rowLock, { mode: 'shared' }],
-    ['a lease beyond maxLease', new RedlockProvider({ nodes: NODES, maxLease: '10s' }), { lease: '11s' }],
-    ['a limit of Redlock', new RedlockProvider({ nodes: NODES, maxLease: '1m' }), { limit: 3 }],
+    ['a lease beyond maxLease', new RedlockLockProvider({ nodes: NODES, maxLease: '10s' }), { lease: '11s' }],
+    ['a limit of Redlock', new RedlockLockProvider({ nodes: NODES, maxLease: '1m' }), { limit: 3 }],
   ])('refuses %s with the error of production', async (_, provider, options) => {
     const production = new LockManager({ providers: { main: provider } });
     const refusal = expect.objectContaining({ code: 'LOCK_CONFIG' }) as Error;
@@ -270,7 +270,7 @@ describe('a stub that stands for providers', () => {
   });
 
   it('refuses composites that production refuses', () => {
-    const providers = { main: new CombinedProvider({ providers: ['one', 'two'] }), one: {} };
+    const providers = { main: new CombinedLockProvider({ providers: ['one', 'two'] }), one: {} };
     expect(() => provideLockServiceStub({ providers })).toThrow('Lock provider "main" is built on "two"');
   });
 });

@@ -16,7 +16,7 @@ import {
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
 import { watch } from '../core/manager-rig.js';
 import { Gate } from '../nest/apps.js';
@@ -205,7 +205,7 @@ describe('DistributedLockTestingModule', () => {
 
   it('runs each job that is due now once, and refuses it where the provider keeps no records', async () => {
     const nodes = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
-    const redlock = new RedlockProvider({ nodes, maxLease: '1m' });
+    const redlock = new RedlockLockProvider({ nodes, maxLease: '1m' });
     const { module } = await start({ providers: { memory: new MemoryLockProvider(), redlock }, default: 'memory' });
     const service = module.get(LockService);
     const due = new Date();
@@ -277,7 +277,7 @@ describe('detectDeadlocks', () => {
     return { module, warehouse: module.get(Warehouse), locks: module.get(TestLocks) };
   };
 
-  it('fails each call that closes a circle, before it acquires anything', async () => {
+  it('fails each call that closes a cycle, before it acquires anything', async () => {
     const { module, warehouse } = await start({ detectDeadlocks: true });
     await warehouse.ship({ id: 1 });
     await warehouse.lookAt(2);

@@ -4,7 +4,7 @@ import type { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5';
 import { createClient, createClientPool, createCluster, createSentinel } from 'redis';
 import * as nodeRedis5 from 'redis5';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 
 declare const redis: Redis;
 declare const redis5: Redis5;
@@ -43,9 +43,12 @@ new RedisLockProvider({ waitReplicas: 1 });
 // @ts-expect-error: two of them
 new RedisLockProvider({ url: 'redis://localhost', client: redis });
 // @ts-expect-error: the variable may not be set
-new RedlockProvider({ nodes: [{ url }, { url: 'redis://b' }, { url: 'redis://c' }], maxLease: '1m' });
+new RedlockLockProvider({ nodes: [{ url }, { url: 'redis://b' }, { url: 'redis://c' }], maxLease: '1m' });
 new RedisLockProvider({ url: 'redis://localhost', client: undefined, commandTimeout: '1s' });
 new RedisLockProvider({ cluster: ['redis://a'], options: { redisOptions: {} } });
 new RedisLockProvider(url === undefined ? { client: redis } : { url });
 
-new RedlockProvider({ nodes: [{ client: redis }, { client: createClient() }, { url: 'redis://c' }], maxLease: '1m' });
+new RedlockLockProvider({
+  nodes: [{ client: redis }, { client: createClient() }, { url: 'redis://c' }],
+  maxLease: '1m',
+});

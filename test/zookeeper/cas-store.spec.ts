@@ -4,7 +4,7 @@ import type { CasStore } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import { FailoverProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
@@ -71,7 +71,7 @@ describe('the compare-and-set store on ZooKeeper', () => {
   it('is where a failover agrees, on a provider of its own', async () => {
     const fleet = await Promise.all(
       [1, 2].map(async () => {
-        const main = new FailoverProvider({ providers: ['a', 'b'], casStore: 'zookeeper', window: '1s' });
+        const main = new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'zookeeper', window: '1s' });
         const locks = new LockManager({
           providers: {
             a: new MemoryLockProvider(),

@@ -34,14 +34,14 @@ export function busyRefusal(core: Reporting, refused: Refused, { around, mayReEn
   return busyError(subject, inFull, own ?? other, heldBy, holding && holderInWords(holding, startedAt, now));
 }
 
-/** The error of a caller that waits in this circle. Publishes it as an event: the caller is refused because the key is busy. */
+/** The error of a caller that waits in this cycle. Publishes it as an event: the caller is refused because the key is busy. */
 export function deadlockRefusal(
   core: Reporting,
   refused: Refused,
-  circle: readonly DeadlockMember[],
+  cycle: readonly DeadlockMember[],
 ): LockDeadlockError {
   const { waited } = publishBusy(core, refused);
-  return deadlockError(refused.subject, Math.round(waited), circle);
+  return deadlockError(refused.subject, Math.round(waited), cycle);
 }
 
 function publishBusy({ clock, events }: Reporting, { subject, startedAt, holding }: Refused) {

@@ -6,7 +6,7 @@ import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js
 import type { LockLogger } from '../../api/logger.js';
 import type { Random } from '../../api/random.js';
 import { detached } from '../toolkit/detached.js';
-import { findCircle, isLater, keepsOut, type PublishedWait, type WaitLink } from './circle-search.js';
+import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { decodeWaits, encodeWaits } from './published-waits.js';
 
 /** A caller that waits. An interface only because callers import their provider. */
@@ -18,14 +18,14 @@ export interface WaitingCaller {
   readonly isQueued: boolean;
   /** The keys that its owner holds beside the one that it waits for, by the id of their grants: without limited ones, for which nobody waits alone. */
   grantsOfOwner(now: number): ReadonlyMap<string, string>;
-  /** The callers of this circle wait for each other, and this one is refused. Answers the error that it gets. */
-  refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError;
+  /** The callers of this cycle wait for each other, and this one is refused. Answers the error that it gets. */
+  refuseDeadlock(cycle: readonly DeadlockMember[]): LockDeadlockError;
 }
 
-/** A circle of which a caller of this process is the victim. */
+/** A cycle of which a caller of this process is the victim. */
 interface Suspicion {
   /** As it was first seen. */
-  readonly circle: readonly WaitLink[];
+  readonly cycle: readonly WaitLink[];
   /** So often all of it has to be published again, before it counts. */
   readonly beats: number;
 }
@@ -72,11 +72,11 @@ const NONE: readonly WaitLink[] = [];
 const NOTHING: ReadonlySet<string> = new Set();
 
 /**
- * Finds callers that wait for each other in a circle, over the processes of one provider, and refuses one of them.
+ * Finds callers that wait for each other in a cycle, over the processes of one provider, and refuses one of them.
  *
  * Each process publishes for what those callers wait that hold other locks, and looks from its own callers along what others have published. All see the same
- * victim, the latest of the circle, and only its own process refuses it. A circle counts when two looks have seen the same grants and waits, and each of
- * these processes was alive between them: the circle then existed at one moment. Such a circle ends only when a caller gives up or a lock is lost, and a wait that
+ * victim, the latest of the cycle, and only its own process refuses it. A cycle counts when two looks have seen the same grants and waits, and each of
+ * these processes was alive between them: the cycle then existed at one moment. Such a cycle ends only when a caller gives up or a lock is lost, and a wait that
  * ends is removed at once.
  */
 export class DeadlockWatch {
@@ -266,19 +266,19 @@ export class DeadlockWatch {
     const { wait, suspicion } = own;
     if (wait === undefined || !caller.isQueued) return;
     const linksOf = (key: string) => looks.get(key) ?? NONE;
-    const seen = suspicion && beatsSince(wait, suspicion.circle, linksOf);
+    const seen = suspicion && beatsSince(wait, suspicion.cycle, linksOf);
     if (suspicion === undefined || seen === undefined) {
-      const circle = findCircle(wait, linksOf);
-      own.suspicion = circle && { circle, beats };
+      const cycle = findCycle(wait, linksOf);
+      own.suspicion = cycle && { cycle, beats };
       return;
     }
-    const { circle } = suspicion;
-    const held = caller.grantsOfOwner(this.clock.now()).get(circle.at(-1)?.grant ?? '');
+    const { cycle } = suspicion;
+    const held = caller.grantsOfOwner(this.clock.now()).get(cycle.at(-1)?.grant ?? '');
     if (seen < suspicion.beats || held === undefined) return;
-    // One that was refused after this look is not in a circle any more.
-    if (circle.some((link) => refused.has(link.wait.id))) return;
+    // One that was refused after this look is not in a cycle any more.
+    if (cycle.some((link) => refused.has(link.wait.id))) return;
     refused.add(wait.id);
-    const { message } = caller.refuseDeadlock(membersOf(held, circle));
+    const { message } = caller.refuseDeadlock(membersOf(held, cycle));
     const place = caller.subject.method ?? caller.key;
     if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
     this.#warnedOf.add(place);
@@ -286,15 +286,15 @@ export class DeadlockWatch {
   }
 }
 
-/** How often the least active of a circle has published since it was seen; `undefined` if the circle is not there any more. */
+/** How often the least active of a cycle has published since it was seen; `undefined` if the cycle is not there any more. */
 function beatsSince(
   start: PublishedWait,
-  circle: readonly WaitLink[],
+  cycle: readonly WaitLink[],
   linksOf: (key: string) => readonly WaitLink[],
 ): number | undefined {
   let from = start;
   let least = Infinity;
-  for (const { grant, wait, beat } of circle) {
+  for (const { grant, wait, beat } of cycle) {
     const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
     if (now === undefined || !keepsOut(now, from)) return undefined;
     least = Math.min(least, now.beat - beat);
@@ -303,10 +303,10 @@ function beatsSince(
   return least;
 }
 
-/** @param held the key of the first one by which the circle is closed */
-function membersOf(held: string, circle: readonly WaitLink[]): readonly DeadlockMember[] {
-  const own = circle.at(-1)?.wait;
-  const others = circle.slice(0, -1);
+/** @param held the key of the first one by which the cycle is closed */
+function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
+  const own = cycle.at(-1)?.wait;
+  const others = cycle.slice(0, -1);
   let wanted = own?.key ?? '';
   const members: DeadlockMember[] = own ? [memberOf(own, held)] : [];
   for (const { wait } of others) {

@@ -170,11 +170,11 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
     if (isLong && this.terms.limited === undefined) this.core.deadlocks?.watch(this);
   }
 
-  refuseDeadlock(circle: readonly DeadlockMember[]): LockDeadlockError {
+  refuseDeadlock(cycle: readonly DeadlockMember[]): LockDeadlockError {
     const { core, subject, startedAt } = this;
     const holding = this.queue.holdingBeside(this);
     core.contention.ended(this, this.queue, holding, core.clock.now());
-    const error = deadlockRefusal(core, { subject, startedAt, holding }, circle);
+    const error = deadlockRefusal(core, { subject, startedAt, holding }, cycle);
     this.queue.leave(this, error);
     return error;
   }

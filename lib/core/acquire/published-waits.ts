@@ -1,6 +1,6 @@
 import { isInstanceName, isShortAscii } from '../../api/printable.js';
 import { MAX_KEY_BYTES } from '../../key/lock-key.js';
-import type { PublishedWait } from './circle-search.js';
+import type { PublishedWait } from './cycle-search.js';
 import { isMethodName } from './label-text.js';
 
 const MOST_ID = 100;

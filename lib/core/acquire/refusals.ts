@@ -58,16 +58,12 @@ export function busyError(
   });
 }
 
-// A message names so many of a circle, which may have dozens.
+// A message names so many of a cycle, which may have dozens.
 const MOST_IN_WORDS = 8;
 
 /** For a caller that waits for another one, which waits for another one, and so on, until one waits for the first. */
-export function deadlockError(
-  subject: LockEvent,
-  waited: number,
-  circle: readonly DeadlockMember[],
-): LockDeadlockError {
-  const [own, ...others] = circle;
+export function deadlockError(subject: LockEvent, waited: number, cycle: readonly DeadlockMember[]): LockDeadlockError {
+  const [own, ...others] = cycle;
   const inWords = others.slice(0, MOST_IN_WORDS).map(({ instance, method, holds, waitsFor }) => {
     const where = method === null ? '' : ` in ${method}`;
     return `instance "${instance}" holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}${where}`;
@@ -76,9 +72,9 @@ export function deadlockError(
   const rest = more > 0 ? [`and so on, over ${more} more`] : [];
   const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
   return new LockDeadlockError(
-    `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a circle: ${all}. ` +
+    `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
       'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call by an array of keys.',
-    { key: subject.key, provider: subject.provider, waited, circle },
+    { key: subject.key, provider: subject.provider, waited, cycle },
   );
 }
 

@@ -10,7 +10,7 @@ import { lockedObservable } from './locked-observable.js';
 import { lockedResult } from './locked-result.js';
 import { type CallLock, MethodCall } from './method-call.js';
 import { keepRequestStreams } from './request-stream.js';
-import { answeredSignalFor, type RequestLock, requestLockOf } from './request-context.js';
+import { requestHandledBy, type RequestLock, requestLockOf } from './request-context.js';
 import { isIteration, isStream } from './stream.js';
 
 type Method = (...args: unknown[]) => unknown;
@@ -58,7 +58,7 @@ const CALLS: Record<ResultKind, (method: LockedMethod, original: Method) => Meth
 
 /** @throws LockConfigError outside of a running application, and for options that cannot work in it */
 function callOf(method: LockedMethod, self: unknown, args: readonly unknown[]): MethodCall {
-  return new MethodCall(method.planIn(serviceOf(method.name, self)), self, args, answeredSignalFor(method));
+  return new MethodCall(method.planIn(serviceOf(method.name, self)), self, args, requestHandledBy(method));
 }
 
 function iterated(

@@ -9,7 +9,7 @@ import type { Run } from '../../recipes/jobs/job.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import type { BusyContext, LossHandler } from './distributed-lock-options.js';
 import type { MethodPlan } from './method-plan.js';
-import { currentRequest } from './request-context.js';
+import type { RequestContext } from './request-context.js';
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
@@ -27,8 +27,8 @@ export class MethodCall {
     private readonly plan: MethodPlan,
     private readonly self: unknown,
     private readonly args: readonly unknown[],
-    /** Aborts when the response to the request has been sent whose handler the method is. */
-    private readonly answered: AbortSignal | undefined,
+    /** The request whose handler is the method. */
+    private readonly request: RequestContext | undefined,
   ) {}
 
   /**
@@ -38,13 +38,13 @@ export class MethodCall {
    * @throws what `onBusy` throws for a busy lock, and every other lock error
    */
   async lock(signal?: AbortSignal): Promise<CallLock> {
-    const { plan, self, args } = this;
+    const { plan, self, args, request } = this;
     if (plan.job) return this.#beginTick(plan.job, signal !== undefined);
     const { manager } = plan.service;
-    const keys = plan.key.of({ self, args, request: currentRequest, context: plan.context });
+    const keys = plan.key.of({ self, args, request: request?.request, context: plan.context });
     if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
     const onLost = typeof plan.onLost === 'string' ? plan.onLost : this.#onLost(plan.onLost, keys);
-    const signals = [signal, plan.signalOf(self, args), this.answered].filter((each) => each !== undefined);
+    const signals = [signal, plan.signalOf(self, args), request?.answered].filter((each) => each !== undefined);
     try {
       const lock = await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }));
       return { lock, onLost, run: undefined };

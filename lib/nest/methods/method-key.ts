@@ -73,7 +73,7 @@ export class MethodKey {
 
   /** Mistakes that are probable, although the templates can make keys. */
   get warnings(): readonly string[] {
-    return this.#templates.flatMap((template) => template.warnings);
+    return this.#templates.flatMap(({ warning }) => warning ?? []);
   }
 
   /** The names that it reads as `#{ctx.name}`. */
@@ -85,6 +85,10 @@ export class MethodKey {
   get fixed(): string | undefined {
     const [first, second] = this.#templates;
     return second ? undefined : first?.fixed;
+  }
+
+  get usesRequest(): boolean {
+    return this.#templates.some((template) => template.usesRequest);
   }
 
   get usesParameters(): boolean {

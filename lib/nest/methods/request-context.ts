@@ -17,14 +17,14 @@ export interface RequestContext {
   readonly request: unknown;
   /** The locks of its handler, the outermost first. */
   readonly methods: readonly LockedMethod[];
-  /** Over HTTP: aborts when the response has been sent. */
+  /** Over HTTP: aborts when the response has been sent. A client that has read of a failure must not see its work done later. */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }
 
 const storage = new AsyncLocalStorage<RequestContext>();
 
-export function runInRequest<T>(context: RequestContext, task: () => T): T {
+function runInRequest<T>(context: RequestContext, task: () => T): T {
   return storage.run(context, task);
 }
 
@@ -36,14 +36,10 @@ export function observedInRequest<T>(context: RequestContext, handle: () => Obse
   return new Observable((subscriber) => runInRequest(context, () => handle().subscribe(subscriber)));
 }
 
-export function currentRequest(): unknown {
-  return storage.getStore()?.request;
-}
-
-/** The end of the wait of `method`, if it is the handler of the current request: a client that was told of a failure must not see its work done later. */
-export function answeredSignalFor(method: LockedMethod): AbortSignal | undefined {
+/** The request whose handler is `method`. Any other method may run in the async context of an unrelated request, as behind a queue. */
+export function requestHandledBy(method: LockedMethod): RequestContext | undefined {
   const context = storage.getStore();
-  return context?.methods.includes(method) ? context.answered : undefined;
+  return context?.methods.includes(method) ? context : undefined;
 }
 
 /** The lock around the current call of `method`, if there is one: work that outlives its request has none any more. */

@@ -1,8 +1,18 @@
+import { METHOD_METADATA } from '@nestjs/common/constants.js';
 import { LockError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import type { LockService } from '../service/lock.service.js';
+
+/** The metadata of handlers: of HTTP, microservices, WebSockets, and GraphQL with its field resolvers. Their packages may be absent. */
+const HANDLER_MARKS = [
+  METHOD_METADATA,
+  'microservices:pattern',
+  'websockets:message_mapping',
+  'graphql:resolver_type',
+  'graphql:resolve_property',
+];
 
 /** Everything that is wrong with a locked method in an application, found without calling it. */
 export function problemsOf(method: LockedMethod, service: LockService): string[] {
@@ -18,6 +28,9 @@ export function problemsOf(method: LockedMethod, service: LockService): string[]
     if (!Object.hasOwn(service.context, context)) {
       problems.push(`its key reads #{ctx.${context}}, but the module's "context" has no "${context}"`);
     }
+  }
+  if (key.usesRequest && !HANDLER_MARKS.some((mark) => Reflect.hasMetadata(mark, method.inEffect))) {
+    problems.push('its key reads #{request…}, but it is no handler: pass the value as an argument, and read that');
   }
   problems.push(...optionProblems(method, service));
   if (locksBelow.some((below) => below.isAroundRequest)) {

@@ -1,5 +1,4 @@
-import type { AnyNode, MemberExpression } from 'acorn';
-import { methodIn, parseSource, type ReadableFunction, sourceOf } from '../../key/function-source.js';
+import { type ReadableFunction, sourceOf } from '../../key/function-source.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
@@ -45,16 +44,15 @@ function unlockedOverride(
   for (let level = prototype; level !== target; level = Object.getPrototypeOf(level) as object) levels.push(level);
   const field = fieldOf(instance, methodName);
   if (field && levels.length > 0 && !levels.some((level) => isDecorated(level, methodName))) {
-    if (!mayCallSuper(sourceOf(field), methodName)) return prototype.constructor.name;
+    if (!callsSuper(sourceOf(field), methodName)) return prototype.constructor.name;
   }
   for (const level of levels) {
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
     // Another decorator may have put a wrapper in its place, while the class shows it as it was written. Another method may call super for it.
-    const classSource = sourceOf(level.constructor);
-    const isWritten = methodIn(parseSource(classSource), methodName) !== undefined;
-    if (!mayCallSuper(isWritten ? classSource : sourceOf(override), methodName)) return level.constructor.name;
+    const source = sourceOf(level.constructor);
+    if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
   }
   return undefined;
 }
@@ -65,49 +63,22 @@ function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | u
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether code comes to the method of the class above, as far as its source shows. */
-function mayCallSuper(source: string, name: string | symbol): boolean {
-  const node = parseSource(source) ?? parseSource(`class { ${source} }`);
-  if (node === undefined || some(node, (each) => isSuperMethod(each, name))) return true;
-  // A function that passes its call on to another one is the wrapper of a decorator.
-  return node.type !== 'ClassExpression' && some(node, isForwarding);
+/** Whether a class has a method of this name in its text. Otherwise other code has put it there, such as a tracer. */
+function isWritten(source: string, name: string | symbol): boolean {
+  return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }
 
-/** Whether a part of the code is so. */
-function some(node: unknown, is: (node: AnyNode) => boolean): boolean {
-  if (typeof node !== 'object' || node === null) return false;
-  return ('type' in node && is(node as AnyNode)) || Object.values(node).some((child) => some(child, is));
-}
-
-/** `super.pay`, also as compilers write it for older JavaScript. */
-function isSuperMethod(node: AnyNode, name: string | symbol): boolean {
-  if (node.type === 'MemberExpression') {
-    // tsc for ES5 writes _super.prototype.pay.
-    return (node.object.type === 'Super' || isPrototype(node.object)) && (isNamed(node, name) || isUnknown(node));
-  }
-  // Helpers: get(getPrototypeOf(Refunds.prototype), "pay", this) of swc, superGet(Refunds.prototype, this, "pay") of esbuild.
-  if (node.type !== 'CallExpression' || node.arguments.length < 3) return false;
-  return (
-    node.arguments.some((each) => each.type === 'Literal' && each.value === name) &&
-    node.arguments.some((each) => some(each, isPrototype))
+/**
+ * A text test: a comment or a string with these words counts as a call. Compilers for older JavaScript write the prototype instead of `super`:
+ * `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc, `superGet(Refunds.prototype, this, "pay")` in esbuild.
+ */
+function callsSuper(source: string, name: string | symbol): boolean {
+  const own = patternOf(name);
+  return new RegExp(`super\\s*\\[|(super|prototype)\\.${own}(?![\\w$])|prototype\\b[^;]{0,20}["']${own}["']`).test(
+    source,
   );
 }
 
-function isPrototype(node: AnyNode): boolean {
-  return node.type === 'MemberExpression' && isNamed(node, 'prototype');
-}
-
-function isForwarding(node: AnyNode): boolean {
-  return node.type === 'MemberExpression' && (isNamed(node, 'apply') || isNamed(node, 'call'));
-}
-
-function isNamed({ property, computed }: MemberExpression, name: string | symbol): boolean {
-  return property.type === 'Literal'
-    ? property.value === name
-    : !computed && 'name' in property && property.name === name;
-}
-
-/** Whether the name of the member is known only when it is read, such as `super[name]`. */
-function isUnknown({ property, computed }: MemberExpression): boolean {
-  return computed && property.type !== 'Literal';
+function patternOf(name: string | symbol): string {
+  return String(name).replace(/\W/g, '\\$&');
 }

@@ -19,7 +19,7 @@ import type { LockedMethod } from '../methods/locked-method.js';
 import { logger } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { catches } from './own-filters.js';
-import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
+import { observedInRequest, type RequestContext, requestLockOf } from '../methods/request-context.js';
 import { isStream } from '../methods/stream.js';
 import { reportedToGraphql } from './graphql/reported-iteration.js';
 import { asHttpError, reportFileErrors } from './http/http-response.js';
@@ -76,11 +76,11 @@ export class LockInterceptor implements NestInterceptor {
     const plan = method.planIn(this.service);
     // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
-    const call = new MethodCall(plan, undefined, [], request.answered);
+    const call = new MethodCall(plan, undefined, [], request);
     const isHttp = context.getType() === 'http';
     const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
     return lockedObservable(
-      async (signal) => runInRequest(request, () => call.lock(signal)),
+      async (signal) => call.lock(signal),
       (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handled),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;

@@ -67,7 +67,7 @@ class MemberRequest implements AcquireRequest {
 /**
  * One request in all members, and the lock that it becomes: held while every member has granted it and keeps it.
  *
- * The members are asked one after the other in the configured order, so no two processes wait for each other in a circle. They are
+ * The members are asked one after the other in the configured order, so no two processes wait for each other in a cycle. They are
  * released in reverse, so a caller that finds the first member free finds the others free as well.
  */
 export class CombinedRequest {

@@ -4,7 +4,7 @@ import { shown } from '../../api/printable.js';
 import { checkProviders } from '../../core/toolkit/members.js';
 import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 
-export interface FailoverProviderOptions {
+export interface FailoverLockProviderOptions {
   /** The names of the providers to use, the preferred one first. At least two. The same in all processes. */
   readonly providers: readonly string[];
   /**
@@ -45,7 +45,7 @@ const MIN_PROBE_INTERVAL = 20;
 // Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire immediately, again and again.
 const DAY = 24 * 60 * 60 * 1_000;
 
-const OPTIONS: OptionNames<FailoverProviderOptions> = {
+const OPTIONS: OptionNames<FailoverLockProviderOptions> = {
   providers: true,
   casStore: true,
   window: true,
@@ -60,14 +60,18 @@ const RENAMED: Readonly<Record<string, string>> = {
 };
 
 /** The options, checked and complete. @throws LockConfigError */
-export function readOptions(options: FailoverProviderOptions): FailoverSettings {
-  checkGiven('FailoverProvider', options, "new FailoverProvider({ providers: ['redis', 'sql'], casStore: 'sql' })");
+export function readOptions(options: FailoverLockProviderOptions): FailoverSettings {
+  checkGiven(
+    'FailoverLockProvider',
+    options,
+    "new FailoverLockProvider({ providers: ['redis', 'sql'], casStore: 'sql' })",
+  );
   const { providers, casStore } = options;
   for (const option of Object.keys(options)) {
     const renamed = RENAMED[option];
     if (renamed !== undefined) refuse(`there is no option "${option}": ${renamed}`);
   }
-  refuseUnknown('FailoverProvider', options, OPTIONS);
+  refuseUnknown('FailoverLockProvider', options, OPTIONS);
   checkProviders(providers, refuse);
   if (typeof casStore !== 'string') {
     refuse(
@@ -85,5 +89,5 @@ export function readOptions(options: FailoverProviderOptions): FailoverSettings 
 }
 
 function refuse(why: string): never {
-  throw new LockConfigError(`FailoverProvider: ${why}.`);
+  throw new LockConfigError(`FailoverLockProvider: ${why}.`);
 }

@@ -28,7 +28,7 @@ export const ASK_AGAIN = 1_000;
 /** How many callers of a process may have a share of a limited lock one after the other. */
 const COHORT = 64;
 
-/** The part of `RedisRequests`, which makes it, that a request needs. An interface, because imports form no circle. */
+/** The part of `RedisRequests`, which makes it, that a request needs. An interface, because imports form no cycle. */
 export interface OwnRequests {
   readonly context: BackendContext;
   readonly servers: Servers;

@@ -1,5 +1,5 @@
-export { RedlockProvider } from './redlock-provider.js';
-export type { RedlockNodeOptions, RedlockProviderOptions } from './redlock-options.js';
+export { RedlockLockProvider } from './redlock-lock-provider.js';
+export type { RedlockNodeOptions, RedlockLockProviderOptions } from './redlock-options.js';
 export type { RedisClient, RedisServerOptions } from '../redis/client/redis-options.js';
 export type {
   IoredisClient,

@@ -7,7 +7,7 @@ import { isCluster, readOptions, type RedisServerOptions, type RedisSettings } f
 /** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
 export type RedlockNodeOptions = RedisServerOptions;
 
-export interface RedlockProviderOptions {
+export interface RedlockLockProviderOptions {
   /**
    * At least three independent Redis servers (6.2 or later), each by `{ url }`, `{ client }` or `{ options }`: no replicas of one master, no nodes of one Cluster. Use an odd number,
    * because four nodes survive no more failures than three do.
@@ -39,7 +39,7 @@ export interface RedlockSettings {
   readonly commandTimeout: number;
 }
 
-const OPTIONS: OptionNames<RedlockProviderOptions> = {
+const OPTIONS: OptionNames<RedlockLockProviderOptions> = {
   nodes: true,
   maxLease: true,
   delayedRestart: true,
@@ -51,18 +51,22 @@ const FEWEST = 3;
 const SHORTEST_LEASE = 100;
 
 /** @throws LockConfigError for options that cannot work. */
-export function readRedlockOptions(options: RedlockProviderOptions): RedlockSettings {
-  checkGiven('RedlockProvider', options, "new RedlockProvider({ nodes: [{ url }, { url }, { url }], maxLease: '1m' })");
+export function readRedlockOptions(options: RedlockLockProviderOptions): RedlockSettings {
+  checkGiven(
+    'RedlockLockProvider',
+    options,
+    "new RedlockLockProvider({ nodes: [{ url }, { url }, { url }], maxLease: '1m' })",
+  );
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {
     throw new LockConfigError(
-      `RedlockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)}${unknownIn(options, OPTIONS)} For one server use RedisLockProvider.`,
+      `RedlockLockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)}${unknownIn(options, OPTIONS)} For one server use RedisLockProvider.`,
     );
   }
-  refuseUnknown('RedlockProvider', options, OPTIONS);
+  refuseUnknown('RedlockLockProvider', options, OPTIONS);
   if (typeof delayedRestart !== 'boolean') {
     throw new LockConfigError(
-      `RedlockProvider: "delayedRestart" must be true or false, and is ${shown(delayedRestart)}.`,
+      `RedlockLockProvider: "delayedRestart" must be true or false, and is ${shown(delayedRestart)}.`,
     );
   }
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '500ms', 'commandTimeout', { min: 50 });
@@ -80,7 +84,7 @@ function whatIsGiven(nodes: unknown): string {
 }
 
 function readNode(node: RedlockNodeOptions | undefined, index: number, commandTimeout: number): RedisSettings {
-  const owner = `RedlockProvider, node ${index + 1}`;
+  const owner = `RedlockLockProvider, node ${index + 1}`;
   // A Cluster is refused with a reason of its own.
   const known = Object.hasOwn(Object(node) as object, 'cluster') ? { ...NODE_OPTIONS, cluster: true } : NODE_OPTIONS;
   const settings = { ...readOptions(node as RedlockNodeOptions, owner, known), commandTimeout };

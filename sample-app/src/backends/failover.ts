@@ -1,4 +1,4 @@
-import { FailoverProvider } from 'nestjs-distributed-lock';
+import { FailoverLockProvider } from 'nestjs-distributed-lock';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 import { SqlRowLockProvider } from 'nestjs-distributed-lock/sql';
 import type { Backend } from './backend.js';
@@ -13,7 +13,7 @@ export async function failover(redisUrl: string, mysqlUrl: string): Promise<Back
         redis: new RedisLockProvider({ url: redisUrl }),
         mysql: new SqlRowLockProvider({ url: mysqlUrl, synchronize: true, fencing: true }),
         // Orders pause for about the time that it takes to find Redis down, and a window. The defaults are longer.
-        main: new FailoverProvider({
+        main: new FailoverLockProvider({
           providers: ['redis', 'mysql'],
           casStore: 'mysql',
           window: '2s',

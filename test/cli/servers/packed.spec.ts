@@ -41,7 +41,7 @@ const SUBJECTS = {
     const server = await startRedisServer();
     const client = new Redis(server.url);
     return {
-      ...{ url: server.url, args: ['--redis', server.url, '--namespace', 'shop'] },
+      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop'] },
       shop: await shopOf(new RedisLockProvider({ url: server.url })),
       count: async () => (await client.keys('*')).sort(),
       stop: () => client.quit().then(() => server.stop()),
@@ -52,7 +52,7 @@ const SUBJECTS = {
     const client = new pg.Client(server.url);
     await client.connect();
     return {
-      ...{ url: server.url, args: ['--postgres', server.url, '--namespace', 'shop', '--table', TABLE] },
+      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
       shop: await shopOf(
         new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
       ),
@@ -64,7 +64,7 @@ const SUBJECTS = {
     const server = await startMariaDb();
     const client = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     return {
-      ...{ url: server.url, args: ['--mysql', server.url, '--namespace', 'shop', '--table', TABLE] },
+      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
       shop: await shopOf(
         new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
       ),
@@ -76,7 +76,7 @@ const SUBJECTS = {
     const server = await startZooKeeper();
     const url = `zookeeper://${server.connectString}`;
     return {
-      ...{ url, args: ['--zookeeper', server.connectString, '--namespace', 'shop'] },
+      ...{ url, args: ['--url', url, '--namespace', 'shop'] },
       shop: await shopOf(new ZooKeeperLockProvider({ connectString: server.connectString })),
       count: async () => /zk_znode_count\t(\d+)/.exec(await server.ask('mntr'))?.[1],
       stop: () => server.stop(),
@@ -186,15 +186,15 @@ describe('mistakes and outages', () => {
   afterAll(() => redis.stop());
 
   it('a password in an argument is warned of, and shown nowhere', async () => {
-    const shown = await project.run(['list', '--redis', url]);
+    const shown = await project.run(['list', '--url', url]);
     expect(shown.status).toBe(0);
     expect(shown.stderr).toMatch(/^warning: Other users .* LOCK_URL instead\.$/m);
     expect((await project.run(['list'], { env: { LOCK_URL: url } })).stderr).not.toContain('warning');
-    const wrong = await project.run(['list', '--redis', url.replace('hunter2', 'hunter3')]);
+    const wrong = await project.run(['list', '--url', url.replace('hunter2', 'hunter3')]);
     expect(wrong.status).toBe(2);
-    const down = await project.run(['list', '--redis', 'redis://:hunter2@127.0.0.1:1']);
+    const down = await project.run(['list', '--url', 'redis://:hunter2@127.0.0.1:1']);
     expect(down).toMatchObject({ status: 3, stdout: '' });
-    const misspelled = await project.run(['list', url, '--redis', url.replace('redis:', 'rdis:')]);
+    const misspelled = await project.run(['list', url, '--url', url.replace('redis:', 'rdis:')]);
     expect(misspelled.status).toBe(2);
     expect(JSON.stringify([shown, wrong, down, misspelled])).not.toMatch(/hunter\d/);
   }, 120_000);
@@ -204,10 +204,10 @@ describe('mistakes and outages', () => {
     expect(doctor).toMatchObject({ status: 1, stderr: '' });
     expect(doctor.stdout).toMatch(/^warning: .*without AOF.* Set appendonly yes\.$/m);
     const postgres = await startPostgres();
-    const missing = await project.run(['doctor', '--postgres', postgres.url]);
+    const missing = await project.run(['doctor', '--url', postgres.url]);
     expect(missing).toMatchObject({ status: 1, stderr: '' });
     expect(missing.stdout).toMatch(/^error: .*table of the locks does not exist.*migration/m);
-    expect(await project.run(['list', '--postgres', postgres.url])).toMatchObject({ status: 2, stdout: '' });
+    expect(await project.run(['list', '--url', postgres.url])).toMatchObject({ status: 2, stdout: '' });
     await postgres.stop();
   }, 120_000);
 
@@ -240,7 +240,7 @@ describe('mistakes and outages', () => {
       `import { SqlRowLockProvider } from 'nestjs-distributed-lock/sql';
        export default new SqlRowLockProvider({ url: '${postgres.url}', synchronize: true });`,
     );
-    for (const command of [['list'], ['inspect', 'a'], ['free', 'a', '--yes'], ['watch', 'a']]) {
+    for (const command of [['list'], ['inspect', 'a'], ['free', 'a', '--yes']]) {
       const row = await project.run([...command, '--config', 'row.config.mjs']);
       expect(row).toMatchObject({ status: 2, stdout: '' });
       expect(row.stderr).toMatch(/^error: .* cannot .* belong to sessions of the database, /);
@@ -259,7 +259,7 @@ describe('mistakes and outages', () => {
     expect(nothing).toMatchObject({ status: 2, stdout: '' });
     expect(nothing.stderr).toMatch(/^A command is missing\.\n\nusage: npx nestjs-distributed-lock <command>/);
     expect((await project.run(['lsit'])).stderr).toMatch(/^There is no command "lsit"\./);
-    for (const command of ['list', 'inspect', 'free', 'watch', 'doctor', 'sql']) {
+    for (const command of ['list', 'inspect', 'free', 'doctor', 'sql']) {
       const help = await project.run([command, '--help']);
       expect(help).toMatchObject({ status: 0, stderr: '' });
       expect(help.stdout).toMatch(`usage: npx nestjs-distributed-lock ${command}`);

@@ -84,14 +84,14 @@ it('a call of LockService belongs to the template whose text its key begins with
   );
 });
 
-it('a method that skips when busy waits for nobody, and closes no circle', async () => {
+it('a method that skips when busy waits for nobody, and closes no cycle', async () => {
   const { stock, orders, warnings } = await boot();
   await orders.ship({ id: 42, item: 'book' });
   await stock.restock([{ item: 'ink' }], () => orders.tryToNote(1));
   expect(warnings).toEqual([]);
 });
 
-it('methods that meet as readers close no circle, until one of them writes', async () => {
+it('methods that meet as readers close no cycle, until one of them writes', async () => {
   const { stock, orders, warnings } = await boot();
   await orders.compare(1);
   await stock.count('book', () => orders.note(1));

@@ -219,6 +219,6 @@ it('warns of text in a key that only lacks its #', async () => {
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
-    'warn: Key template "order:{id}" of Orders.pay has the text {id}, which is the same for all calls: write #{id} for its value.',
+    'warn: Key template "order:{id}" of Orders.pay is the same for all calls, although the method has parameters: write "order:#{id}" if each value has a lock of its own.',
   ]);
 });

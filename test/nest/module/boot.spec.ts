@@ -1,4 +1,4 @@
-import { type DynamicModule, Inject, Injectable, Module, Scope } from '@nestjs/common';
+import { type DynamicModule, Get, Inject, Injectable, Module, Scope } from '@nestjs/common';
 import { REQUEST } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
 import {
@@ -64,6 +64,11 @@ describe('mistakes in locked methods', () => {
     @DistributedLock('above')
     @DistributedLock('beneath', { around: 'request' })
     async covered() {}
+    @DistributedLock('#{id}:#{request.params.id}')
+    async later(id: string) {
+      return id;
+    }
+    @Get()
     @DistributedLock('order:#{id}:#{request.params.id}:#{ctx.region}', { wait: '1m' })
     async fine(id: string) {
       return id;
@@ -95,6 +100,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.tenant: .*has no "toString"/,
       /Orders\.early: around: 'request'.*cannot come from them/,
       /Orders\.earlyFunction: around: 'request'/,
+      /Orders\.later: its key reads #\{request…\}, but it is no handler: pass the value as an argument/,
       /Orders\.covered: a @DistributedLock is above one with around: 'request'.*has to be the outermost/,
     ];
     expect(list).toHaveLength(expected.length);

@@ -3,7 +3,7 @@ import { Injectable, type LoggerService, Module, type OnApplicationBootstrap, Sc
 import { NestFactory } from '@nestjs/core';
 import { Cron, type CronOptions, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
 import {
-  CombinedProvider,
+  CombinedLockProvider,
   currentLock,
   DistributedLockModule,
   type DistributedLockModuleOptions,
@@ -721,7 +721,7 @@ describe('the boot', () => {
   const withoutRecords = () => ({
     providers: {
       ...{ one: new MemoryLockProvider(), other: new MemoryLockProvider() },
-      both: new CombinedProvider({ providers: ['one', 'other'] }),
+      both: new CombinedLockProvider({ providers: ['one', 'other'] }),
     },
     default: 'both',
   });

@@ -82,7 +82,7 @@ describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each oth
       detail: 'The resource is in use by another request. Try again later.',
       code: 'LOCK_DEADLOCK',
     });
-    const found = warnings.filter((line) => line.includes('in a circle: this call holds'));
+    const found = warnings.filter((line) => line.includes('in a cycle: this call holds'));
     expect(found).toEqual([expect.stringContaining('instance "shop-7d9f:17" holds "item:')]);
   });
 
@@ -92,7 +92,7 @@ describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each oth
   });
 });
 
-it('onBusy answers a call that would wait in a circle', async () => {
+it('onBusy answers a call that would wait in a cycle', async () => {
   const app = await start({ providers: [Items] });
   const items = app.get(Items);
   const answers = await Promise.all([items.crossByMethod('1', '2'), items.crossByMethod('2', '1')]);
@@ -102,15 +102,15 @@ it('onBusy answers a call that would wait in a circle', async () => {
 });
 
 it('an error of each kind is known by its class', () => {
-  const circle = [{ instance: 'a', method: null, holds: 'x', waitsFor: 'y', mode: 'exclusive' }] as const;
-  const error = new LockDeadlockError('In a circle.', { circle, waited: 7 });
+  const cycle = [{ instance: 'a', method: null, holds: 'x', waitsFor: 'y', mode: 'exclusive' }] as const;
+  const error = new LockDeadlockError('In a cycle.', { cycle, waited: 7 });
   expect(error).not.toBeInstanceOf(LockBusyError);
-  expect([error.circle, error.waited]).toEqual([circle, 7]);
-  expect(new LockDeadlockError('Misuse.')).toMatchObject({ circle: null, waited: 0 });
+  expect([error.cycle, error.waited]).toEqual([cycle, 7]);
+  expect(new LockDeadlockError('Misuse.')).toMatchObject({ cycle: null, waited: 0 });
   expect(error.toJSON()).toEqual({
     name: 'LockDeadlockError',
     code: 'LOCK_DEADLOCK',
-    message: 'In a circle.',
+    message: 'In a cycle.',
     key: null,
     provider: null,
     waited: 7,

@@ -70,10 +70,10 @@ class Items {
   }
   @Query(() => String, { nullable: true })
   async deadlock() {
-    const circle = [
+    const cycle = [
       { instance: 'shop:17', method: null, holds: 'item:1', waitsFor: 'item:2', mode: 'exclusive' },
     ] as const;
-    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { circle });
+    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { cycle });
   }
   @Query(() => String, { nullable: true })
   async outdated() {
@@ -226,7 +226,7 @@ describe('a resolver of Apollo', () => {
     expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
     // The holder, which the error and its message name.
     expect(JSON.stringify(errors)).not.toContain(`:${process.pid}`);
-    expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held|circle|shop/);
+    expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held|cycle|shop/);
   });
 
   it('leaves other errors as they are, and refuses a stream whose end nobody would tell', async () => {

@@ -85,10 +85,10 @@ class Handlers {
   }
   @MessagePattern('deadlock')
   async deadlock() {
-    const circle = [
+    const cycle = [
       { instance: 'shop:17', method: null, holds: 'item:1', waitsFor: 'item:2', mode: 'exclusive' },
     ] as const;
-    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { circle });
+    throw new LockDeadlockError('instance "shop:17" holds "item:1"', { cycle });
   }
   @MessagePattern('own deadlock')
   async ownDeadlock() {
@@ -258,27 +258,17 @@ describe("a user's own filter", () => {
   });
 });
 
-it('gives the services beneath the request of the transport that called', async () => {
-  @Injectable()
-  class Carts {
+it('gives a handler of two transports the request of the one that called', async () => {
+  @Controller()
+  class Both {
+    @Get('carts/:id')
+    @MessagePattern('add')
     @DistributedLock("cart:#{request.params?.id ?? 'none'}:#{request.data?.id ?? 'none'}")
     async add() {
       return currentLock().key;
     }
   }
-  @Controller()
-  class Both {
-    constructor(private readonly carts: Carts) {}
-    @Get('carts/:id')
-    http() {
-      return this.carts.add();
-    }
-    @MessagePattern('add')
-    rpc() {
-      return this.carts.add();
-    }
-  }
-  const { fetch, send } = await connect(Both, { providers: [Carts] });
+  const { fetch, send } = await connect(Both);
   const answers = await Promise.all([fetch('/carts/1').then((response) => response.text()), send('add', { id: 2 })]);
   expect(answers).toEqual(['cart:1:none', 'cart:none:2']);
 });

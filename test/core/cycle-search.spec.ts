@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { findCircle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/acquire/circle-search.js';
+import { findCycle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/acquire/cycle-search.js';
 import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
 
 type Mode = PublishedWait['mode'];
@@ -32,27 +32,27 @@ function linksOf(owners: readonly Owner[]): (key: string) => readonly WaitLink[]
     );
 }
 
-function circleOf(id: string, owners: readonly Owner[]): string | undefined {
+function cycleOf(id: string, owners: readonly Owner[]): string | undefined {
   const start = owners.find((each) => each.id === id);
-  const circle = start && findCircle(waitOf(start), linksOf(owners));
-  return circle?.map(({ wait }) => wait.id).join(' ');
+  const cycle = start && findCycle(waitOf(start), linksOf(owners));
+  return cycle?.map(({ wait }) => wait.id).join(' ');
 }
 
-describe('the search for a circle', () => {
+describe('the search for a cycle', () => {
   it('finds the one that the latest wait closes, from there on, and from no other wait', () => {
     const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'c'), owner('3', 'c', 'a')];
-    expect(owners.map(({ id }) => circleOf(id, owners))).toEqual([undefined, undefined, '1 2 3']);
+    expect(owners.map(({ id }) => cycleOf(id, owners))).toEqual([undefined, undefined, '1 2 3']);
   });
 
   it('takes the time of the server first, and the id for equal times', () => {
     const owners = [owner('1', 'a', 'b', { since: 7 }), owner('2', 'b', 'a', { since: 5 })];
-    expect(owners.map(({ id }) => circleOf(id, owners))).toEqual(['2 1', undefined]);
+    expect(owners.map(({ id }) => cycleOf(id, owners))).toEqual(['2 1', undefined]);
   });
 
-  it('reports nothing to a caller that waits for a circle without being in it', () => {
+  it('reports nothing to a caller that waits for a cycle without being in it', () => {
     const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'a'), owner('9', 'z', 'a')];
-    expect(circleOf('9', owners)).toBeUndefined();
-    expect(circleOf('2', owners)).toBe('1 2');
+    expect(cycleOf('9', owners)).toBeUndefined();
+    expect(cycleOf('2', owners)).toBe('1 2');
   });
 
   it('comes back from a branch that ends, and from one that was followed before', () => {
@@ -65,16 +65,16 @@ describe('the search for a circle', () => {
       owner('4', 'y', 'x'),
       owner('5', '', 'a', shared('r')),
     ];
-    expect(circleOf('9', owners)).toBe('5 9');
+    expect(cycleOf('9', owners)).toBe('5 9');
   });
 
   it('knows that readers keep no reader out, and limited holders nobody', () => {
     const one = owner('1', 'a', 'r', { mode: 'shared' });
     const other = (mode: Mode) => owner('2', '', 'a', { holds: [['r', mode]] });
-    expect(circleOf('2', [one, other('shared')])).toBeUndefined();
-    expect(circleOf('2', [one, other('exclusive')])).toBe('1 2');
-    expect(circleOf('2', [{ ...one, mode: 'exclusive' }, other('shared')])).toBe('1 2');
-    expect(circleOf('2', [{ ...one, mode: 'exclusive' }, other('limited')])).toBeUndefined();
+    expect(cycleOf('2', [one, other('shared')])).toBeUndefined();
+    expect(cycleOf('2', [one, other('exclusive')])).toBe('1 2');
+    expect(cycleOf('2', [{ ...one, mode: 'exclusive' }, other('shared')])).toBe('1 2');
+    expect(cycleOf('2', [{ ...one, mode: 'exclusive' }, other('limited')])).toBeUndefined();
   });
 
   it('follows 64 keys at most', () => {
@@ -83,12 +83,12 @@ describe('the search for a circle', () => {
         ...owner(String(index + 100), '', `k${(index + 1) % length}`),
         holds: [[`k${index}`, 'exclusive'] as const],
       }));
-    const last = (length: number) => circleOf(String(length + 99), ring(length));
+    const last = (length: number) => cycleOf(String(length + 99), ring(length));
     expect(last(64)?.split(' ')).toHaveLength(64);
     expect(last(65)).toBeUndefined();
   });
 
-  it('finds a circle wherever a search over all paths finds one', () => {
+  it('finds a cycle wherever a search over all paths finds one', () => {
     const key = fc.constantFrom('a', 'b', 'c', 'd');
     const mode = fc.constantFrom<Mode>('exclusive', 'shared', 'limited');
     const owners = fc
@@ -102,7 +102,7 @@ describe('the search for a circle', () => {
     fc.assert(
       fc.property(owners, (all) => {
         for (const start of all) {
-          expect([start.id, circleOf(start.id, all) !== undefined]).toEqual([start.id, isVictim(start, all)]);
+          expect([start.id, cycleOf(start.id, all) !== undefined]).toEqual([start.id, isVictim(start, all)]);
         }
       }),
       { numRuns: 2_000 },

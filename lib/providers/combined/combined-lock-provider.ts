@@ -4,7 +4,7 @@ import { checkProviders } from '../../core/toolkit/members.js';
 import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { CombinedBackend } from './combined-backend.js';
 
-export interface CombinedProviderOptions {
+export interface CombinedLockProviderOptions {
   /**
    * The names of the providers that must all grant, as registered in the module. At least two. Every process must name the same ones in
    * the same order, because they are locked in that order.
@@ -21,11 +21,11 @@ export interface CombinedProviderOptions {
  * All processes must name the same providers, or the same and others as docs/providers/combined.md describes. There is no fencing token,
  * because those of different providers cannot be compared.
  */
-export class CombinedProvider implements LockProvider {
+export class CombinedLockProvider implements LockProvider {
   readonly members: readonly string[];
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: CombinedProviderOptions) {
+  constructor(options: CombinedLockProviderOptions) {
     assertOptions(options);
     this.members = options.providers;
   }
@@ -35,20 +35,20 @@ export class CombinedProvider implements LockProvider {
   }
 }
 
-const OPTIONS: OptionNames<CombinedProviderOptions> = { providers: true };
+const OPTIONS: OptionNames<CombinedLockProviderOptions> = { providers: true };
 
-function assertOptions(options: CombinedProviderOptions): void {
-  checkGiven('CombinedProvider', options, "new CombinedProvider({ providers: ['redis', 'sql'] })");
+function assertOptions(options: CombinedLockProviderOptions): void {
+  checkGiven('CombinedLockProvider', options, "new CombinedLockProvider({ providers: ['redis', 'sql'] })");
   if ('quorum' in options) {
     refuse(
-      `there is no option "quorum" any more, because all providers must grant: remove it, and use RedlockProvider instead of 'majority'`,
+      `there is no option "quorum" any more, because all providers must grant: remove it, and use RedlockLockProvider instead of 'majority'`,
     );
   }
   if ('engines' in options) refuse('the option "engines" is now called "providers": rename it');
-  refuseUnknown('CombinedProvider', options, OPTIONS);
+  refuseUnknown('CombinedLockProvider', options, OPTIONS);
   checkProviders(options.providers, refuse);
 }
 
 function refuse(why: string): never {
-  throw new LockConfigError(`CombinedProvider: ${why}.`);
+  throw new LockConfigError(`CombinedLockProvider: ${why}.`);
 }

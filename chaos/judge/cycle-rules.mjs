@@ -1,25 +1,25 @@
-// The faults of a search for deadlocks: to refuse a caller for a circle that was not there, or to leave callers in one that stays.
+// The faults of a search for deadlocks: to refuse a caller for a cycle that was not there, or to leave callers in one that stays.
 //
 // A client records each wait under other locks before it asks for the lock, and once more after the wait is over. So the callers waited for at most as long as the
-// record says, and a circle that the record excludes never existed. Nothing here compares clocks of two processes.
+// record says, and a cycle that the record excludes never existed. Nothing here compares clocks of two processes.
 
-/** A wait is published after 1 s, and the circle existed after that: docs/deadlocks.md. So all of its callers waited together for this time, under any fault. */
+/** A wait is published after 1 s, and the cycle existed after that: docs/deadlocks.md. So all of its callers waited together for this time, under any fault. */
 const TOGETHER = 1_000;
 /** A process removes the text of a wait when that is over. This is for the network, a look that is on its way, and a busy machine. */
 const REMOVED = 1_000;
 /** A text that its process cannot remove ends after this time. */
 const KEPT = 3_000;
-/** A deadlock is found within 5 s. Another circle of the same caller may take the search 3 s before that. */
+/** A deadlock is found within 5 s. Another cycle of the same caller may take the search 3 s before that. */
 const FOUND = 8_000;
 /** Longer than any fault, with all that is allowed after it. */
 const REMEMBERED = 60_000;
 
-export class CircleRules {
+export class CycleRules {
   /** By id: `{ id, worker, key, mode, holds, from, to }`. */
   #waits = new Map();
   #reconnect;
   /**
-   * How many callers were refused, how many of them while no fault concerned their circle, how many ms such a circle had ended before at most, for how many ms
+   * How many callers were refused, how many of them while no fault concerned their cycle, how many ms such a cycle had ended before at most, for how many ms
    * its callers had waited together at least, and how many callers waited in vain.
    */
   counts = { refused: 0, calm: 0, ended: 0, together: undefined, busy: 0 };
@@ -36,10 +36,10 @@ export class CircleRules {
   }
 
   /** The wait is over. Answers what is wrong with its end, as `{ rule, what }`, if anything is. */
-  ended(at, { wait: id, code, circle }, faults) {
+  ended(at, { wait: id, code, cycle }, faults) {
     const wait = this.#waits.get(id);
     wait.to = at;
-    if (code === 'LOCK_DEADLOCK') return this.#refused(at, wait, circle, faults);
+    if (code === 'LOCK_DEADLOCK') return this.#refused(at, wait, cycle, faults);
     if (code === 'LOCK_BUSY') return this.#busy(at, wait, faults);
     return undefined;
   }
@@ -49,17 +49,17 @@ export class CircleRules {
     for (const wait of this.#waits.values()) if (wait.worker === worker) wait.to = Math.min(wait.to, at);
   }
 
-  #refused(at, own, circle, faults) {
+  #refused(at, own, cycle, faults) {
     this.counts.refused += 1;
-    const wrong = (what) => ({ rule: 'false-alarm', what: `${what}: ${textOf(circle)}` });
-    const isClosed = circle.every(({ holds }, index) => holds === circle.at(index - 1).waitsFor);
-    if (circle.length < 2 || !isClosed) return wrong('a circle that is not closed');
-    if (!isMember(own, circle[0])) return wrong('a circle without the caller that was refused');
-    const together = this.#together(own, circle.slice(1));
+    const wrong = (what) => ({ rule: 'false-alarm', what: `${what}: ${textOf(cycle)}` });
+    const isClosed = cycle.every(({ holds }, index) => holds === cycle.at(index - 1).waitsFor);
+    if (cycle.length < 2 || !isClosed) return wrong('a cycle that is not closed');
+    if (!isMember(own, cycle[0])) return wrong('a cycle without the caller that was refused');
+    const together = this.#together(own, cycle.slice(1));
     if (together === undefined) return wrong('its callers did not wait together');
     const fromEnd = at - together.to;
     const concerning = this.#concerning(
-      circle.map(({ instance }) => instance),
+      cycle.map(({ instance }) => instance),
       faults,
       together.to - REMOVED,
       at,
@@ -93,22 +93,22 @@ export class CircleRules {
     return latest(own.from, own.to, others);
   }
 
-  /** A caller gave up. All of the same circle may have been refused, unless it lasted for long and no fault kept them from the server. */
+  /** A caller gave up. All of the same cycle may have been refused, unless it lasted for long and no fault kept them from the server. */
   #busy(at, own, faults) {
     this.counts.busy += 1;
-    const circle = this.#circleOf(own, at - FOUND);
-    if (circle === undefined) return undefined;
-    const since = Math.min(...circle.map(({ from }) => from));
-    const workers = circle.map(({ worker }) => worker);
+    const cycle = this.#cycleOf(own, at - FOUND);
+    if (cycle === undefined) return undefined;
+    const since = Math.min(...cycle.map(({ from }) => from));
+    const workers = cycle.map(({ worker }) => worker);
     if (this.#concerning(workers, faults, since, at).length > 0) return undefined;
-    const members = circle.map(({ worker, key }, index) => {
-      return { instance: worker, holds: circle.at(index - 1).key, waitsFor: key };
+    const members = cycle.map(({ worker, key }, index) => {
+      return { instance: worker, holds: cycle.at(index - 1).key, waitsFor: key };
     });
-    return { rule: 'unrefused', what: `its circle lasted for ${FOUND} ms: ${textOf(members)}` };
+    return { rule: 'unrefused', what: `its cycle lasted for ${FOUND} ms: ${textOf(members)}` };
   }
 
-  /** The waits that have closed a circle through this one since that time. */
-  #circleOf(own, since) {
+  /** The waits that have closed a cycle through this one since that time. */
+  #cycleOf(own, since) {
     const waiting = [...this.#waits.values()].filter(
       ({ from, to }) => from <= since && (to === Infinity || to === own.to),
     );
@@ -147,5 +147,5 @@ const isMember = (wait, { instance, holds, waitsFor, mode }) =>
 const keepsOut = (holder, wait) =>
   holder.holds.includes(wait.key) && (holder.mode === 'exclusive' || wait.mode === 'exclusive');
 
-const textOf = (circle) =>
-  circle.map(({ instance, holds, waitsFor }) => `${instance} holds ${holds}, waits for ${waitsFor}`).join('; ');
+const textOf = (cycle) =>
+  cycle.map(({ instance, holds, waitsFor }) => `${instance} holds ${holds}, waits for ${waitsFor}`).join('; ');

@@ -14,7 +14,7 @@ const waited = (at: number, worker: string, key: string, end: object = {}): Entr
 const member = (instance: string, keys: string) => {
   return { instance, method: null, holds: keys.slice(0, 1), waitsFor: keys.slice(1), mode: 'exclusive' };
 };
-const refused = (...circle: readonly object[]) => ({ code: 'LOCK_DEADLOCK', circle });
+const refused = (...cycle: readonly object[]) => ({ code: 'LOCK_DEADLOCK', cycle });
 const CIRCLE = refused(member('w1/1', 'ab'), member('w2/1', 'ba'));
 
 const fault = (begin: number, end: number, more: object = {}): readonly Entry[] => [
@@ -24,23 +24,23 @@ const fault = (begin: number, end: number, more: object = {}): readonly Entry[] 
 
 async function violations(...history: readonly Entry[]) {
   const inOrder = history.toSorted(([one], [other]) => one - other);
-  return (await judged(inOrder, { circles: true, reconnect: 2_000 })).violations;
+  return (await judged(inOrder, { cycles: true, reconnect: 2_000 })).violations;
 }
 
-describe('the rule that a caller is refused only for a circle that is there', () => {
+describe('the rule that a caller is refused only for a cycle that is there', () => {
   const both = [waits(0, 'w1/1', 'ab'), waits(500, 'w2/1', 'ba')];
 
-  it('is kept by a circle whose callers still wait', async () => {
+  it('is kept by a cycle whose callers still wait', async () => {
     expect(await violations(...both, waited(3_500, 'w1/1', 'b', CIRCLE))).toEqual([]);
   });
 
-  it('is kept by a circle of which a caller has left a moment before', async () => {
+  it('is kept by a cycle of which a caller has left a moment before', async () => {
     const left = (at: number) => violations(...both, waited(at, 'w2/1', 'a', BUSY), waited(4_000, 'w1/1', 'b', CIRCLE));
     expect(await left(3_000)).toEqual([]);
     expect(await left(2_999)).toEqual(['false-alarm']);
   });
 
-  it('is broken where a process of the circle was dead', async () => {
+  it('is broken where a process of the cycle was dead', async () => {
     const gone: Entry = [2_000, 'gone', undefined, { worker: 'w2/1' }];
     expect(await violations(...both, gone, waited(4_000, 'w1/1', 'b', CIRCLE))).toEqual(['false-alarm']);
   });
@@ -70,7 +70,7 @@ describe('the rule that a caller is refused only for a circle that is there', ()
     expect(await by(waits(0, 'w2/1', 'ba', { mode: 'shared' }))).toEqual(['false-alarm']);
   });
 
-  it('is broken by a circle that is not closed, has one member, or is not that of the caller', async () => {
+  it('is broken by a cycle that is not closed, has one member, or is not that of the caller', async () => {
     const by = (end: object) => violations(...both, waits(0, 'w3/1', 'cd'), waited(4_000, 'w1/1', 'b', end));
     expect(await by(refused(member('w1/1', 'ab'), member('w3/1', 'cd')))).toEqual(['false-alarm']);
     expect(await by(refused(member('w1/1', 'ab')))).toEqual(['false-alarm']);
@@ -82,13 +82,13 @@ describe('the rule that a caller is refused only for a circle that is there', ()
     const late = (at: number, ...faults: readonly Entry[]) =>
       violations(...both, ...faults, waited(2_500, 'w2/1', 'a'), waited(at, 'w1/1', 'b', CIRCLE));
 
-    it('is kept by a circle whose end nobody could publish', async () => {
+    it('is kept by a cycle whose end nobody could publish', async () => {
       const limit = 2_500 + 1_000 + 3_000 + 500 + 2_000;
       expect(await late(limit, ...fault(2_500, 3_000))).toEqual([]);
       expect(await late(limit + 1, ...fault(2_500, 3_000))).toEqual(['false-alarm']);
     });
 
-    it('is broken where the fault is over, or concerns a process outside of the circle', async () => {
+    it('is broken where the fault is over, or concerns a process outside of the cycle', async () => {
       const other = { of: 'worker', target: 'w3' };
       expect(await late(4_000, ...fault(2_500, 3_000, other))).toEqual(['false-alarm']);
       expect(await late(4_000, ...fault(2_500, 3_000, { ...other, target: 'w2' }))).toEqual([]);
@@ -106,12 +106,12 @@ describe('the rule that a caller is refused only for a circle that is there', ()
   });
 });
 
-describe('the rule that a circle that stays is found', () => {
+describe('the rule that a cycle that stays is found', () => {
   const history = (from: number, mode = 'exclusive') => [
     ...[waits(0, 'w1/1', 'ab', { mode }), waits(from, 'w2/1', 'ba', { mode }), waited(12_000, 'w1/1', 'b', BUSY)],
   ];
 
-  it('is broken by a caller that waits in vain in a circle of 8 s', async () => {
+  it('is broken by a caller that waits in vain in a cycle of 8 s', async () => {
     expect(await violations(...history(4_000))).toEqual(['unrefused']);
     expect(await violations(...history(4_001))).toEqual([]);
   });
@@ -124,7 +124,7 @@ describe('the rule that a circle that stays is found', () => {
     );
   });
 
-  it('is given up where a fault concerned a process of the circle, also one that kept it from its grants before', async () => {
+  it('is given up where a fault concerned a process of the cycle, also one that kept it from its grants before', async () => {
     expect(await violations(...history(4_000), ...fault(6_000, 6_100))).toEqual([]);
     expect(await violations(...fault(0, 1), ...history(4_000))).toEqual([]);
     expect(await violations(...history(4_000), ...fault(6_000, 6_100, { of: 'worker', target: 'w3' }))).toEqual([

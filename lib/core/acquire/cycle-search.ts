@@ -22,20 +22,20 @@ export interface WaitLink {
   readonly beat: number;
 }
 
-// A search follows waits for so many keys. No circle of callers that nest locks in a few orders is longer.
+// A search follows waits for so many keys. No cycle of callers that nest locks in a few orders is longer.
 const MOST_KEYS = 64;
 
 /**
- * The circle in which `start` waits for itself and of which it is the victim: the last one is its own wait, beside a grant of its own. `undefined` if there
- * is none, also where it only waits for callers that are in a circle without it.
+ * The cycle in which `start` waits for itself and of which it is the victim: the last one is its own wait, beside a grant of its own. `undefined` if there
+ * is none, also where it only waits for callers that are in a cycle without it.
  *
  * Depth first. All that wait for a key in one mode wait for the same holders, so each key is followed once for a mode: one that is on the path, or from which the
- * search has come back, leads to no other circle. Waits that are later than `start` are not followed, because in a circle with one of these another caller is
+ * search has come back, leads to no other cycle. Waits that are later than `start` are not followed, because in a cycle with one of these another caller is
  * the victim.
  *
  * @param linksOf the holders of a key that wait for other keys
  */
-export function findCircle(
+export function findCycle(
   start: PublishedWait,
   linksOf: (key: string) => readonly WaitLink[],
 ): readonly WaitLink[] | undefined {
@@ -56,7 +56,7 @@ export function findCircle(
   return leadsBack(start) ? path : undefined;
 }
 
-/** Whether the victim of a circle of both is rather this one. */
+/** Whether the victim of a cycle of both is rather this one. */
 export function isLater(one: PublishedWait, other: PublishedWait): boolean {
   return one.since === other.since ? one.id > other.id : one.since > other.since;
 }

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { CombinedBackend } from '../../lib/providers/combined/combined-backend.js';
-import { CombinedProvider } from '../../lib/providers/combined/combined-provider.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
@@ -24,7 +24,7 @@ function scripted(): ScriptedProvider {
 }
 
 function combine(members: Readonly<Record<string, LockProvider>>) {
-  const all = new CombinedProvider({ providers: Object.keys(members) });
+  const all = new CombinedLockProvider({ providers: Object.keys(members) });
   return startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
 }
 
@@ -37,7 +37,7 @@ async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
 /** Lets all that is not waiting for time happen. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('CombinedProvider', () => {
+describe('CombinedLockProvider', () => {
   it('asks in the configured order, and the next provider only when the one before has granted', async () => {
     const [a, b] = [scripted(), scripted()];
     const { locks, clock } = await combine({ a, b });
@@ -117,7 +117,7 @@ describe('CombinedProvider', () => {
       b: new MemoryLockProvider({ store }),
       other: new MemoryLockProvider({ store }),
     };
-    const all = new CombinedProvider({ providers: ['a', 'b'] });
+    const all = new CombinedLockProvider({ providers: ['a', 'b'] });
     const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
     const inTheWay = await locks.acquire('order', { provider: 'other', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
@@ -137,7 +137,7 @@ describe('CombinedProvider', () => {
       aToo: new MemoryLockProvider({ store: first }),
       bToo: new MemoryLockProvider({ store: second }),
     };
-    const all = new CombinedProvider({ providers: ['a', 'b'] });
+    const all = new CombinedLockProvider({ providers: ['a', 'b'] });
     const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
     const inB = await locks.acquire('order', { provider: 'bToo', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
@@ -404,7 +404,7 @@ describe('CombinedProvider', () => {
   });
 
   it('promises what all providers promise', async () => {
-    const all = new CombinedProvider({ providers: ['a', 'b'] });
+    const all = new CombinedLockProvider({ providers: ['a', 'b'] });
     const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000 });
     b.onRelease = () => 'lost';
     const { locks, clock } = await startManager({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
@@ -416,7 +416,7 @@ describe('CombinedProvider', () => {
   });
 });
 
-describe('CombinedProvider refuses', () => {
+describe('CombinedLockProvider refuses', () => {
   it.each<[string, object, string]>([
     ['one provider', { providers: ['a'] }, '"providers" names a, but must name at least two'],
     ['a provider twice', { providers: ['a', 'a'] }, '"providers" names a, a, but must name at least two'],
@@ -426,7 +426,7 @@ describe('CombinedProvider refuses', () => {
     ['a quorum', { providers: ['a', 'b', 'c'], quorum: 'majority' }, 'there is no option "quorum" any more'],
     ['the old name of the option', { engines: ['a', 'b'] }, 'the option "engines" is now called "providers"'],
   ])('%s', (_, options, message) => {
-    expect(() => new CombinedProvider(options as never)).toThrow(LockConfigError);
-    expect(() => new CombinedProvider(options as never)).toThrow(message);
+    expect(() => new CombinedLockProvider(options as never)).toThrow(LockConfigError);
+    expect(() => new CombinedLockProvider(options as never)).toThrow(message);
   });
 });

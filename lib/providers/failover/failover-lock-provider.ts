@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider, Member } from '../../api/lock-provider.js';
 import { FailoverBackend, memberLease } from './failover-backend.js';
-import { type FailoverProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
+import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
 /**
  * Several providers as one: locks on the preferred one that works, and on the next when it fails.
@@ -16,12 +16,12 @@ import { type FailoverProviderOptions, type FailoverSettings, readOptions } from
  * machine is suspended for up to 2 s around a switch, which is not noticed (locks overlap for as long as it slept). A provider that loses
  * its data while it is active breaks it as it does alone.
  */
-export class FailoverProvider implements LockProvider {
+export class FailoverLockProvider implements LockProvider {
   readonly members: readonly string[];
   readonly #settings: FailoverSettings;
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: FailoverProviderOptions) {
+  constructor(options: FailoverLockProviderOptions) {
     this.#settings = readOptions(options);
     const { providers, casStore } = this.#settings;
     this.members = [...new Set([...providers, casStore])];
@@ -33,7 +33,7 @@ export class FailoverProvider implements LockProvider {
     const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
       throw new LockConfigError(
-        `FailoverProvider cannot use lock provider "${casStore}" as "casStore", because it may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
+        `FailoverLockProvider cannot use lock provider "${casStore}" as "casStore", because it may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
         { provider: casStore },
       );
     }
@@ -50,7 +50,7 @@ export class FailoverProvider implements LockProvider {
       const { maxLease = Infinity } = capabilities;
       if (lease <= maxLease) continue;
       throw new LockConfigError(
-        `FailoverProvider keeps locks for ${lease} ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: lower "window", or raise maxLease in all processes.`,
+        `FailoverLockProvider keeps locks for ${lease} ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: lower "window", or raise maxLease in all processes.`,
         { provider: name },
       );
     }
@@ -62,7 +62,7 @@ function assertNarrowTokens(members: ReadonlyMap<string, Member>): void {
   for (const [name, { capabilities }] of members) {
     if (!capabilities.wideTokens) continue;
     throw new LockConfigError(
-      `FailoverProvider of ${[...members.keys()].join(', ')} cannot be built on lock provider "${name}", because its fencing tokens take more than 52 bits, as those of another FailoverProvider do, and leave no room for epochs: name the providers of "${name}" instead.`,
+      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot be built on lock provider "${name}", because its fencing tokens take more than 52 bits, as those of another FailoverLockProvider do, and leave no room for epochs: name the providers of "${name}" instead.`,
       { provider: name },
     );
   }

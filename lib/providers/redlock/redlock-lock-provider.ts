@@ -1,6 +1,6 @@
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { RedlockBackend } from './redlock-backend.js';
-import { readRedlockOptions, type RedlockProviderOptions, type RedlockSettings } from './redlock-options.js';
+import { readRedlockOptions, type RedlockLockProviderOptions, type RedlockSettings } from './redlock-options.js';
 
 /**
  * Locks by the votes of a majority of independent Redis servers: the Redlock algorithm, with a fencing token.
@@ -14,11 +14,11 @@ import { readRedlockOptions, type RedlockProviderOptions, type RedlockSettings }
  *
  * Not fair: waiters of different processes ask again after random pauses. Those of one process are served in their order.
  */
-export class RedlockProvider implements LockProvider {
+export class RedlockLockProvider implements LockProvider {
   readonly #settings: RedlockSettings;
 
   /** @throws LockConfigError for options that cannot work */
-  constructor(options: RedlockProviderOptions) {
+  constructor(options: RedlockLockProviderOptions) {
     this.#settings = readRedlockOptions(options);
   }
 

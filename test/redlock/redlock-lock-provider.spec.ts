@@ -1,14 +1,14 @@
 import { afterAll, beforeAll } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 import { direct } from '../direct-backend.js';
 
-describe('one RedlockProvider in several applications', () => {
+describe('one RedlockLockProvider in several applications', () => {
   let quorum: Quorum;
-  let provider: RedlockProvider;
+  let provider: RedlockLockProvider;
   const start = async () => {
     const backend = direct(provider.createBackend(contextFor([])));
     await backend.connect();
@@ -16,7 +16,7 @@ describe('one RedlockProvider in several applications', () => {
   };
   beforeAll(async () => {
     quorum = await startQuorum(3);
-    provider = new RedlockProvider({ nodes: quorum.nodes, maxLease: '10m', commandTimeout: '10s' });
+    provider = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m', commandTimeout: '10s' });
   });
   afterAll(() => quorum.stop());
 

@@ -10,13 +10,12 @@ import {
   TypeOrmVersionLockProvider,
   VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
-import { createRecordTableSql, createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
+import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { SqlBackend as SqlLockBackend } from '../../lib/providers/sql/sql-backend.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 const LOCKS = 'distributed_lock';
-const RECORDS = 'distributed_lock_record';
 
 describe.each(databases)('a user of %s with the privileges that the docs name', (type) => {
   let backend: SqlBackend;
@@ -27,7 +26,6 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     backend = await SqlBackend.start(type);
     const family = type === 'mariadb' ? 'mysql' : 'postgres';
     await backend.admin.query(createTableSql(family, LOCKS));
-    await backend.admin.query(createRecordTableSql(family, LOCKS));
     await backend.admin.query(
       type === 'mariadb' ? `CREATE USER locker@'%' IDENTIFIED BY 'secret'` : `CREATE ROLE locker LOGIN`,
     );
@@ -36,9 +34,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
       await backend.admin.query('DELETE FROM mysql.db');
       await backend.admin.query('FLUSH PRIVILEGES');
     }
-    for (const table of [LOCKS, RECORDS]) {
-      await backend.admin.query(`GRANT SELECT, INSERT, UPDATE ON ${table} TO locker`);
-    }
+    await backend.admin.query(`GRANT SELECT, INSERT, UPDATE ON ${LOCKS} TO locker`);
     source = backend.source({
       username: 'locker',
       password: 'secret',

@@ -58,7 +58,7 @@ export async function connect({ library, ports: [redis, mariadb] }) {
     mariadb: new TypeOrmVersionLockProvider({
       dataSource: dataSourceOf(mariadb),
       synchronize: true,
-      statementTimeout: 300,
+      commandTimeout: 300,
     }),
     main,
   };

@@ -77,7 +77,7 @@ describe('an option that does not exist is refused beside a right source, and th
     ['SqlVersionLockProvider', 'tabel', 'table'],
     ['SqlAdvisoryLockProvider', 'sesionGuard', 'sessionGuard'],
     ['TypeOrmRowLockProvider', 'syncronize', 'synchronize'],
-    ['TypeOrmVersionLockProvider', 'purgeafter', 'purgeAfter'],
+    ['TypeOrmVersionLockProvider', 'commandtimeout', 'commandTimeout'],
     ['TypeOrmAdvisoryLockProvider', 'fenceing', 'fencing'],
     ['ZooKeeperLockProvider', 'chrot', 'chroot'],
     ['MemcachedLockProvider', 'command_timeout', 'commandTimeout'],

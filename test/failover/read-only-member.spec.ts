@@ -48,7 +48,7 @@ const KINDS: Readonly<Record<string, () => Promise<ReadOnly>>> = {
     const admin = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     await admin.query('SET GLOBAL read_only = ON');
     return {
-      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, statementTimeout: '10s' }),
+      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, commandTimeout: '10s' }),
       promote: () => admin.query('SET GLOBAL read_only = OFF'),
       stop: async () => {
         await admin.end();
@@ -62,7 +62,7 @@ const KINDS: Readonly<Record<string, () => Promise<ReadOnly>>> = {
     await admin.connect();
     await admin.query('ALTER DATABASE postgres SET default_transaction_read_only = on');
     return {
-      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, statementTimeout: '10s' }),
+      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, commandTimeout: '10s' }),
       promote: async () => {
         await admin.query('SET default_transaction_read_only = off');
         await admin.query('ALTER DATABASE postgres RESET default_transaction_read_only');
@@ -98,7 +98,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
         providers: {
           failover: new FailoverProvider({ providers: ['closed', 'open'], casStore: 'open', probeInterval }),
           closed: closed.provider,
-          open: new SqlVersionLockProvider({ url: record.url, synchronize: true, statementTimeout: '10s' }),
+          open: new SqlVersionLockProvider({ url: record.url, synchronize: true, commandTimeout: '10s' }),
         },
         default: 'failover',
         ...settings,

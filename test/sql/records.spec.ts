@@ -38,7 +38,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   }
   const valueOf = async (answer: Promise<StoredRecord>) => (await answer).value;
   const kinds = {
-    version: () => backend.leases({ statementTimeout: '10s' }),
+    version: () => backend.leases({ commandTimeout: '10s' }),
     row: () => backend.rows(),
     advisory: () => backend.advisory(),
   };
@@ -94,7 +94,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   });
 
   it('a write whose answer is lost is done, and finds itself', async () => {
-    const provider = await backend.leases({ statementTimeout: '1s' });
+    const provider = await backend.leases({ commandTimeout: '1s' });
     const { records } = await start(provider);
     await records.replace('lost', null, 'a');
     const wire = backend.wireOf(provider)!;

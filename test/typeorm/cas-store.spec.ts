@@ -27,7 +27,7 @@ describe.each(databases)('the compare-and-set store on %s', (type) => {
 
   async function process(Provider = PROVIDERS[0]!, options = {}): Promise<{ store: CasStore; provider: LockProvider }> {
     const provider = await backend.wired(
-      (dataSource) => new Provider({ dataSource, synchronize: true, statementTimeout: '10s', ...options }),
+      (dataSource) => new Provider({ dataSource, synchronize: true, commandTimeout: '10s', ...options }),
     );
     const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
     managers.push(locks);
@@ -60,7 +60,7 @@ describe.each(databases)('the compare-and-set store on %s', (type) => {
   });
 
   it('fails within the time of a statement when the server does not answer, and the outcome can be asked for again', async () => {
-    const { store, provider } = await process(TypeOrmRowLockProvider, { statementTimeout: '1s' });
+    const { store, provider } = await process(TypeOrmRowLockProvider, { commandTimeout: '1s' });
     await store.compareAndSet('silent', null, 'a');
     const wire = backend.wireOf(provider)!;
     wire.holdReplies();

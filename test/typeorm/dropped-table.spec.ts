@@ -12,7 +12,7 @@ import {
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
-const patient = { synchronize: true, statementTimeout: '10s' } as const;
+const patient = { synchronize: true, commandTimeout: '10s' } as const;
 
 /** The kinds of locks that use the table. */
 const KINDS: readonly (readonly [string, (dataSource: DataSource, options?: object) => LockProvider])[] = [

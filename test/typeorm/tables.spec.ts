@@ -35,7 +35,7 @@ describe('leases refuse', () => {
     [{ table: 'a.b.c' }],
     [{ table: 'a'.repeat(57) }],
     [{ maxConnections: 0 }],
-    [{ statementTimeout: 1 }],
+    [{ commandTimeout: 1 }],
     [{ dataSource: new DataSource({ type: 'cockroachdb' } as DataSourceOptions) }],
   ])('%#', (options) => {
     const dataSource = new DataSource({ type: 'postgres' });

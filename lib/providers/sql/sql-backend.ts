@@ -59,7 +59,7 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     protected readonly context: BackendContext,
     protected readonly settings: S,
   ) {
-    this.commandTimeout = settings.statementTimeout;
+    this.commandTimeout = settings.commandTimeout;
     const recordsOf = (kind: RecordKind) =>
       new SqlRecords(context, kind, (what, work) =>
         this.operate(what, async ({ table }) => {

@@ -12,6 +12,7 @@ import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { until } from '../until.js';
+import { withIntervals } from './fleet-rig.js';
 
 /** A server that takes no writes yet. */
 interface ReadOnly {
@@ -93,10 +94,11 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       const say = (message: string) => log.push(message);
       const settings = { shutdownGrace: 0, logger: { debug: () => undefined, warn: say, error: say } };
       // A member counts as silent after half of the interval, and one of them has to answer at the start, however busy the machine is.
-      const probeInterval = '10s';
       const locks = new LockManager({
         providers: {
-          failover: new FailoverProvider({ providers: ['closed', 'open'], casStore: 'open', probeInterval }),
+          failover: withIntervals(new FailoverProvider({ providers: ['closed', 'open'], casStore: 'open' }), {
+            probeInterval: 10_000,
+          }),
           closed: closed.provider,
           open: new SqlVersionLockProvider({ url: record.url, synchronize: true, commandTimeout: '10s' }),
         },

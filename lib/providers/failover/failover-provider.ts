@@ -18,17 +18,17 @@ import { type FailoverProviderOptions, type FailoverSettings, readOptions } from
  */
 export class FailoverProvider implements LockProvider {
   readonly members: readonly string[];
-  readonly #settings: FailoverSettings;
+  private readonly settings: FailoverSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: FailoverProviderOptions) {
-    this.#settings = readOptions(options);
-    const { providers, casStore } = this.#settings;
+    this.settings = readOptions(options);
+    const { providers, casStore } = this.settings;
     this.members = [...new Set([...providers, casStore])];
   }
 
   createBackend(context: BackendContext): FailoverBackend {
-    const { providers, casStore } = this.#settings;
+    const { providers, casStore } = this.settings;
     const all = new Map(this.members.map((name) => [name, context.member(name)]));
     const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
@@ -41,11 +41,11 @@ export class FailoverProvider implements LockProvider {
     this.#assertKeepable(members);
     const fencing = [...members.values()].every(({ capabilities }) => capabilities.fencing);
     if (fencing) assertNarrowTokens(members);
-    return new FailoverBackend(this.#settings, context, members, store, fencing, records);
+    return new FailoverBackend(this.settings, context, members, store, fencing, records);
   }
 
   #assertKeepable(members: ReadonlyMap<string, Member>): void {
-    const lease = memberLease(this.#settings);
+    const lease = memberLease(this.settings);
     for (const [name, { capabilities }] of members) {
       const { maxLease = Infinity } = capabilities;
       if (lease <= maxLease) continue;

@@ -314,15 +314,6 @@ export const redis: Group = {
       remedy: "write { url: 'redis://localhost:6379' }",
     },
     {
-      id: 'redlock-max-lease-missing',
-      how: 'provider',
-      code: `new RedlockProvider({ nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }] })`,
-      of: ['RedlockProviderOptions.maxLease'],
-      place: '"maxLease"',
-      value: 'is undefined',
-      remedy: DURATION,
-    },
-    {
       id: 'redlock-max-lease',
       how: 'provider',
       code: `new RedlockProvider({ nodes: [{ url: 'redis://a' }, { url: 'redis://b' }, { url: 'redis://c' }], maxLease: '1 minute' })`,
@@ -736,15 +727,6 @@ export const others: Group = {
       remedy: 'must be true, false, or the options of tls.connect',
     },
     {
-      id: 'zookeeper-chroot',
-      how: 'provider',
-      code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', chroot: 'shop/locks' })`,
-      of: ['ZooKeeperLockProviderOptions.chroot'],
-      place: 'ZooKeeperLockProvider: "chroot"',
-      value: "'shop/locks'",
-      remedy: 'must be an absolute path',
-    },
-    {
       id: 'zookeeper-session-timeout',
       how: 'provider',
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', sessionTimeout: 20 })`,
@@ -918,11 +900,11 @@ export const others: Group = {
     {
       id: 'zookeeper-option-misspelled',
       how: 'provider',
-      code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', chrot: '/shop' })`,
-      of: ['ZooKeeperLockProviderOptions.chroot'],
+      code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', sesionTimeout: '20s' })`,
+      of: ['ZooKeeperLockProviderOptions.sessionTimeout'],
       place: 'ZooKeeperLockProvider',
-      value: '"chrot"',
-      remedy: 'write "chroot"',
+      value: '"sesionTimeout"',
+      remedy: 'write "sessionTimeout"',
     },
     {
       id: 'zookeeper-auth-misspelled',

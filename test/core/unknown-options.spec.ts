@@ -79,7 +79,7 @@ describe('an option that does not exist is refused beside a right source, and th
     ['TypeOrmRowLockProvider', 'syncronize', 'synchronize'],
     ['TypeOrmVersionLockProvider', 'commandtimeout', 'commandTimeout'],
     ['TypeOrmAdvisoryLockProvider', 'fenceing', 'fencing'],
-    ['ZooKeeperLockProvider', 'chrot', 'chroot'],
+    ['ZooKeeperLockProvider', 'sesionTimeout', 'sessionTimeout'],
     ['MemcachedLockProvider', 'command_timeout', 'commandTimeout'],
     ['MemoryLockProvider', 'stor', 'store'],
     ['FailoverProvider', 'windows', 'window'],

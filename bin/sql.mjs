@@ -5,11 +5,10 @@ import { lockTablesSql } from '../dist/esm/sql.js';
 
 const USAGE = `usage: npx nestjs-distributed-lock sql --database postgres [options]
 
-Prints the statements that create the tables of the SQL locks, for a migration of your own.
+Prints the statements that create the table of the SQL locks, for a migration of your own.
 
   --database postgres   or mysql (also for MariaDB)
   --table app.locks     default: distributed_lock
-  --records             also the table that a failover needs, if its casStore is in SQL
   --out "migrations/*_locks.sql"
                         writes them to this file instead, and replaces what it contains. A name with * is that of the
                         one file that exists; in quotes, it means the same in every shell. Makes the folder, if there is none`;
@@ -19,7 +18,6 @@ try {
     options: {
       database: { type: 'string' },
       table: { type: 'string' },
-      records: { type: 'boolean' },
       out: { type: 'string' },
       help: { type: 'boolean', short: 'h' },
     },

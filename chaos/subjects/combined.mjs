@@ -39,7 +39,7 @@ export async function connect({ library, ports: [redis, mariadb] }) {
     mariadb: new TypeOrmVersionLockProvider({
       dataSource: dataSourceOf(mariadb),
       synchronize: true,
-      statementTimeout: 500,
+      commandTimeout: 500,
     }),
     main,
   };

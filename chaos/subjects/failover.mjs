@@ -45,20 +45,15 @@ export async function connect({ library, ports: [redis, mariadb] }) {
       return backend;
     }
   }
-  const main = new ObservedProvider({
-    providers: MEMBERS,
-    casStore: 'mariadb',
-    window: WINDOW,
-    probeInterval: 400,
-    // Switches back as soon as possible, because each switch can go wrong.
-    failbackDelay: 400,
-  });
+  const main = new ObservedProvider({ providers: MEMBERS, casStore: 'mariadb', window: WINDOW });
+  // Switches back as soon as possible, because each switch can go wrong.
+  Object.assign(main.settings, { probeInterval: 400, failbackDelay: 400 });
   const providers = {
     redis: new RedisLockProvider({ url: `redis://127.0.0.1:${redis}`, commandTimeout: 200 }),
     mariadb: new TypeOrmVersionLockProvider({
       dataSource: dataSourceOf(mariadb),
       synchronize: true,
-      statementTimeout: 300,
+      commandTimeout: 300,
     }),
     main,
   };

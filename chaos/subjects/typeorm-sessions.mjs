@@ -56,7 +56,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
       synchronize: true,
       fencing,
       sessionGuard,
-      statementTimeout: 500,
+      commandTimeout: 500,
       // Fewer connections than keys, so that the pool is exhausted all the time.
       maxConnections: 2,
     });

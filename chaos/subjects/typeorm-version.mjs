@@ -27,7 +27,7 @@ export const versionLocks = (type, lease = LEASE) => ({
     const provider = new TypeOrmVersionLockProvider({
       dataSource: dataSource(type, ports[0], account),
       synchronize: true,
-      statementTimeout: 500,
+      commandTimeout: 500,
       maxConnections: 2,
     });
     return managed({ library, provider, options: { lease }, lifetime: lease });

@@ -279,8 +279,8 @@ export const onOthers: Group = {
       how: 'script',
       server: 'zookeeper',
       code: `
-        await boot({ provider: new ZooKeeperLockProvider({ connectString, chroot: '/shop', auth: { credentials: 'shop:secret' } }) });
-        const app = await boot({ provider: new ZooKeeperLockProvider({ connectString, chroot: '/shop', auth: { credentials: 'shop:guess' } }) });
+        await boot({ provider: new ZooKeeperLockProvider({ connectString: connectString + '/shop', auth: { credentials: 'shop:secret' } }) });
+        const app = await boot({ provider: new ZooKeeperLockProvider({ connectString: connectString + '/shop', auth: { credentials: 'shop:guess' } }) });
         await app.get(LockService).acquire('order:42');`,
       of: ['ZooKeeperLockProviderOptions.auth'],
       place: '/shop',

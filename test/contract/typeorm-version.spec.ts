@@ -12,5 +12,5 @@ afterAll(() => backend.stop());
 
 describeLockProvider('leases on Postgres by a DataSource of TypeORM', {
   ...versionLockHarness(() => backend),
-  create: () => versionProvider(backend, { statementTimeout: '6s' }),
+  create: () => versionProvider(backend, { commandTimeout: '6s' }),
 });

@@ -83,7 +83,6 @@ describe('an option that was written and has no value is named, and not taken fo
     ['dataSource', 'undefined', () => new TypeOrmVersionLockProvider({ dataSource: UNSET })],
     ['table', 'undefined', () => new TypeOrmVersionLockProvider({ dataSource, table: UNSET })],
     ['connectString', 'undefined', () => new ZooKeeperLockProvider({ connectString: UNSET })],
-    ['chroot', 'undefined', () => new ZooKeeperLockProvider({ connectString: 'zk1', chroot: UNSET })],
     [
       'auth.credentials',
       'undefined',

@@ -15,18 +15,13 @@ describe('what a FailoverLockProvider is made of', () => {
     ['"casStore" must be the name', { providers: ['a', 'b'] } as never],
     ['"casStore" must be the name', { ...TWO, casStore: {} as never }],
     ['Option "window" is', { ...TWO, window: 999 }],
-    ['Option "probeInterval" is', { ...TWO, probeInterval: 'soon' }],
     // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
-    [`Option "probeInterval" is '24d', but must be a duration of 20 ms to 1 day`, { ...TWO, probeInterval: '24d' }],
     [`Option "window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
     ['"providers" must be a list', { casStore: 'record' } as FailoverLockProviderOptions],
     ['"providers" must be a list', { ...TWO, providers: 'ab' as never }],
     ['"providers" must be a list', { ...TWO, providers: ['a', undefined as never] }],
-    ['there is no option "engines": write "providers"', old({ engines: ['a', 'b'] })],
-    ['there is no option "record": write "casStore"', old({ record: 'record' })],
+    ['there is no option "provider": write "providers"', old({ provider: ['a', 'b'] })],
     ['there is no option "mode": remove it', old({ mode: 'available' })],
-    ['there is no option "lease": remove it', old({ lease: '30s' })],
-    ['there is no option "minStay": write "failbackDelay"', old({ minStay: '1m' })],
   ])('is refused: %s', (message, options) => {
     expect(() => new FailoverLockProvider(options)).toThrow(LockConfigError);
     expect(() => new FailoverLockProvider(options)).toThrow(message);

@@ -12,6 +12,7 @@ import { watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
 
 /** Longer than the time between two confirmations. */
+const HOUR = 3_600_000;
 const CONFIRMED = WINDOW / 3 + WINDOW / 20;
 
 const recordOf = (fleet: TestFleet) => JSON.parse(fleet.shared.values.get('main') ?? '{}') as EpochRecord;
@@ -259,7 +260,7 @@ describe('failover', () => {
     };
 
     it.each(refusals)('%s: goes over to the next after a window', async (_, error) => {
-      const [one, two] = (await start(2, { window })) as [FleetProcess, FleetProcess];
+      const [one, two] = (await start(2, { window, probeInterval: 2_000 })) as [FleetProcess, FleetProcess];
       const held = await takeMany(one);
       const others = await takeMany(two, 'other');
       const refusing = [one, two].map((process) => refuse(process, error));
@@ -279,7 +280,7 @@ describe('failover', () => {
     });
 
     it.each(refusals)('%s, for less than a window: keeps all locks', async (_, error) => {
-      const [one] = (await start(1, { window })) as [FleetProcess];
+      const [one] = (await start(1, { window, probeInterval: 2_000 })) as [FleetProcess];
       const held = await takeMany(one);
       const refusing = refuse(one, error);
       await advance(window * 0.8);
@@ -289,7 +290,7 @@ describe('failover', () => {
     });
 
     it('and says that the server refuses it: callers wait for the switch, as in an outage', async () => {
-      const [one] = (await start(1, { window })) as [FleetProcess];
+      const [one] = (await start(1, { window, probeInterval: 2_000 })) as [FleetProcess];
       refuse(one, () => new LockConfigError('NOPERM', { refused: true }));
       await expect(fleet.drive(one.locks.tryAcquire('k'))).rejects.toThrow(LockUnavailableError);
       const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
@@ -706,7 +707,7 @@ describe('failover', () => {
     [1_000, 2_000],
     [5_000, 6_000],
   ])('with a window of %d ms holds a lock that its provider renews in %d ms', async (window, slowness) => {
-    const [one] = (await start(1, { window, probeInterval: '1h' })) as [FleetProcess];
+    const [one] = (await start(1, { window, probeInterval: HOUR })) as [FleetProcess];
     const lock = await take(one);
     const renew = one.a.renew.bind(one.a);
     one.a.renew = async (grant, lease) => {
@@ -745,7 +746,7 @@ describe('failover', () => {
   });
 
   it('does not wait at its end for a probe in flight', async () => {
-    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     let probes = 0;
     one.b.acquire = () => {
       probes += 1;
@@ -802,7 +803,7 @@ describe('failover', () => {
 
     it('of the provider, near the end of a lease, asks no more often than before', async () => {
       const lease = 2 * WINDOW;
-      const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+      const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
       const lock = await take(one);
       const asked = jest.spyOn(one.a, 'renew');
       one.a.cable.cutOff();
@@ -819,7 +820,7 @@ describe('failover', () => {
     it('of the provider, for half of its lease of two windows, loses nothing', async () => {
       const lost: number[] = [];
       for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
-        const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+        const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
         const lock = await take(one, `phase ${phase}`);
         await advance(WINDOW + phase);
         one.a.cable.cutOff();
@@ -957,7 +958,7 @@ describe('failover', () => {
   });
 
   it('keeps what one provider has renewed, though another one with older locks is silent', async () => {
-    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     const old = await take(one, 'old');
     one.a.renew = async () => {
       await fleet.passed(15_000);
@@ -972,7 +973,7 @@ describe('failover', () => {
   });
 
   it('asks again when a grant of its provider was over before it came, which is no outage', async () => {
-    const [one] = (await start(1, { probeInterval: '1h' })) as [FleetProcess];
+    const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     const acquire = one.a.acquire.bind(one.a);
     let asks = 0;
     one.a.acquire = async (request) => {

@@ -11,6 +11,7 @@ import { until } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type SqlServer, startMariaDb } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { withIntervals } from './fleet-rig.js';
 
 const PATIENT = 60_000;
 
@@ -38,12 +39,9 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       providers: {
         redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' }),
         mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-        main: new FailoverLockProvider({
-          providers: ['redis', 'mysql'],
-          casStore: 'mysql',
-          window: '3s',
+        main: withIntervals(new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql', window: '3s' }), {
           // A probe may take half of it: a slow provider must not count as one that is down.
-          probeInterval: '3s',
+          probeInterval: 3_000,
         }),
       },
       default: 'main',

@@ -3,8 +3,8 @@ import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import type { FailoverLockProviderOptions } from '../../lib/providers/failover/failover-options.js';
-import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
+import type { FailoverProviderOptions, FailoverSettings } from '../../lib/providers/failover/failover-options.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { Cable, DistantBackend, DistantProvider } from '../contract/memory-server.js';
@@ -66,6 +66,14 @@ export interface FleetProcess {
   readonly log: string[];
 }
 
+type Intervals = Partial<Pick<FailoverSettings, 'probeInterval' | 'failbackDelay'>>;
+
+/** The provider, with other intervals than those that follow from its window. */
+export function withIntervals(provider: FailoverProvider, intervals: Intervals): FailoverProvider {
+  Object.assign(provider['settings'], intervals);
+  return provider;
+}
+
 /** Processes under one clock, with two providers, and a record on a third. */
 export class TestFleet {
   readonly clock = new FakeClock();
@@ -79,10 +87,13 @@ export class TestFleet {
 
   /** A process that was not started. */
   add(
-    options: Partial<FailoverLockProviderOptions> = {},
+    { probeInterval, failbackDelay, ...options }: Partial<FailoverProviderOptions> & Intervals = {},
     others: Readonly<Record<string, LockProvider>> = {},
   ): FleetProcess {
-    const main = new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW, ...options });
+    const main = withIntervals(
+      new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW, ...options }),
+      { ...(probeInterval !== undefined && { probeInterval }), ...(failbackDelay !== undefined && { failbackDelay }) },
+    );
     const log: string[] = [];
     const say = (message: string) => void log.push(message);
     const locks = new LockManager({

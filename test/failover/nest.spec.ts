@@ -19,6 +19,7 @@ import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { until } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type SqlServer, startMariaDb } from '../servers/sql-server.mjs';
+import { withIntervals } from './fleet-rig.js';
 
 const PATIENT = 60_000;
 
@@ -76,13 +77,13 @@ describe('an application with a failover among its providers', () => {
             redis: new RedisLockProvider({ url: redis.url, commandTimeout: '1s' }),
             // No fencing: weaker than the one before it.
             mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
-            main: new FailoverLockProvider({
-              providers: ['redis', 'mysql'],
-              casStore: 'mysql',
-              window: '3s',
-              // A probe may take half of it: a slow provider must not count as one that is down.
-              probeInterval: '3s',
-            }),
+            main: withIntervals(
+              new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql', window: '3s' }),
+              {
+                // A probe may take half of it: a slow provider must not count as one that is down.
+                probeInterval: 3_000,
+              },
+            ),
           },
           shutdownGrace: 0,
         }),

@@ -12,6 +12,7 @@ import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { until } from '../until.js';
+import { withIntervals } from './fleet-rig.js';
 
 /** A server that takes no writes yet. */
 interface ReadOnly {
@@ -48,7 +49,7 @@ const KINDS: Readonly<Record<string, () => Promise<ReadOnly>>> = {
     const admin = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     await admin.query('SET GLOBAL read_only = ON');
     return {
-      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, statementTimeout: '10s' }),
+      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, commandTimeout: '10s' }),
       promote: () => admin.query('SET GLOBAL read_only = OFF'),
       stop: async () => {
         await admin.end();
@@ -62,7 +63,7 @@ const KINDS: Readonly<Record<string, () => Promise<ReadOnly>>> = {
     await admin.connect();
     await admin.query('ALTER DATABASE postgres SET default_transaction_read_only = on');
     return {
-      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, statementTimeout: '10s' }),
+      provider: new SqlVersionLockProvider({ url: server.url, synchronize: true, commandTimeout: '10s' }),
       promote: async () => {
         await admin.query('SET default_transaction_read_only = off');
         await admin.query('ALTER DATABASE postgres RESET default_transaction_read_only');
@@ -93,12 +94,13 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       const say = (message: string) => log.push(message);
       const settings = { shutdownGrace: 0, logger: { debug: () => undefined, warn: say, error: say } };
       // A member counts as silent after half of the interval, and one of them has to answer at the start, however busy the machine is.
-      const probeInterval = '10s';
       const locks = new LockManager({
         providers: {
-          failover: new FailoverLockProvider({ providers: ['closed', 'open'], casStore: 'open', probeInterval }),
+          failover: withIntervals(new FailoverLockProvider({ providers: ['closed', 'open'], casStore: 'open' }), {
+            probeInterval: 10_000,
+          }),
           closed: closed.provider,
-          open: new SqlVersionLockProvider({ url: record.url, synchronize: true, statementTimeout: '10s' }),
+          open: new SqlVersionLockProvider({ url: record.url, synchronize: true, commandTimeout: '10s' }),
         },
         default: 'failover',
         ...settings,

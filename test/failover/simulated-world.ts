@@ -17,7 +17,7 @@ import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
 import { randomOfProcess } from '../simulation/process-random.js';
-import { SharedValues } from './fleet-rig.js';
+import { SharedValues, withIntervals } from './fleet-rig.js';
 import { providerOf } from '../backends.js';
 
 export type Server = 'a' | 'b' | 'record';
@@ -206,10 +206,7 @@ export async function simulate({ seed, rates, incidents }: Plan): Promise<Report
         a: provider('a'),
         b: provider('b'),
         record: provider('record'),
-        main: new FailoverLockProvider({
-          providers: ['a', 'b'],
-          casStore: 'record',
-          window: WINDOW,
+        main: withIntervals(new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'record', window: WINDOW }), {
           probeInterval: 600,
           failbackDelay: 500,
         }),

@@ -1,4 +1,5 @@
-import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-provider.js';
+import { withIntervals } from '../failover/fleet-rig.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { common, members, severalServersHarness } from './several-servers.js';
 
@@ -19,6 +20,9 @@ describeLockProvider(
       bounds: { expiry: WINDOW, takeOver: WINDOW + 1_500 },
     },
     // A case that cuts both off expects them back, not a switch: a provider that fails for less than half an hour is not down.
-    () => new FailoverLockProvider({ providers: members, casStore: 'mariadb', window: WINDOW, probeInterval: '1h' }),
+    () =>
+      withIntervals(new FailoverLockProvider({ providers: members, casStore: 'mariadb', window: WINDOW }), {
+        probeInterval: 3_600_000,
+      }),
   ),
 );

@@ -16,7 +16,6 @@ describe('what a RedlockLockProvider is made of', () => {
     ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { client: null }] }],
     ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { options: 'c' }] }],
     ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { url: 'redis://c', options: { host: 'c' } }] }],
-    ['maxLease', { ...GOOD, maxLease: undefined }],
     ['maxLease', { ...GOOD, maxLease: Number.NaN }],
     ['maxLease', { ...GOOD, maxLease: Infinity }],
     ['maxLease', { ...GOOD, maxLease: -1 }],

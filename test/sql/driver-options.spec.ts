@@ -28,7 +28,7 @@ function addressOf({ url }: SqlServer): Settings {
 
 /** Locks of all kinds on connections with these settings, beside those of a process without. */
 async function locksWork(name: 'mysql' | 'postgres', plain: Settings, settings: Settings): Promise<LockManager> {
-  const options = { synchronize: true, fencing: true, statementTimeout: '10s', purgeAfter: false } as const;
+  const options = { synchronize: true, fencing: true, commandTimeout: '10s' } as const;
   const own = { ...options, [name]: { ...plain, ...settings } } as never;
   const other = { ...options, [name]: plain } as never;
   let rows: LockManager | undefined;

@@ -23,7 +23,7 @@ describe.each<[string, () => Promise<SqlServer>]>([
 
   it.each(KINDS)('are replaced for a call with wait: 0 when a NAT has dropped them: %p', async (Provider) => {
     const url = server.url.replace(`:${server.port}`, `:${nat.port}`);
-    const provider = new Provider({ url, synchronize: true, statementTimeout: 1_200 });
+    const provider = new Provider({ url, synchronize: true, commandTimeout: 1_200 });
     const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
     await locks.start();
     await locks.withLock('warm', () => undefined);

@@ -38,7 +38,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
   });
 
   async function start(): Promise<LockManager> {
-    const provider = new SqlAdvisoryLockProvider({ url: server.url, statementTimeout: '10s', sessionGuard: '10m' });
+    const provider = new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '10s', sessionGuard: '10m' });
     const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
     managers.push(locks);
     await locks.start();
@@ -122,7 +122,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
 it('advisory locks of MySQL and MariaDB are not limited: those of one process keep nobody from a statement', async () => {
   const server = await startMySqlOrMariaDb();
   try {
-    const provider = new SqlAdvisoryLockProvider({ url: server.url, statementTimeout: '30s', sessionGuard: '10m' });
+    const provider = new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '30s', sessionGuard: '10m' });
     const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
     await locks.start();
     const all = await Promise.all(Array.from({ length: 6_000 }, (_, index) => locks.acquire(`many:${index}`)));

@@ -17,12 +17,11 @@ it.each([
   ['postgres', 'postgres'],
 ] as const)('makes what a provider for %s needs without synchronize', async (database, type) => {
   const { admin, server } = backends.get(type)!;
-  for (const statement of lockTablesSql(database, { table: 'own', records: true })) await admin.query(statement);
+  for (const statement of lockTablesSql(database, { table: 'own' })) await admin.query(statement);
   const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider({ url: server.url, table: 'own' }) } });
   await locks.start();
   expect(await (await locks.acquire('a')).release()).toBe('released');
   await locks.stop();
-  expect(await admin.query('SELECT * FROM own_record')).toEqual([]);
 });
 
 it('a table that lacks a column is refused at the start, and the message names the column', async () => {

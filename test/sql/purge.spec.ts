@@ -33,7 +33,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
   async function start(port: number): Promise<LockManager> {
     const url = new URL(backend.server.url);
     url.port = String(port);
-    const settings = { synchronize: true, purgeAfter: false, statementTimeout: '30s' } as const;
+    const settings = { synchronize: true, commandTimeout: '30s' } as const;
     const provider = new SqlVersionLockProvider({ url: url.toString(), ...settings });
     const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
     managers.push(locks);

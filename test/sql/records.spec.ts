@@ -31,14 +31,14 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   async function rowOf(name: string) {
     const rows = await backend.admin.query<Record<'token' | 'expires' | 'holders' | 'label', unknown>[]>(
       `SELECT token, expires, holders, label FROM ${TABLE} WHERE name = ${value}`,
-      [recordNameOf('shop', name)],
+      [recordNameOf('shop', 'run', name)],
     );
     const [row] = rows;
     return row && { token: Number(row.token), expires: Number(row.expires), text: String(row.holders) };
   }
   const valueOf = async (answer: Promise<StoredRecord>) => (await answer).value;
   const kinds = {
-    version: () => backend.leases({ statementTimeout: '10s' }),
+    version: () => backend.leases({ commandTimeout: '10s' }),
     row: () => backend.rows(),
     advisory: () => backend.advisory(),
   };
@@ -60,7 +60,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(before.expires - before.token).toBe(400 * DAY_IN_MICROSECONDS);
     // A server whose clock was set back since, to a time before the last write.
     await backend.admin.query(`UPDATE ${TABLE} SET expires = expires + ${DAY_IN_MICROSECONDS} WHERE name = ${value}`, [
-      recordNameOf('shop', 'written'),
+      recordNameOf('shop', 'run', 'written'),
     ]);
     const second = await records.replace('written', 'é', 'é');
     const after = (await rowOf('written'))!;
@@ -88,13 +88,13 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   it('are not among the rows that a process cleans each hour, by their names alone', () => {
     const [first, last] = leasesAndInstancesOf('shop');
     for (const name of ['', '!', 'order', 'a b', '~']) {
-      const row = recordNameOf('shop', name);
+      const row = recordNameOf('shop', 'run', name);
       expect([row, row > first && row < last]).toEqual([row, false]);
     }
   });
 
   it('a write whose answer is lost is done, and finds itself', async () => {
-    const provider = await backend.leases({ statementTimeout: '1s' });
+    const provider = await backend.leases({ commandTimeout: '1s' });
     const { records } = await start(provider);
     await records.replace('lost', null, 'a');
     const wire = backend.wireOf(provider)!;
@@ -116,7 +116,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     const { records } = await start(await kinds.version());
     await records.replace('damaged', null, 'a');
     await backend.admin.query(`UPDATE ${TABLE} SET holders = 'a' WHERE name = ${value}`, [
-      recordNameOf('shop', 'damaged'),
+      recordNameOf('shop', 'run', 'damaged'),
     ]);
     for (const operation of [() => records.read('damaged'), () => records.replace('damaged', 'a', 'b')]) {
       await expect(operation()).rejects.toThrow(LockConfigError);
@@ -124,7 +124,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
         'Row "shop#run:damaged" of the table of the locks is no record that this package has written: delete the row.',
       );
     }
-    await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'damaged')]);
+    await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'run', 'damaged')]);
     expect(await valueOf(records.replace('damaged', null, 'b'))).toBe('b');
   });
 

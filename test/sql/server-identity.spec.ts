@@ -11,7 +11,7 @@ const kinds = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvid
 const accounts = ['postgres', 'plain'];
 
 /** No test waits for its end: a busy machine alone makes a server slow. */
-const statementTimeout = '1m';
+const commandTimeout = '1m';
 const TEST_TIMEOUT = 180_000;
 
 const ONE_ADDRESS = process.platform === 'linux' ? undefined : 'only Linux has more loopback addresses than one';
@@ -64,7 +64,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
         ['127.0.0.1', server.port],
         ['127.0.0.2', server.port],
       ]);
-      const provider = new Provider({ postgres, synchronize: true, statementTimeout });
+      const provider = new Provider({ postgres, synchronize: true, commandTimeout });
       const locks = await processes.start(provider);
       const failures: unknown[] = [];
       locks.events.on('unavailable', (event) => failures.push(event));
@@ -78,7 +78,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
         ['127.0.0.1', server.port],
         ['127.0.0.1', other.port],
       ]);
-      const start = processes.start(new Provider({ postgres, synchronize: true, statementTimeout }));
+      const start = processes.start(new Provider({ postgres, synchronize: true, commandTimeout }));
       await expect(start).rejects.toBeInstanceOf(LockUnavailableError);
       await expect(start).rejects.toThrow(/two connections reached two servers/);
     });
@@ -96,7 +96,7 @@ describeUnless(ONE_ADDRESS)('a MySQL or MariaDB is known by itself', () => {
           ['127.0.0.1', first.port],
           ['127.0.0.2', second.port],
         ]);
-        const start = processes.start(new SqlAdvisoryLockProvider({ mysql, statementTimeout }));
+        const start = processes.start(new SqlAdvisoryLockProvider({ mysql, commandTimeout }));
         await expect(start).rejects.toThrow(/two connections reached two servers/);
       } finally {
         await Promise.all([first.stop(), second.stop()]);

@@ -22,7 +22,7 @@ function scripted() {
   } as unknown as Dialect;
   const silences: number[] = [];
   const home = {
-    ...{ clock, dialect, statementTimeout: 1_000, endOnServer: () => undefined, ended: () => undefined },
+    ...{ clock, dialect, commandTimeout: 1_000, endOnServer: () => undefined, ended: () => undefined },
     fellSilent: (since: number) => silences.push(since),
   } as unknown as SessionHome;
   const connection = new EventEmitter();

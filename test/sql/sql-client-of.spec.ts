@@ -229,7 +229,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     const unhandled: unknown[] = [];
     const note = (error: unknown) => unhandled.push(error);
     process.on('unhandledRejection', note);
-    const provider = await backend.rows({ sessionGuard: '1s', statementTimeout: '500ms' });
+    const provider = await backend.rows({ sessionGuard: '1s', commandTimeout: '500ms' });
     const own = await processes.start(provider);
     const task = own.withLock('account:1', (lock) => {
       backend.wireOf(provider)?.freeze();

@@ -47,10 +47,10 @@ describe('locks of MySQL or MariaDB work the same in the sql_mode of the server'
   it.each(hasMySql() ? BOTH : [...BOTH, ...OF_MARIADB])('"%s"', async (mode) => {
     await admin.query('SET GLOBAL sql_mode = ?', [mode]);
     await admin.query('DROP TABLE IF EXISTS distributed_lock');
-    const options = { url: server.url, synchronize: true, statementTimeout: '10s' };
+    const options = { url: server.url, synchronize: true, commandTimeout: '10s' };
     const pairOf = (provider: () => LockProvider) =>
       Promise.all([processes.start(provider()), processes.start(provider())]);
-    const versions = await pairOf(() => new SqlVersionLockProvider({ ...options, purgeAfter: false }));
+    const versions = await pairOf(() => new SqlVersionLockProvider(options));
     const rows = await pairOf(() => new SqlRowLockProvider({ ...options, fencing: true }));
     const names = await pairOf(() => new SqlAdvisoryLockProvider({ ...options, fencing: true }));
     for (const [locks, others] of [versions, rows, names]) await excludes(locks, others);

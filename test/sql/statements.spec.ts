@@ -103,7 +103,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   it('a record costs one to be read, and one to be replaced', async () => {
     const url = new URL(backend.server.url);
     url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false } as const;
+    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
     const provider = new SqlVersionLockProvider(options).createBackend(contextFor());
     await provider.connect();
     const { records } = provider;
@@ -128,7 +128,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {
     const url = new URL(backend.server.url);
     url.port = String(wire.port);
-    const provider = providerOf({ url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false });
+    const provider = providerOf({ url: url.toString(), synchronize: true, commandTimeout: '10s' });
     const locks = new LockManager({ providers: { sql: provider } });
     await locks.start();
     try {
@@ -152,7 +152,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   it('20 free keys of a version lock cost one look, a claim each and one release', async () => {
     const url = new URL(backend.server.url);
     url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, statementTimeout: '10s', purgeAfter: false } as const;
+    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
     const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider(options) } });
     await locks.start();
     try {

@@ -11,7 +11,7 @@ import { TIMEOUT, until } from '../until.js';
 
 const KEY = 'order:7';
 // A statement that waits for the standby is given up after this time, so that the key is asked for again.
-const IMPATIENT = { statementTimeout: '1s' };
+const IMPATIENT = { commandTimeout: '1s' };
 
 /** While the standby is away, each COMMIT of the primary hangs, and what it wrote becomes visible when its connection is ended. */
 describe('a synchronous standby of Postgres', () => {

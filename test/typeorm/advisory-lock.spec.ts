@@ -97,7 +97,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   });
 
   it('a lock whose answer comes too late is given back, and the others on its connection stay', async () => {
-    const provider = await backend.advisoryProvider({ statementTimeout: '1s' });
+    const provider = await backend.advisoryProvider({ commandTimeout: '1s' });
     const locks = await processes.start(provider);
     const held = await locks.acquire('held');
     const wire = backend.wireOf(provider)!;
@@ -136,7 +136,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   }, 90_000);
 
   it('a wire that is cut without a word is a loss in the time of the guard, on both sides', async () => {
-    const provider = await backend.advisoryProvider({ sessionGuard: '3s', statementTimeout: '1s' });
+    const provider = await backend.advisoryProvider({ sessionGuard: '3s', commandTimeout: '1s' });
     const [ann, bob] = [await processes.start(provider), await process()];
     const lock = await ann.acquire('a');
     backend.wireOf(provider)?.freeze();

@@ -22,7 +22,7 @@ describe.each(databases)('hundreds of leases of one process, far from %s', (type
   afterAll(() => backend.stop());
 
   async function application(shutdownGrace = 0): Promise<LockManager> {
-    const provider = await versionProvider(backend, { statementTimeout: '10s' });
+    const provider = await versionProvider(backend, { commandTimeout: '10s' });
     const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace });
     managers.push(locks);
     await locks.start();

@@ -30,7 +30,7 @@ describe('options of locks that live as long as a connection', () => {
       fencing: false,
       allowUnsafeTopology: false,
       guard: 30_000,
-      statementTimeout: 2_000,
+      commandTimeout: 2_000,
       maxConnections: 10,
     });
   });
@@ -42,7 +42,7 @@ describe('options of locks that live as long as a connection', () => {
     [{ table: null as never }],
     [{ table: ['locks'] as never }],
     [{ sessionGuard: '500ms' }],
-    [{ statementTimeout: 0 }],
+    [{ commandTimeout: 0 }],
     [{ fencing: 'false' as never }],
     [{ maxConnections: 1 }],
     [{ maxConnections: 1.5 }],
@@ -63,7 +63,7 @@ describe('options of locks that live as long as a connection', () => {
         ['synchronize', ['false', 0, null]],
         ['allowUnsafeTopology', ['true', 1]],
         ['maxConnections', ['5']],
-        ['statementTimeout', [{}, true]],
+        ['commandTimeout', [{}, true]],
       ];
       for (const [option, values] of refused) {
         for (const value of values) {

@@ -12,7 +12,7 @@ import {
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
-const patient = { synchronize: true, statementTimeout: '10s' } as const;
+const patient = { synchronize: true, commandTimeout: '10s' } as const;
 
 /** The kinds of locks that use the table. */
 const KINDS: readonly (readonly [string, (dataSource: DataSource, options?: object) => LockProvider])[] = [
@@ -68,7 +68,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
   it('of a compare-and-set store is created again', async () => {
     const store = casStoreOf(await start(KINDS[1]![1](backend.source())));
     expect(await store.compareAndSet('leader', null, 'one')).toBe('one');
-    await backend.admin.query('DROP TABLE distributed_lock_record');
+    await backend.admin.query('DROP TABLE distributed_lock');
     // It is not taken for the one that was expected.
     expect(await store.compareAndSet('leader', 'one', 'two')).toBeNull();
     expect(await store.compareAndSet('leader', null, 'three')).toBe('three');

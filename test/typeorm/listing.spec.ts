@@ -32,7 +32,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
 
   async function application(namespace: string, instance = 'ann'): Promise<LockManager> {
     const dataSource = backend.source();
-    const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout: '10s' });
+    const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, commandTimeout: '10s' });
     const locks = new LockManager({ providers: { sql: provider }, namespace, instance, shutdownGrace: 0 });
     managers.push(locks);
     await locks.start();

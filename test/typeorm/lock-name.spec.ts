@@ -54,13 +54,14 @@ describe('names of rows', () => {
     expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
   });
 
-  it('of records lead back to their names, and come behind those of leases', () => {
-    expect(recordNameOf('shop', 'nightly')).toBe('shop#run:nightly');
-    const [first, last] = recordNamesOf('shop');
+  it.each(['run', 'failover'] as const)('of records lead back to their names, apart from leases: %s', (kind) => {
+    expect(recordNameOf('shop', kind, 'nightly')).toBe(`shop#${kind}:nightly`);
+    const [first, last] = recordNamesOf('shop', kind);
+    const [firstLease, lastLease] = leasesAndInstancesOf('shop');
     for (const name of ['nightly', 'x'.repeat(120), 'a b', '\ud800', 'x'.repeat(121), '', '~']) {
-      const row = recordNameOf('shop', name);
-      expect(nameOfRecord('shop', row, leaseLabelOf(name))).toBe(name);
-      expect([row, first < row && row < last, row > leasesAndInstancesOf('shop')[1]]).toEqual([row, true, true]);
+      const row = recordNameOf('shop', kind, name);
+      expect(nameOfRecord('shop', kind, row, leaseLabelOf(name))).toBe(name);
+      expect([row, first < row && row < last, row < firstLease || row > lastLease]).toEqual([row, true, true]);
     }
   });
 

@@ -21,7 +21,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
 
   const process = async (options: object = {}) => rig.processes.start(await rig.backend.provider(options));
   const sharingSubscribers = (app: DataSource) =>
-    new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s' });
+    new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, commandTimeout: '10s' });
   const transactions = async () =>
     (await rig.source.query<{ tx: unknown }[]>('SELECT DISTINCT tx FROM written')).map(({ tx }) => Number(tx));
 
@@ -231,7 +231,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
-    const provider = await rig.backend.provider({ sessionGuard: '30s', statementTimeout: '1s' });
+    const provider = await rig.backend.provider({ sessionGuard: '30s', commandTimeout: '1s' });
     const locks = await rig.processes.start(provider);
     const error = new Error('of the task');
     const task = locks.withLock('a', async (lock) => {
@@ -284,7 +284,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   it('a statement that is under way when its session is destroyed is answered, so withLock settles', async () => {
-    const locks = await process({ sessionGuard: '2s', statementTimeout: '1s' });
+    const locks = await process({ sessionGuard: '2s', commandTimeout: '1s' });
     let refusal: unknown;
     const task = locks.withLock('a', async (lock) => {
       refusal = await errorOf(entityManagerOf(lock).query(longStatement));

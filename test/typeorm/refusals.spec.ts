@@ -48,15 +48,15 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
 
   const kinds = {
     row: (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
-      new TypeOrmRowLockProvider({ dataSource: source, statementTimeout: '10s', ...options }),
+      new TypeOrmRowLockProvider({ dataSource: source, commandTimeout: '10s', ...options }),
     version: ({
       dataSource = source,
       table = 'distributed_lock',
       synchronize,
     }: Partial<TypeOrmRowLockProviderOptions> = {}) =>
-      new TypeOrmVersionLockProvider({ dataSource, statementTimeout: '10s', table, synchronize }),
+      new TypeOrmVersionLockProvider({ dataSource, commandTimeout: '10s', table, synchronize }),
     advisory: (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
-      new TypeOrmAdvisoryLockProvider({ dataSource: source, statementTimeout: '10s', fencing: true, ...options }),
+      new TypeOrmAdvisoryLockProvider({ dataSource: source, commandTimeout: '10s', fencing: true, ...options }),
   };
   const each = Object.entries(kinds);
 

@@ -89,7 +89,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   });
 
   it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {
-    const provider = await rig.backend.provider({ sessionGuard: '3s', statementTimeout: '1s' });
+    const provider = await rig.backend.provider({ sessionGuard: '3s', commandTimeout: '1s' });
     const [frozen, other] = [await process(provider), await process()];
     const task = frozen.withLock('a', async (lock) => {
       const manager = entityManagerOf(lock);
@@ -134,7 +134,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   });
 
   it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {
-    const provider = await rig.backend.provider({ maxConnections: 1, statementTimeout: '2s' });
+    const provider = await rig.backend.provider({ maxConnections: 1, commandTimeout: '2s' });
     const locks = await process(provider);
     await (await locks.acquire('a')).release();
     rig.backend.wireOf(provider)?.freeze();

@@ -127,7 +127,7 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a holder that is cut off before its commit learns that the lock was lost', async () => {
-    const provider = await backend.provider({ sessionGuard: '3s', statementTimeout: '1s' });
+    const provider = await backend.provider({ sessionGuard: '3s', commandTimeout: '1s' });
     const locks = await process({}, provider);
     const task = locks.withLock('account:1', async (lock) => {
       await entityManagerOf(lock).query('INSERT INTO account (id, balance) VALUES (1, 100)');
@@ -371,7 +371,7 @@ describe.each(databases)('row locks on %s', (type) => {
     // Its driver is about to drop the queue that would put them in order.
     it('sends one statement at a time on each connection, however many locks are taken at the same time', async () => {
       const { connections, most } = await statementsAtOnce(async () => {
-        const locks = await process({ fencing: true, maxConnections: 20, statementTimeout: '10s' });
+        const locks = await process({ fencing: true, maxConnections: 20, commandTimeout: '10s' });
         const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
         await Promise.all(keys.map((key) => locks.withLock(key, () => undefined)));
       });

@@ -17,7 +17,7 @@ afterAll(async () => {
 });
 
 // A busy machine answers a statement late, which must not look like an outage.
-const common = () => ({ dataSource: backend.source(), synchronize: true, statementTimeout: '10s' });
+const common = () => ({ dataSource: backend.source(), synchronize: true, commandTimeout: '10s' });
 
 it.each<[string, () => LockProvider]>([
   ['row locks', () => new TypeOrmRowLockProvider({ ...common(), fencing: true })],

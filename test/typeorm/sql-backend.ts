@@ -31,7 +31,7 @@ export const TABLE = 'distributed_lock';
 
 // A slow server must not cost a session, and the guard must not find a loss that is to be known without it. Tests that wait for the
 // end of a guard or of a statement set their own.
-const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '10m', statementTimeout: '10s' };
+const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '10m', commandTimeout: '10s' };
 
 /** The numbers from 1 on, as rows (n). */
 export const NUMBERS = {
@@ -380,7 +380,7 @@ export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): P
 }
 
 /** A busy machine answers a statement late, which must not look like an outage. */
-const CALM = { sessionGuard: '8s', statementTimeout: '6s' };
+const CALM = { sessionGuard: '8s', commandTimeout: '6s' };
 
 function sessionHarness(backend: () => SqlBackend) {
   return {

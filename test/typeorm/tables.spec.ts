@@ -4,7 +4,7 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { leaseNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
-import { createRecordTableSql, createTableSql, DEFAULT_TABLE } from '../../lib/providers/sql/table/lock-schema.js';
+import { createTableSql, DEFAULT_TABLE } from '../../lib/providers/sql/table/lock-schema.js';
 
 /** The statements in the SQL blocks of a page of docs/providers. */
 function statementsIn(page: string): string[] {
@@ -17,13 +17,6 @@ describe('the table of the locks', () => {
     const families = ['mysql', 'postgres'] as const;
     expect(statementsIn('sql-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
-    );
-  });
-
-  it('is printed with that of the records', () => {
-    const families = ['mysql', 'postgres'] as const;
-    expect(statementsIn('sql-operations.md').filter((line) => line.startsWith('CREATE'))).toEqual(
-      families.map((family) => `${createRecordTableSql(family, DEFAULT_TABLE)};`),
     );
   });
 
@@ -40,10 +33,9 @@ describe('leases refuse', () => {
   it.each([
     [{ table: 'a; DROP TABLE b' }],
     [{ table: 'a.b.c' }],
-    // The table of its records would be cut off to the same name in Postgres.
     [{ table: 'a'.repeat(57) }],
     [{ maxConnections: 0 }],
-    [{ statementTimeout: 1 }],
+    [{ commandTimeout: 1 }],
     [{ dataSource: new DataSource({ type: 'cockroachdb' } as DataSourceOptions) }],
   ])('%#', (options) => {
     const dataSource = new DataSource({ type: 'postgres' });

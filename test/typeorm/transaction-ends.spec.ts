@@ -70,7 +70,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   /** With the DataSource of the application, and its subscribers. */
   const startOn = (app: DataSource, options: object = {}) =>
     rig.processes.start(
-      new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, statementTimeout: '10s', ...options }),
+      new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, commandTimeout: '10s', ...options }),
     );
   const write = (manager: EntityManager, step: number) => manager.query(`INSERT INTO written VALUES (${step})`);
   const update = (manager: EntityManager, id: number) =>
@@ -191,7 +191,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       });
 
       it('is waited for longer than for a statement', async () => {
-        const locks = await start({ statementTimeout: '1s' });
+        const locks = await start({ commandTimeout: '1s' });
         await locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (1)'));
         expect(await rig.source.query('SELECT * FROM slowly')).toHaveLength(1);
       });
@@ -228,7 +228,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       });
 
       it('reports the outcome if it is not answered in time', async () => {
-        const locks = await start({ commitTimeout: '200ms' });
+        const locks = await start({ sessionGuard: '1s' });
         const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (2)'));
         await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
         await expect(task).rejects.toThrow('the outcome of COMMIT is unknown');

@@ -34,10 +34,10 @@ export async function revokeLease(admin: DataSource, namespace: string, key: str
 export function versionProvider(
   backend: SqlBackend,
   // A busy machine answers a statement late, which must not look like an outage.
-  { statementTimeout = '3s' }: { readonly statementTimeout?: string } = {},
+  { commandTimeout = '3s' }: { readonly commandTimeout?: string } = {},
 ): Promise<TypeOrmVersionLockProvider> {
   return backend.wired(
-    (dataSource) => new TypeOrmVersionLockProvider({ dataSource, synchronize: true, statementTimeout }),
+    (dataSource) => new TypeOrmVersionLockProvider({ dataSource, synchronize: true, commandTimeout }),
   );
 }
 
@@ -51,7 +51,7 @@ export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true
     capabilities,
     records: true,
     // A busy machine answers a statement late, which must not look like an outage.
-    create: () => backend().leases({ statementTimeout: '6s' }),
+    create: () => backend().leases({ commandTimeout: '6s' }),
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
       cutOff: async (provider) => backend().wireOf(provider)?.freeze(),

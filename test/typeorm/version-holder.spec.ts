@@ -21,7 +21,7 @@ describe.each(TYPES)('the holder of a busy lease on %s', (type) => {
 
   async function application(instance: string): Promise<LockManager> {
     const provider = new TypeOrmVersionLockProvider({
-      ...{ dataSource: backend.source(), synchronize: true, statementTimeout: '10s' },
+      ...{ dataSource: backend.source(), synchronize: true, commandTimeout: '10s' },
     });
     const locks = new LockManager({ providers: { sql: provider }, instance, logger: silentLogger, shutdownGrace: 0 });
     managers.push(locks);

@@ -14,7 +14,7 @@ declare const mysql: ConnectionOptions;
 declare const lock: Lock;
 
 new SqlRowLockProvider({ url: 'postgres://localhost/app', nestedConnections: 2 });
-new SqlVersionLockProvider({ postgres, purgeAfter: false });
+new SqlVersionLockProvider({ postgres });
 new SqlAdvisoryLockProvider({ mysql, fencing: true });
 new SqlVersionLockProvider({ postgres: { host: 'db', statement_timeout: 5 } });
 // @ts-expect-error: no server
@@ -24,7 +24,7 @@ new SqlRowLockProvider({ url: 'postgres://localhost/app', mysql });
 // @ts-expect-error: an option of the row lock
 new SqlVersionLockProvider({ url: 'postgres://localhost/app', nestedConnections: 2 });
 // @ts-expect-error: no duration
-new SqlVersionLockProvider({ url: 'postgres://localhost/app', purgeAfter: true });
+new SqlVersionLockProvider({ url: 'postgres://localhost/app', maxConnections: true });
 
 const client: PoolClient = sqlClientOf<PoolClient>(lock);
 void client;

@@ -45,7 +45,8 @@ describe('the compare-and-set store on ZooKeeper', () => {
     await locks.start();
     return { store: locks.admin.backend(ZooKeeperBackend).casStore, wire };
   }
-  const versionOf = async (name: string) => (await admin.stat(new LockPaths('', 'test').recordOf(name)))?.version;
+  const versionOf = async (name: string) =>
+    (await admin.stat(`${new LockPaths('', 'test').failovers}/${name}`))?.version;
 
   describeCasStore(async () => (await process()).store);
 

@@ -40,7 +40,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
 
   /** One more process of ours. */
   async function nest(recipe: ZooKeeperLockProviderOptions['recipe']): Promise<Owner> {
-    const provider = new ZooKeeperLockProvider({ connectString: server.connectString, chroot: '/interop', recipe });
+    const provider = new ZooKeeperLockProvider({ connectString: `${server.connectString}/interop`, recipe });
     const manager = new LockManager({ providers: { zookeeper: provider }, namespace: 'shop' });
     managers.push(manager);
     await manager.start();

@@ -47,9 +47,8 @@ describe('The path of a lock', () => {
   });
 
   it('is not that of a record', () => {
-    expect(paths.jobOf('nightly/a')).toBe('/shop/locks/orders/%records/%jobs/nightly%2Fa');
-    expect(paths.jobOf('nightly')).not.toBe(paths.recordOf('%jobs/nightly'));
-    expect(paths.recordOf('%jobs')).not.toBe(paths.jobs);
+    expect(paths.jobs).toBe('/shop/locks/orders/%records/%jobs');
+    expect(`${paths.failovers}/${segmentOf('%jobs')}`).not.toBe(paths.jobs);
   });
 
   it('is not that of a key for what the provider keeps beside the locks', () => {

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { StoredRecord } from '../../lib/api/lock-provider.js';
-import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
+import { LockPaths, segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
@@ -48,7 +48,7 @@ describe('records on ZooKeeper', () => {
     for await (const record of records.list()) found.push(record);
     return found;
   }
-  const versionOf = async (name: string) => (await admin.stat(paths.jobOf(name)))?.version;
+  const versionOf = async (name: string) => (await admin.stat(`${paths.jobs}/${segmentOf(name)}`))?.version;
 
   it('are persistent nodes, and each write is one change of the node, also of the same text', async () => {
     const { backend } = await start();
@@ -69,9 +69,10 @@ describe('records on ZooKeeper', () => {
   it('contain their name where the name of the node is a hash, and what is no record is not listed', async () => {
     const { backend } = await start();
     const long = 'x'.repeat(300);
-    for (const { name } of (await listed(backend)) as { name: string }[]) await admin.remove(paths.jobOf(name));
+    for (const { name } of (await listed(backend)) as { name: string }[])
+      await admin.remove(`${paths.jobs}/${segmentOf(name)}`);
     for (const name of [long, '\ud800']) await backend.records.replace(name, null, 'two\nlines');
-    expect(await admin.read(paths.jobOf(long))).toBe(`"${long}"\ntwo\nlines`);
+    expect(await admin.read(`${paths.jobs}/${segmentOf(long)}`)).toBe(`"${long}"\ntwo\nlines`);
     for (const name of ['a b', `%sha256-${'0'.repeat(64)}`, '%ZZ']) await admin.create(`${paths.jobs}/${name}`);
     const found = await listed(backend);
     expect(found).toHaveLength(2);
@@ -120,15 +121,15 @@ describe('records on ZooKeeper', () => {
   it('are LockConfigError where an ACL refuses them, with the permission that is missing', async () => {
     const { backend } = await start();
     await backend.records.replace('closed', null, 'a');
-    await admin.allow(paths.jobOf('closed'), 'ra');
+    await admin.allow(`${paths.jobs}/closed`, 'ra');
     const refused = backend.records.replace('closed', 'a', 'b');
     await expect(refused).rejects.toBeInstanceOf(LockConfigError);
     await expect(refused).rejects.toThrow(
       /^Record "closed" of provider "main" is not available: ZooKeeper refuses it \(.*NO_AUTH.*%jobs\/closed" does not give the permission w \(write\)/,
     );
-    await admin.allow(paths.jobOf('closed'), 'wa');
+    await admin.allow(`${paths.jobs}/closed`, 'wa');
     await expect(backend.records.read('closed')).rejects.toThrow(/does not give the permission r \(read\)/);
-    await admin.allow(paths.jobOf('closed'), 'rw');
+    await admin.allow(`${paths.jobs}/closed`, 'rw');
     expect(await valueOf(backend.records.replace('closed', 'a', 'b'))).toBe('b');
   });
 });

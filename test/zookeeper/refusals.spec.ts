@@ -80,7 +80,7 @@ describe('ZooKeeper that refuses this client', () => {
 
   it('and is then set up again, serves it after one session', async () => {
     const server = await start();
-    const options = { connectString: server.connectString, sessionTimeout: '4s', chroot: '/closed' } as const;
+    const options = { connectString: `${server.connectString}/closed`, sessionTimeout: '4s' } as const;
     const owner = await startBackend({ ...options, auth: { credentials: 'owner:secret' } });
     await owner.backend.close();
     const events: TestEvent[] = [];

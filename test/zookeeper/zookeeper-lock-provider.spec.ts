@@ -133,7 +133,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(inspect(error)).not.toContain('secret');
   });
 
-  it('says why the chroot cannot be made', async () => {
+  it('says why its path cannot be made', async () => {
     const { Permission, ACL, Id } = zookeeper;
     const readOnly = [new ACL(Permission.READ, new Id('world', 'anyone'))];
     await new Promise<void>((resolve, reject) => {
@@ -143,8 +143,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
       });
     });
     const start = startBackend({
-      connectString: server.connectString,
-      chroot: '/shop/locks',
+      connectString: `${server.connectString}/shop/locks`,
       sessionTimeout: SHORT_SESSION,
     });
     await expect(start).rejects.toMatchObject({ cause: { message: expect.stringMatching(/NO_AUTH/) as string } });
@@ -327,7 +326,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('leaves no node, no folder and no connection when it stops', async () => {
-    const { backend } = await startBackend({ connectString: server.connectString, chroot: '/stop/here' });
+    const { backend } = await startBackend({ connectString: `${server.connectString}/stop/here` });
     granted(await backend.acquire(request('held')));
     const released = granted(await backend.acquire(request('released')));
     await backend.release(released);
@@ -388,9 +387,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const chroot = '/closed';
     const connectAs = (credentials?: string) =>
       startBackend({
-        connectString: server.connectString,
+        connectString: `${server.connectString}${chroot}`,
         sessionTimeout: SESSION,
-        chroot,
         auth: credentials === undefined ? undefined : { credentials },
       });
 
@@ -430,8 +428,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
         { scheme: 'world', id: 'anyone', permissions: 'r' },
       ];
       const { backend } = await startBackend({
-        connectString: server.connectString,
-        chroot: '/readable',
+        connectString: `${server.connectString}/readable`,
         auth: { credentials: 'owner:secret' },
         acl,
       });

@@ -22,12 +22,9 @@ describe('The options of ZooKeeperLockProvider', () => {
     });
   });
 
-  it('take a path at the end of the servers, and put the chroot below it', () => {
-    expect(readOptions({ connectString: `${connectString}/a`, chroot: '/b/c' })).toMatchObject({
-      servers,
-      root: '/a/b/c',
-    });
-    expect(readOptions({ connectString: `${connectString}/`, chroot: '/' }).root).toBe('');
+  it('take a path at the end of the servers', () => {
+    expect(readOptions({ connectString: `${connectString}/a/b` })).toMatchObject({ servers, root: '/a/b' });
+    expect(readOptions({ connectString: `${connectString}/` }).root).toBe('');
   });
 
   it('switch TLS on, with the options of Node or some of their own', () => {
@@ -59,7 +56,7 @@ describe('The options of ZooKeeperLockProvider', () => {
   });
 
   it('ignore blanks around a folder', () => {
-    expect(readOptions({ connectString: ' zk1/a/b ', chroot: '/c\n' }).root).toBe('/a/b/c');
+    expect(readOptions({ connectString: ' zk1/a/b \n' }).root).toBe('/a/b');
   });
 
   // Otherwise the folder depends on the order in which a service lists the servers.
@@ -80,10 +77,6 @@ describe('The options of ZooKeeperLockProvider', () => {
     expect(() => readOptions({ connectString: spelled })).toThrow(
       'Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
     );
-  });
-
-  it('take any name of a folder in "chroot"', () => {
-    expect(readOptions({ connectString, chroot: '/a,b/c d' }).root).toBe('/a,b/c d');
   });
 
   it('with credentials, close the nodes to everybody else', () => {
@@ -119,10 +112,9 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['tls', { connectString, tls: 'secret' }],
     ['tls', { connectString, tls: null }],
     ['connectString', { connectString: 'me:secret@zk1:2181' }],
-    ['chroot', { connectString, chroot: 'shop' }],
-    ['chroot', { connectString, chroot: '/shop/' }],
-    ['chroot', { connectString, chroot: '/shop/../x' }],
-    ['chroot', { connectString, chroot: '/a\0' }],
+    ['connectString', { connectString: `${connectString}/shop/` }],
+    ['connectString', { connectString: `${connectString}/shop/../x` }],
+    ['connectString', { connectString: `${connectString}/a\0` }],
     ['sessionTimeout', { connectString, sessionTimeout: 0 }],
     ['sessionTimeout', { connectString, sessionTimeout: 'soon' }],
     ['recipe', { connectString, recipe: 'semaphore' }],

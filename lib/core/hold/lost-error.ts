@@ -56,5 +56,5 @@ const EXPLANATIONS: Record<Exclude<LossReason, 'max-hold'>, string> = {
   'rolled-back':
     'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',
   'commit-unknown':
-    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise commitTimeout if the server is only slow',
+    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise sessionGuard if the server is only slow',
 };

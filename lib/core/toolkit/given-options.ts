@@ -16,7 +16,7 @@ const FROM_ENVIRONMENT: ReadonlySet<string> = new Set([
   ...['url', 'uri', 'connectionString', 'connectString', 'server', 'host', 'port', 'path', 'socketPath'],
   ...['client', 'cluster', 'options', 'postgres', 'mysql', 'dataSource', 'sentinels', 'sentinelRootNodes', 'name'],
   ...['user', 'username', 'password', 'credentials', 'sentinelUsername', 'sentinelPassword'],
-  ...['db', 'database', 'table', 'chroot', 'namespace', 'provider', 'providers', 'default', 'casStore', 'store'],
+  ...['db', 'database', 'table', 'namespace', 'provider', 'providers', 'default', 'casStore', 'store'],
 ]);
 
 /** Those that nothing stands for where they are left out. */

@@ -18,17 +18,23 @@ import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } 
  */
 export class FailoverLockProvider implements LockProvider {
   readonly members: readonly string[];
-  readonly #settings: FailoverSettings;
+  private readonly settings: FailoverSettings;
 
   /** @throws LockConfigError for options that cannot work */
+<<<<<<< HEAD:lib/providers/failover/failover-lock-provider.ts
   constructor(options: FailoverLockProviderOptions) {
     this.#settings = readOptions(options);
     const { providers, casStore } = this.#settings;
+=======
+  constructor(options: FailoverProviderOptions) {
+    this.settings = readOptions(options);
+    const { providers, casStore } = this.settings;
+>>>>>>> 66c7abeb31c5935b5b03efdbff188a40c387e1aa:lib/providers/failover/failover-provider.ts
     this.members = [...new Set([...providers, casStore])];
   }
 
   createBackend(context: BackendContext): FailoverBackend {
-    const { providers, casStore } = this.#settings;
+    const { providers, casStore } = this.settings;
     const all = new Map(this.members.map((name) => [name, context.member(name)]));
     const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
@@ -41,11 +47,11 @@ export class FailoverLockProvider implements LockProvider {
     this.#assertKeepable(members);
     const fencing = [...members.values()].every(({ capabilities }) => capabilities.fencing);
     if (fencing) assertNarrowTokens(members);
-    return new FailoverBackend(this.#settings, context, members, store, fencing, records);
+    return new FailoverBackend(this.settings, context, members, store, fencing, records);
   }
 
   #assertKeepable(members: ReadonlyMap<string, Member>): void {
-    const lease = memberLease(this.#settings);
+    const lease = memberLease(this.settings);
     for (const [name, { capabilities }] of members) {
       const { maxLease = Infinity } = capabilities;
       if (lease <= maxLease) continue;

@@ -15,19 +15,10 @@ export interface FailoverLockProviderOptions {
   readonly casStore: string;
   /**
    * How long locks stay valid without an answer from the record. Each process writes the record every third of it, and a switch pauses
-   * locks for about as long. Default 6 s, at least 1 s and at most a day. The same in all processes.
+   * locks for about as long. Each provider is probed every third of it, by acquiring and releasing a lock, and a preferred provider is used
+   * again ten windows after a switch at the earliest. Default 6 s, at least 1 s and at most a day. The same in all processes.
    */
   readonly window?: ConfiguredDuration | undefined;
-  /**
-   * How often each provider is probed by acquiring and releasing a lock. A probe may take half of it. Default 2 s, at least 20 ms and
-   * at most a day.
-   */
-  readonly probeInterval?: ConfiguredDuration | undefined;
-  /**
-   * The shortest time after a switch before a preferred provider is used again. Doubled with each failback, up to an hour. A provider
-   * that was down must also have answered for half of it without a failure. Default 1 min, at most 24.8 days.
-   */
-  readonly failbackDelay?: ConfiguredDuration | undefined;
 }
 
 export interface FailoverSettings {
@@ -35,13 +26,17 @@ export interface FailoverSettings {
   readonly casStore: string;
   /** All times in ms. */
   readonly window: number;
+  /** How often each provider is probed. A probe may take half of it. */
   readonly probeInterval: number;
+  /**
+   * The shortest time after a switch before a preferred provider is used again. Doubled with each failback, up to an hour. A provider
+   * that was down must also have answered for half of it without a failure.
+   */
   readonly failbackDelay: number;
 }
 
 // The record is written three times a window; with a shorter window its round trips would take most of it.
 const MIN_WINDOW = 1_000;
-const MIN_PROBE_INTERVAL = 20;
 // Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire immediately, again and again.
 const DAY = 24 * 60 * 60 * 1_000;
 
@@ -49,15 +44,9 @@ const OPTIONS: OptionNames<FailoverLockProviderOptions> = {
   providers: true,
   casStore: true,
   window: true,
-  probeInterval: true,
-  failbackDelay: true,
 };
-const RENAMED: Readonly<Record<string, string>> = {
-  engines: 'write "providers"',
-  record: 'write "casStore"',
-  probeEvery: 'write "probeInterval"',
-  minStay: 'write "failbackDelay"',
-};
+const PROBES_PER_WINDOW = 3;
+const WINDOWS_BEFORE_FAILBACK = 10;
 
 /** The options, checked and complete. @throws LockConfigError */
 export function readOptions(options: FailoverLockProviderOptions): FailoverSettings {
@@ -67,10 +56,6 @@ export function readOptions(options: FailoverLockProviderOptions): FailoverSetti
     "new FailoverLockProvider({ providers: ['redis', 'sql'], casStore: 'sql' })",
   );
   const { providers, casStore } = options;
-  for (const option of Object.keys(options)) {
-    const renamed = RENAMED[option];
-    if (renamed !== undefined) refuse(`there is no option "${option}": ${renamed}`);
-  }
   refuseUnknown('FailoverLockProvider', options, OPTIONS);
   checkProviders(providers, refuse);
   if (typeof casStore !== 'string') {
@@ -78,13 +63,13 @@ export function readOptions(options: FailoverLockProviderOptions): FailoverSetti
       `"casStore" must be the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper, and is ${shown(casStore)}`,
     );
   }
-  const { window = 6_000, probeInterval = 2_000, failbackDelay = 60_000 } = options;
+  const window = toMilliseconds(options.window ?? '6s', 'window', { min: MIN_WINDOW, max: DAY });
   return {
     providers,
     casStore,
-    window: toMilliseconds(window, 'window', { min: MIN_WINDOW, max: DAY }),
-    probeInterval: toMilliseconds(probeInterval, 'probeInterval', { min: MIN_PROBE_INTERVAL, max: DAY }),
-    failbackDelay: toMilliseconds(failbackDelay, 'failbackDelay'),
+    window,
+    probeInterval: window / PROBES_PER_WINDOW,
+    failbackDelay: window * WINDOWS_BEFORE_FAILBACK,
   };
 }
 

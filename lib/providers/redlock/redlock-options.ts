@@ -14,10 +14,11 @@ export interface RedlockLockProviderOptions {
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms, at least 100 ms and at most 24.8 days; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
+   * The longest lease, in ms; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
    * processes and never change: it is how long a node that has lost its data may have forgotten a vote that others count on.
+   * Default 30 s, at least 100 ms and at most 24.8 days.
    */
-  readonly maxLease: ConfiguredDuration;
+  readonly maxLease?: ConfiguredDuration | undefined;
   /**
    * Whether a node votes only when some process has seen its current run for `maxLease`, so that no vote is forgotten while it counts. The
    * process counts on a monotonic clock and notes the run on the node. On new nodes, locks are unavailable for `maxLease` after the first
@@ -51,12 +52,8 @@ const FEWEST = 3;
 const SHORTEST_LEASE = 100;
 
 /** @throws LockConfigError for options that cannot work. */
-export function readRedlockOptions(options: RedlockLockProviderOptions): RedlockSettings {
-  checkGiven(
-    'RedlockLockProvider',
-    options,
-    "new RedlockLockProvider({ nodes: [{ url }, { url }, { url }], maxLease: '1m' })",
-  );
+export function readRedlockOptions(options: RedlockProviderOptions): RedlockSettings {
+  checkGiven('RedlockLockProvider', options, 'new RedlockLockProvider({ nodes: [{ url }, { url }, { url }] })');
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {
     throw new LockConfigError(
@@ -72,7 +69,7 @@ export function readRedlockOptions(options: RedlockLockProviderOptions): Redlock
   const commandTimeout = toMilliseconds(options.commandTimeout ?? '500ms', 'commandTimeout', { min: 50 });
   return {
     nodes: options.nodes.map((node, index) => readNode(node, index, commandTimeout)),
-    maxLease: toMilliseconds(options.maxLease, 'maxLease', { min: SHORTEST_LEASE }),
+    maxLease: toMilliseconds(options.maxLease ?? '30s', 'maxLease', { min: SHORTEST_LEASE }),
     delayedRestart,
     commandTimeout,
   };

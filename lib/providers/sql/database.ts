@@ -42,11 +42,11 @@ export async function connectToServer(
   context: BackendContext,
   needs: Needs,
 ): Promise<Database> {
-  const { source, statementTimeout, synchronize } = settings;
+  const { source, commandTimeout, synchronize } = settings;
   const dialect =
     source.database === 'mysql'
-      ? mysqlDialect(source, statementTimeout)
-      : postgresDialect(source, statementTimeout, needs.forLocks !== undefined);
+      ? mysqlDialect(source, commandTimeout)
+      : postgresDialect(source, commandTimeout, needs.forLocks !== undefined);
   const server = new Server(context, dialect, settings);
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;

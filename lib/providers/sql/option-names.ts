@@ -6,13 +6,11 @@ import type { SqlVersionLockOptions } from './version/version-lock-options.js';
 export const SQL_OPTIONS: OptionNames<SqlRowLockOptions & SqlVersionLockOptions> = {
   table: true,
   synchronize: true,
-  statementTimeout: true,
+  commandTimeout: true,
   allowUnsafeTopology: true,
   maxConnections: true,
   sessionGuard: true,
   fencing: true,
   nestedConnections: true,
-  commitTimeout: true,
   connectionInitSql: true,
-  purgeAfter: true,
 };

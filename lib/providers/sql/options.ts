@@ -12,7 +12,7 @@ export interface SqlLockOptions {
   /** Whether to create the table when it does not exist; otherwise a migration must. Default false. */
   readonly synchronize?: boolean | undefined;
   /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms and at most 24.8 days. */
-  readonly statementTimeout?: ConfiguredDuration | undefined;
+  readonly commandTimeout?: ConfiguredDuration | undefined;
   /**
    * Whether to use a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby,
    * a pooler that shares connections among clients. Default false. Such a server is a `LockConfigError` then. For a cluster whose locks all go
@@ -24,8 +24,9 @@ export interface SqlLockOptions {
 /** Locks that live as long as a connection. */
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
-   * After how much silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it.
-   * Default 30 s, at least 1 s and at most 24.8 days.
+   * After how much silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it. The COMMIT of what
+   * was written through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take as long; then its outcome is unknown, and the call
+   * rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 1 s and at most 24.8 days.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**
@@ -60,7 +61,7 @@ export function readOptions(
     table,
     synchronize: readSwitch(provider, 'synchronize', options.synchronize),
     allowUnsafeTopology,
-    statementTimeout: toMilliseconds(options.statementTimeout ?? '2s', 'statementTimeout', { min: 50 }),
+    commandTimeout: toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 }),
     maxConnections: readCount(provider, 'maxConnections', maxConnections, connections.least),
   };
 }

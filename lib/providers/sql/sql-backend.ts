@@ -16,8 +16,7 @@ import type { Run } from './connection/answer.js';
 import { failureOf, lockErrorOf } from './connection/failure.js';
 import type { DatabaseSettings } from './options.js';
 import { pauseBeforeRetry } from './retry-pause.js';
-import { SqlCasStore } from './table/cas-store.js';
-import { probeNamespaceOf } from './table/lock-name.js';
+import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
 import { type LockTable, withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
@@ -60,9 +59,19 @@ export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings
     protected readonly context: BackendContext,
     protected readonly settings: S,
   ) {
-    this.records = new SqlRecords(settings, context, () => this.database());
-    this.commandTimeout = settings.statementTimeout;
-    this.casStore = new SqlCasStore(settings, context, () => this.database());
+    this.commandTimeout = settings.commandTimeout;
+    const recordsOf = (kind: RecordKind) =>
+      new SqlRecords(context, kind, (what, work) =>
+        this.operate(what, async ({ table }) => {
+          await table.prepare(settings.synchronize, context.name);
+          return work(table);
+        }),
+      );
+    this.records = recordsOf('run');
+    const epochs = recordsOf('failover');
+    this.casStore = {
+      compareAndSet: async (name, expected, next) => (await epochs.replace(name, expected, next)).value,
+    };
   }
 
   /** Connects, and runs what a lock runs: otherwise a server on which every lock fails could pass the boot. */

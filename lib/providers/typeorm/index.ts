@@ -13,7 +13,7 @@ export type { RetryDecorator, RetryOnConflictOptions } from './entity/retry-on-c
 export { saveFenced } from './entity/save-fenced.js';
 export type { GuardColumn, SaveFencedOptions } from './entity/save-fenced.js';
 export { VersionConflictError } from '../../api/errors.js';
-export { LockRecords1700000000001, LockTables1700000000000 } from './lock-tables-migration.js';
+export { LockTables1700000000000 } from './lock-tables-migration.js';
 export type { PurgeOptions } from '../sql/table/purge.js';
 export { entityManagerOf } from './entity-manager-of.js';
 export { RowLockBackend } from '../sql/row/row-lock-backend.js';

@@ -1,14 +1,7 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
-import {
-  assertTableName,
-  createRecordTableSql,
-  createTableSql,
-  DEFAULT_TABLE,
-  quotedTable,
-  recordTable,
-} from '../sql/table/lock-schema.js';
+import { assertTableName, createTableSql, DEFAULT_TABLE, quotedTable } from '../sql/table/lock-schema.js';
 import { FAMILY_OF } from './data-source.js';
 
 /**
@@ -38,31 +31,7 @@ export class LockTables1700000000000 implements MigrationInterface {
   }
 }
 
-/**
- * Creates the table of the records (`<table>_record`), which a provider needs only as the `casStore` of a failover.
- *
- * @throws LockConfigError on a database that no lock provider of this package uses, and for an invalid name.
- */
-export class LockRecords1700000000001 implements MigrationInterface {
-  name = 'LockRecords1700000000001';
-  /** The table of the locks, `name` or `schema.name`. */
-  table: string = DEFAULT_TABLE;
-
-  async up(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(createRecordTableSql(familyFor(this, queryRunner), this.table));
-  }
-
-  async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(familyFor(this, queryRunner), recordTable(this.table))}`);
-  }
-}
-
-interface LockMigration {
-  readonly name: string;
-  readonly table: string;
-}
-
-function familyFor({ name, table }: LockMigration, queryRunner: QueryRunner): DatabaseFamily {
+function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryRunner): DatabaseFamily {
   assertTableName(name, table);
   // Its new name, dataSource, is unknown to TypeORM 0.3.
   // eslint-disable-next-line @typescript-eslint/no-deprecated

@@ -2,6 +2,7 @@ import type { DataSource } from 'typeorm';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
 import {
+  type DatabaseSettings,
   readSessionOptions,
   type SessionLockSettings,
   type SqlLockOptions,
@@ -11,11 +12,7 @@ import type { LendTransaction } from '../sql/row/lent-transaction.js';
 import { RowLockBackend } from '../sql/row/row-lock-backend.js';
 import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from '../sql/row/row-lock-options.js';
 import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
-import {
-  readVersionLockOptions,
-  type SqlVersionLockOptions,
-  type VersionLockSettings,
-} from '../sql/version/version-lock-options.js';
+import { readVersionLockOptions, type SqlVersionLockOptions } from '../sql/version/version-lock-options.js';
 import { sourceOf } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';
 
@@ -80,7 +77,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
-  readonly #settings: VersionLockSettings;
+  readonly #settings: DatabaseSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: TypeOrmVersionLockProviderOptions) {

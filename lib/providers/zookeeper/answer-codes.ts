@@ -23,17 +23,17 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-8]: [
     'refused',
     'BAD_ARGUMENTS',
-    'the server does not accept the request. Check "chroot", and the log of the server',
+    'the server does not accept the request. Check the path of "connectString", and the log of the server',
   ],
   [NO_AUTH]: [
     'refused',
     'NO_AUTH',
-    'an ACL does not allow it. Check "auth", and the ACLs of "chroot" and of the nodes below it',
+    'an ACL does not allow it. Check "auth", and the ACLs of the path of "connectString" and of the nodes below it',
   ],
   [-108]: [
     'refused',
     'NO_CHILDREN_FOR_EPHEMERALS',
-    'a node of "chroot" is ephemeral. Use a "chroot" of persistent nodes',
+    'a node in the path of "connectString" is ephemeral. Use a path of persistent nodes',
   ],
   [-114]: [
     'refused',
@@ -56,7 +56,11 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
     'SESSION_CLOSED_REQUIRE_SASL_AUTH',
     'the server demands an authentication that this client did not give (sessionRequireClientSASLAuth, or enforce.auth.schemes). This client does not know SASL: let the servers accept digest or x509, and give "auth", or a certificate in "tls"',
   ],
-  [-125]: ['refused', 'QUOTA_EXCEEDED', 'a quota is used up. Raise the quota of "chroot" or of the node above it'],
+  [-125]: [
+    'refused',
+    'QUOTA_EXCEEDED',
+    'a quota is used up. Raise the quota of the path of "connectString" or of the node above it',
+  ],
 };
 
 export function kindOf(code: number): FailureKind {

@@ -59,19 +59,14 @@ export class LockPaths {
     this.sessions = `${this.namespace}/${SESSIONS}`;
   }
 
-  /** The node of a value of the compare-and-set store. */
-  recordOf(name: string): string {
-    return `${this.namespace}/${RECORDS}/${segmentOf(name)}`;
+  /** The parent of the records of failovers. */
+  get failovers(): string {
+    return `${this.namespace}/${RECORDS}`;
   }
 
   /** The parent of the records of all jobs. */
   get jobs(): string {
-    return `${this.namespace}/${RECORDS}/${JOBS}`;
-  }
-
-  /** The node of the record of a job. */
-  jobOf(name: string): string {
-    return `${this.jobs}/${segmentOf(name)}`;
+    return `${this.failovers}/${JOBS}`;
   }
 
   /** The parent of the nodes of all requests that have the lock or wait for it. */

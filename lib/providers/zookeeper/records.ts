@@ -1,6 +1,6 @@
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
 import type { RequestContext } from './request-context.js';
-import { exchange } from './cas-store.js';
+import { exchange } from './exchange.js';
 import { folderContentFor, isHashed, keyIn, type LockPaths, segmentOf } from './lock-path.js';
 import { isFailure } from './zookeeper-client.js';
 
@@ -8,7 +8,7 @@ import { isFailure } from './zookeeper-client.js';
 const AHEAD = 32;
 
 /**
- * The records of a namespace: a persistent node for each, changed on condition of its version.
+ * The records in a folder: a persistent node for each, changed on condition of its version.
  *
  * Their time is that of the leader, or of the only server: it dates each write, and ZooKeeper answers no other time. So before a read, and
  * after a creation, the session writes its own node, which all who ask at the same time share. A read behind that write, on the same
@@ -20,13 +20,14 @@ export class ZooKeeperRecords implements RecordStore {
   constructor(
     private readonly context: RequestContext,
     private readonly paths: LockPaths,
+    private readonly folder: string,
   ) {}
 
   read(name: string): Promise<StoredRecord> {
     return this.#operate(`Record "${name}"`, async () => {
       const { session } = this.context;
       const serverTime = await session.heartbeat();
-      const node = await session.client.read(this.paths.jobOf(name));
+      const node = await session.client.read(this.#nodeOf(name));
       return { value: node && node.data.toString().slice(this.#headOf(name).length), serverTime };
     });
   }
@@ -36,7 +37,7 @@ export class ZooKeeperRecords implements RecordStore {
       const { session } = this.context;
       const head = this.#headOf(name);
       const before = expected === null ? null : head + expected;
-      const { value, writtenAt } = await exchange(session, this.paths.jobOf(name), before, head + next);
+      const { value, writtenAt } = await exchange(session, this.#nodeOf(name), before, head + next);
       const serverTime = writtenAt ?? (await session.heartbeat());
       return { value: value && value.slice(head.length), serverTime };
     });
@@ -44,11 +45,11 @@ export class ZooKeeperRecords implements RecordStore {
 
   /** All names come in one answer, since the server has no pages. */
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
-    const { context, paths } = this;
+    const { context } = this;
     const segments = await this.#operate('The list of records', async () => {
       // A server that is behind its leader would miss the latest records.
       await context.session.heartbeat();
-      return context.session.client.children(paths.jobs).catch((error: unknown) => {
+      return context.session.client.children(this.folder).catch((error: unknown) => {
         if (isFailure(error, 'no-node')) return [];
         throw error;
       });
@@ -62,7 +63,7 @@ export class ZooKeeperRecords implements RecordStore {
   /** Answers undefined for a node that is gone, or that is no record. */
   #readSegment(segment: string): Promise<{ readonly name: string; readonly value: string } | undefined> {
     return this.#operate('The list of records', async () => {
-      const node = await this.context.session.client.read(`${this.paths.jobs}/${segment}`);
+      const node = await this.context.session.client.read(`${this.folder}/${segment}`);
       if (!node) return undefined;
       const content = node.data.toString();
       const [head = ''] = content.split('\n', 1);
@@ -72,9 +73,13 @@ export class ZooKeeperRecords implements RecordStore {
     });
   }
 
+  #nodeOf(name: string): string {
+    return `${this.folder}/${segmentOf(name)}`;
+  }
+
   /** The bytes before the text in the node of this name. */
   #headOf(name: string): string {
-    const content = folderContentFor(this.paths.jobOf(name), name);
+    const content = folderContentFor(this.#nodeOf(name), name);
     return content === undefined ? '' : `${content.toString()}\n`;
   }
 

@@ -434,7 +434,7 @@ export class SocketClient implements ZooKeeperClient {
     return failureOf(
       code,
       `the ACL of the node "${node}" does not give the permission ${right.permission} to ${auth ? whom : 'a client without "auth"'}. ` +
-        'Give it all of cdrw there, or check "auth" and "chroot"',
+        'Give it all of cdrw there, or check "auth" and the path of "connectString"',
     );
   }
 

@@ -18,7 +18,6 @@ import { LockCapacityError, LockConfigError } from '../../api/errors.js';
 import type { ListedLock, LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperRequest } from './zookeeper-request.js';
 import { RequestContext } from './request-context.js';
-import { ZooKeeperCasStore } from './cas-store.js';
 import { diagnose } from './diagnostics.js';
 import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
@@ -92,8 +91,11 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     this.#paths = new LockPaths(settings.root, context.namespace);
     this.#shared = new RequestContext(context, settings.recipe === 'mutex' ? mutex : readWrite);
     this.#operatorView = new OperatorView(this.#shared, this.#paths);
-    this.casStore = new ZooKeeperCasStore(this.#shared, this.#paths);
-    this.records = new ZooKeeperRecords(this.#shared, this.#paths);
+    this.records = new ZooKeeperRecords(this.#shared, this.#paths, this.#paths.jobs);
+    const epochs = new ZooKeeperRecords(this.#shared, this.#paths, this.#paths.failovers);
+    this.casStore = {
+      compareAndSet: async (name, expected, next) => (await epochs.replace(name, expected, next)).value,
+    };
   }
 
   /**

@@ -26,13 +26,11 @@ export interface ZooKeeperAcl {
 export interface ZooKeeperLockProviderOptions {
   /**
    * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path, one
-   * time and at the end, is a part of `chroot`. A name stands for all of its addresses, which are looked up again for each round of tries.
+   * time and at the end, is the node below which all locks are, created when it is missing: `zk1:2181,zk2:2181/shop/locks`. A name stands for all of its addresses, which are looked up again for each round of tries.
    */
   readonly connectString: string;
   /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
   readonly tls?: ConnectionOptions | boolean | undefined;
-  /** The node below which all locks are, such as `/shop/locks`; created when it is missing. Default: the root. */
-  readonly chroot?: string;
   /**
    * After how much silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
    * 20 of its ticks), which then counts. Default 20 s, at least 200 ms and at most 24.8 days.
@@ -79,7 +77,6 @@ export interface ZooKeeperSettings {
 const OPTIONS: OptionNames<ZooKeeperLockProviderOptions> = {
   connectString: true,
   tls: true,
-  chroot: true,
   sessionTimeout: true,
   recipe: true,
   auth: true,
@@ -101,7 +98,7 @@ const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
   checkGiven('ZooKeeperLockProvider', options, "new ZooKeeperLockProvider({ connectString: 'localhost:2181' })");
-  const { servers, path } = readConnectString(options);
+  const { servers, root } = readConnectString(options);
   refuseUnknown('ZooKeeperLockProvider', options, OPTIONS);
   const { recipe = 'read-write' } = options;
   const auth = readAuth(options.auth);
@@ -112,7 +109,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
   return {
     servers,
     tls: readTls(options.tls),
-    root: path + readChroot(options.chroot),
+    root,
     sessionTimeout: toMilliseconds(options.sessionTimeout ?? '20s', 'sessionTimeout', { min: 200 }),
     recipe,
     auth,
@@ -128,7 +125,7 @@ export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sess
 // An invalid value is never shown: it may contain a password.
 function readConnectString(options: { readonly connectString?: unknown }): {
   servers: readonly Server[];
-  path: string;
+  root: string;
 } {
   const { connectString: text } = options;
   if (typeof text !== 'string') {
@@ -142,10 +139,10 @@ function readConnectString(options: { readonly connectString?: unknown }): {
   // In "zk1/shop,zk2/shop" the folder would be "/shop,zk2/shop", and another one for a service that lists the servers in another order.
   if (/[,;\s]/.test(path)) {
     return refuse(
-      '"connectString" has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop. A folder whose name has such a character belongs in "chroot".',
+      '"connectString" has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
     );
   }
-  return { servers, path: readChroot(path) };
+  return { servers, root: readRoot(path) };
 }
 
 function readServer(text: string): Server {
@@ -167,22 +164,18 @@ function readTls(tls: unknown): ConnectionOptions | undefined {
       );
 }
 
-function readChroot(given: unknown = ''): string {
-  const chroot = typeof given === 'string' ? given.trim() : given;
-  if (chroot === '' || chroot === '/') return '';
-  const isPath =
-    typeof chroot === 'string' &&
-    chroot.startsWith('/') &&
-    chroot
-      .slice(1)
-      .split('/')
-      .every(
-        (segment) => segment !== '' && segment !== '.' && segment !== '..' && !/[\p{Cc}\p{Cs}\p{Co}]/u.test(segment),
-      );
+function readRoot(path: string): string {
+  if (path === '' || path === '/') return '';
+  const isPath = path
+    .slice(1)
+    .split('/')
+    .every(
+      (segment) => segment !== '' && segment !== '.' && segment !== '..' && !/[\p{Cc}\p{Cs}\p{Co}]/u.test(segment),
+    );
   return isPath
-    ? chroot
+    ? path
     : refuse(
-        `"chroot" must be an absolute path without empty parts, "." and "..", such as /shop/locks, and is ${shown(chroot)}.`,
+        `the path of "connectString" must have no empty parts, "." and "..", such as /shop/locks, and is ${shown(path)}.`,
       );
 }
 

@@ -12,12 +12,11 @@ export async function failover(redisUrl: string, mysqlUrl: string): Promise<Back
       providers: {
         redis: new RedisLockProvider({ url: redisUrl }),
         mysql: new SqlRowLockProvider({ url: mysqlUrl, synchronize: true, fencing: true }),
-        // Orders pause for about the time that it takes to find Redis down, and a window. The defaults are longer.
+        // Orders pause for about the time that it takes to find Redis down, and a window. The default is longer.
         main: new FailoverLockProvider({
           providers: ['redis', 'mysql'],
           casStore: 'mysql',
-          window: '2s',
-          probeInterval: '1s',
+          window: '3s',
         }),
       },
     },

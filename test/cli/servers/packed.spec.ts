@@ -52,11 +52,10 @@ const SUBJECTS = {
     const client = new pg.Client(server.url);
     await client.connect();
     return {
-      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
-      shop: await shopOf(
-        new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
-      ),
-      count: async () => (await client.query(`SELECT name FROM ${TABLE} ORDER BY name`)).rows as unknown,
+      ...{ url: server.url, args: ['--postgres', server.url, '--namespace', 'shop', '--table', TABLE] },
+      shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
+      count: async () =>
+        (await client.query(`SELECT name FROM ${TABLE} WHERE name NOT LIKE '%#purge' ORDER BY name`)).rows as unknown,
       stop: () => client.end().then(() => server.stop()),
     };
   },
@@ -64,11 +63,12 @@ const SUBJECTS = {
     const server = await startMariaDb();
     const client = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     return {
-      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
-      shop: await shopOf(
-        new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true, purgeAfter: false }),
-      ),
-      count: async () => (await client.query<RowDataPacket[]>(`SELECT name FROM ${TABLE} ORDER BY name`))[0],
+      ...{ url: server.url, args: ['--mysql', server.url, '--namespace', 'shop', '--table', TABLE] },
+      shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
+      count: async () =>
+        (
+          await client.query<RowDataPacket[]>(`SELECT name FROM ${TABLE} WHERE name NOT LIKE '%#purge' ORDER BY name`)
+        )[0],
       stop: () => client.end().then(() => server.stop()),
     };
   },

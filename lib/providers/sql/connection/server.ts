@@ -19,7 +19,7 @@ const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: t
 export class Server implements SessionHome {
   readonly name: string;
   readonly clock: Clock;
-  readonly statementTimeout: number;
+  readonly commandTimeout: number;
   /** Weaknesses in the configuration of the server, as the newest session saw them. */
   diagnostics: readonly Diagnostic[] = [];
   /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
@@ -38,11 +38,11 @@ export class Server implements SessionHome {
   constructor(
     context: BackendContext,
     readonly dialect: Dialect,
-    private readonly settings: Pick<DatabaseSettings, 'statementTimeout' | 'allowUnsafeTopology'>,
+    private readonly settings: Pick<DatabaseSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
   ) {
     this.name = context.name;
     this.clock = context.clock;
-    this.statementTimeout = settings.statementTimeout;
+    this.commandTimeout = settings.commandTimeout;
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
@@ -119,7 +119,7 @@ export class Server implements SessionHome {
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
     const control = await this.#control?.opening.catch(() => undefined);
-    await control?.idle(this.statementTimeout).catch(() => undefined);
+    await control?.idle(this.commandTimeout).catch(() => undefined);
     await control?.close();
   }
 
@@ -177,7 +177,7 @@ export class Server implements SessionHome {
   async setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
     const { dialect } = this;
     const run = (sql: string, parameters: readonly unknown[] = []) =>
-      inTime(this.clock, this.statementTimeout, dialect.send(connection, sql, parameters));
+      inTime(this.clock, this.commandTimeout, dialect.send(connection, sql, parameters));
     for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
     const facts = await dialect.setUp(connection, run, kind);
     this.#closing.signal.throwIfAborted();
@@ -207,7 +207,7 @@ export class Server implements SessionHome {
     const { dialect } = this;
     const connecting = dialect.connect();
     try {
-      const connection = await inTime(this.clock, this.statementTimeout, connecting);
+      const connection = await inTime(this.clock, this.commandTimeout, connecting);
       this.#hasAccepted = true;
       this.#refusedSince = undefined;
       this.#closing.signal.throwIfAborted();

@@ -33,7 +33,7 @@ export interface SessionHome {
   readonly clock: Clock;
   readonly dialect: Dialect;
   /** How long the server may take to answer a statement of ours, in ms. */
-  readonly statementTimeout: number;
+  readonly commandTimeout: number;
   /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
   fellSilent(since: number): void;
   /** Sets up a connection that is new, or was reset. */
@@ -91,7 +91,7 @@ export class Session {
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
-    this.#atOnce = { timeout: home.statementTimeout };
+    this.#atOnce = { timeout: home.commandTimeout };
     const lose = (cause?: unknown) => {
       this.lose(cause);
     };
@@ -115,8 +115,8 @@ export class Session {
   }
 
   /** How long the server may take to answer a statement of ours, in ms. */
-  get statementTimeout(): number {
-    return this.home.statementTimeout;
+  get commandTimeout(): number {
+    return this.home.commandTimeout;
   }
 
   /** For how many ms an answer is overdue. */
@@ -203,13 +203,13 @@ export class Session {
     return this.#ask(this.#heartbeatSql);
   }
 
-  /** Commits what was written in the transaction, and frees its locks. */
-  commit(timeout: number): Promise<void> {
-    return this.#endTransaction('COMMIT', timeout);
+  /** Commits what was written in the transaction, and frees its locks. It may take as long as silence may last: a synchronous standby may lag. */
+  commit(): Promise<void> {
+    return this.#endTransaction('COMMIT', this.guard);
   }
 
   async rollback(): Promise<void> {
-    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.statementTimeout);
+    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.commandTimeout);
   }
 
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
@@ -285,8 +285,8 @@ export class Session {
   async close(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#end();
-    const { clock, dialect, statementTimeout } = this.home;
-    await inTime(clock, statementTimeout, dialect.close(this.connection)).catch(() => {
+    const { clock, dialect, commandTimeout } = this.home;
+    await inTime(clock, commandTimeout, dialect.close(this.connection)).catch(() => {
       dialect.sever(this.connection);
     });
   }
@@ -305,11 +305,11 @@ export class Session {
 
   /** Resolves to undefined when the server has ended the wait. */
   async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
-    const { clock, dialect, statementTimeout } = this.home;
+    const { clock, dialect, commandTimeout } = this.home;
     const length = sliceLength(dialect.slice, clock.now() - since);
     const { late } = dialect.slice;
     try {
-      const limits = { answeredWithin: length + late, timeout: length + late + statementTimeout };
+      const limits = { answeredWithin: length + late, timeout: length + late + commandTimeout };
       return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
       if (failureOf(error) !== 'busy') throw error;

@@ -74,7 +74,7 @@ export class Sessions {
   readonly run: Run = async (sql, parameters) => {
     let session: Session;
     try {
-      session = await this.take({ wait: this.server.statementTimeout });
+      session = await this.take({ wait: this.server.commandTimeout });
     } catch (error) {
       // Each session is used for one statement: if none becomes free, the server is silent.
       throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;

@@ -52,13 +52,13 @@ export class LentTransaction {
     await this.session.idle();
   }
 
-  /** @param timeout how long the server may take for the COMMIT, in ms. @throws UncommittedError */
-  async commit(timeout: number): Promise<void> {
+  /** @throws UncommittedError */
+  async commit(): Promise<void> {
     const { session } = this;
     let isSent = false;
     try {
       // A stream that was left early still receives its rows.
-      await session.idle(session.statementTimeout);
+      await session.idle(session.commandTimeout);
       if (this.#isStreaming || this.isNested()) {
         throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
       }
@@ -66,7 +66,7 @@ export class LentTransaction {
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
-      await session.commit(timeout);
+      await session.commit();
     } catch (error) {
       const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.dialect.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);

@@ -1,4 +1,3 @@
-import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
 import type { SqlSource } from '../sources/source.js';
@@ -11,11 +10,6 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
    * progress. Locks that are nested `d` deep, and calls that lock `d` keys, need `d - 1`.
    */
   readonly nestedConnections?: number | undefined;
-  /**
-   * How long the server may take, in ms, for the COMMIT of what was written through `sqlClientOf(lock)` or `entityManagerOf(lock)`. Then the outcome is unknown, and
-   * the call rejects with `LockLostError`, reason `commit-unknown`. A synchronous standby may lag. Default 30 s, at least 50 ms and at most 24.8 days.
-   */
-  readonly commitTimeout?: ConfiguredDuration | undefined;
   /**
    * Statements that are sent first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: what the application sets on the
    * connections of its own pool, and expects of the one that `sqlClientOf(lock)` or `entityManagerOf(lock)` gives. Isolation and time
@@ -37,11 +31,10 @@ export function readRowLockOptions(provider: string, options: SqlRowLockOptions,
       `${provider}: "nestedConnections" must be less than "maxConnections", which is ${maxConnections}, and is ${nestedConnections}.`,
     );
   }
-  const commitTimeout = toMilliseconds(options.commitTimeout ?? '30s', 'commitTimeout', { min: 50 });
   const given: unknown = connectionInitSql;
   if (!Array.isArray(connectionInitSql) || !connectionInitSql.every((sql) => typeof sql === 'string' && sql !== '')) {
     const initSql = typeof given === 'string' ? 'a text: write it in brackets' : shown(given);
     throw new LockConfigError(`${provider}: "connectionInitSql" must be a list of statements, and is ${initSql}.`);
   }
-  return { ...settings, nestedConnections, commitTimeout, connectionInitSql };
+  return { ...settings, nestedConnections, connectionInitSql };
 }

@@ -95,7 +95,7 @@ export class RowRequest implements SqlRequest {
       return 'lost';
     }
     try {
-      if (this.#lent && !failed) await this.#lent.commit(this.settings.commitTimeout);
+      if (this.#lent && !failed) await this.#lent.commit();
       // Nothing was written, or nothing is to be kept. Postgres writes to the disk for a COMMIT that only frees locks, but not for a ROLLBACK.
       else await (this.#lent ?? session).rollback();
       session.giveBack();

@@ -17,9 +17,10 @@ export interface Family {
   readonly now: string;
   /** The function that gives the largest of its arguments. */
   readonly greatest: string;
-  /** An INSERT that does nothing if a row of this primary key exists. */
-  readonly insert: (table: string, columns: string, values: string) => string;
-  /** Such an INSERT of name and label, with the time as the last use: if the row exists, it waits for no transaction that has locked it. */
+  /**
+   * An INSERT of name and label, with the time as the last use. If a row of this primary key exists, it does nothing, and waits for no
+   * transaction that has locked it.
+   */
   readonly insertKey: (table: string) => string;
   /** An UPDATE of one row that sets `token` to this expression, and whose answer contains the new token. */
   readonly updateToken: (table: string, expression: string, rest: string) => string;
@@ -37,8 +38,6 @@ export interface Family {
   readonly join: (...texts: readonly string[]) => string;
   /** A whole number as text. */
   readonly asText: (number: string) => string;
-  /** Bytes as hexadecimal digits: how a driver gives bytes depends on settings. */
-  readonly hex: (bytes: string) => string;
 }
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
@@ -57,7 +56,6 @@ const mysql: Family = {
   list: (values) => values,
   now: MYSQL_NOW,
   greatest: 'GREATEST',
-  insert: (table, columns, values) => `INSERT IGNORE INTO ${table} (${columns}) VALUES (${values})`,
   // IGNORE alone would wait. MariaDB can be told not to, MySQL cannot.
   insertKey: (table) =>
     `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${MYSQL_NOW}, a.label ` +
@@ -75,7 +73,6 @@ const mysql: Family = {
   positionOf: 'INSTR',
   join: (...texts) => `CONCAT(${texts.join(', ')})`,
   asText: (number) => `CAST(${number} AS CHAR)`,
-  hex: (bytes) => `HEX(${bytes})`,
 };
 
 const postgres: Family = {
@@ -86,11 +83,8 @@ const postgres: Family = {
   now: `(extract(epoch FROM statement_timestamp()) * 1000000)::bigint`,
   greatest: 'GREATEST',
   // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
-  insert: (table, columns, values) =>
-    `INSERT INTO ${table} (${columns}) VALUES (${values}) ON CONFLICT (name) DO NOTHING`,
-  insertKey(table) {
-    return this.insert(table, 'name, expires, label', `${this.value(1)}, ${this.now}, ${this.value(2)}`);
-  },
+  insertKey: (table) =>
+    `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${postgres.now}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
   tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
   // As an array the inner SELECT is run once, whatever the plan is.
@@ -102,7 +96,6 @@ const postgres: Family = {
   positionOf: 'strpos',
   join: (...texts) => texts.join(' || '),
   asText: (number) => `CAST(${number} AS text)`,
-  hex: (bytes) => `encode(${bytes}, 'hex')`,
 };
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres };

@@ -44,22 +44,22 @@ export function namespaceOfLease(name: string): string | undefined {
   return /^([A-Za-z0-9_.-]{1,64})#lease:/.exec(name)?.[1];
 }
 
-/**
- * The name of a record's row. It comes behind the names of leases and instances, between which older versions delete rows that are not used,
- * and `expires` keeps it from a purge of all names.
- */
-export function recordNameOf(namespace: string, name: string): string {
-  return rowNameOf(`${namespace}#run`, name);
+/** What a record keeps: the last run of a job, or the epoch of a failover. The purge of each hour passes over the names of both. */
+export type RecordKind = 'run' | 'failover';
+
+/** The name of a record's row. */
+export function recordNameOf(namespace: string, kind: RecordKind, name: string): string {
+  return rowNameOf(`${namespace}#${kind}`, name);
 }
 
 /** The name of the record in this row. */
-export function nameOfRecord(namespace: string, row: string, label: string | null): string {
-  return label === null ? row.slice(`${namespace}#run:`.length) : textOfLabel(label);
+export function nameOfRecord(namespace: string, kind: RecordKind, row: string, label: string | null): string {
+  return label === null ? row.slice(`${namespace}#${kind}:`.length) : textOfLabel(label);
 }
 
-/** Between which names the rows of all records of a namespace are. */
-export function recordNamesOf(namespace: string): readonly [string, string] {
-  return [`${namespace}#run:`, `${namespace}#run:~`];
+/** Between which names the rows of all records of a kind are. */
+export function recordNamesOf(namespace: string, kind: RecordKind): readonly [string, string] {
+  return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
 
 /** The row that has the name of an instance as its label. */

@@ -5,8 +5,7 @@ import type { DatabaseFamily } from './family.js';
 /** The default name of the table. */
 export const DEFAULT_TABLE = 'distributed_lock';
 
-// Identifiers cannot be bound as values. These need no escape in any database. Postgres cuts them off after 63 characters, so
-// seven are left for `_record`.
+// Identifiers cannot be bound as values. These need no escape in any database, and none cuts them off.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** @throws LockConfigError for anything but a table's name, or a schema's and a table's */
@@ -40,7 +39,7 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * - `token`: the last fencing token; the version of a lease; when a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
  * - `expires`: in µs since 1970, until when a lease is held or retained. When that is past, it is the time of the last use.
- *   Of a record it is 400 days after it was written. A row lock does not write its use in its row, because that would cost a commit: there
+ * Of a record it is 400 days after it was written. A row lock does not write its use in its row, because that would cost a commit: there
  *   it is the time when the row was created.
  * - `label`: what the row is for where its name does not show it, as JSON in ASCII: the key of a lease, the names of a record and an instance.
  * - `holders`: of a limited lease, the list of them; the text of a record, as JSON in ASCII.
@@ -61,21 +60,6 @@ export function createTableSql(family: DatabaseFamily, table: string): string {
         `label text NULL, holders text NULL)`
       );
   }
-}
-
-/** The name of the table of the records that belongs to a table of locks. */
-export function recordTable(table: string): string {
-  return `${table}_record`;
-}
-
-/** The table of the records: `value` in UTF-8, compared byte by byte, and a `revision` that each write increases. */
-export function createRecordTableSql(database: DatabaseFamily, table: string): string {
-  const name = quotedTable(database, recordTable(table));
-  return database === 'mysql'
-    ? `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
-        `value MEDIUMBLOB NOT NULL, revision BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB`
-    : `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
-        `value bytea NOT NULL, revision bigint NOT NULL)`;
 }
 
 /** A question to a server about a table: the statement and its values. */

@@ -7,7 +7,9 @@ import { createTableSql, quotedTable, TABLE_QUESTIONS } from './lock-schema.js';
 /** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */
 export class LockTable {
   readonly name: string;
-  #restoring: Promise<void> | undefined;
+  /** It has existed in the life of this process. */
+  #wasThere = false;
+  #preparing: Promise<void> | undefined;
 
   constructor(
     protected readonly database: DatabaseFamily,
@@ -22,32 +24,66 @@ export class LockTable {
   }
 
   /**
+   * Resolves at once where it was done before.
+   *
    * @param provider its name, for messages
    * @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing
    */
-  prepare(synchronize: boolean, provider: string): Promise<void> {
-    return this.#prepare({ synchronize, provider, wasThere: false });
+  async prepare(synchronize: boolean, provider: string): Promise<void> {
+    if (!this.#wasThere) await this.restore(synchronize, provider);
   }
 
-  /** After a drop. Callers that miss the table in the same moment share one attempt. */
+  /** As {@link prepare}, after a drop. Callers that miss the table in the same moment share one attempt. */
   restore(synchronize: boolean, provider: string): Promise<void> {
-    this.#restoring ??= this.#prepare({ synchronize, provider, wasThere: true }).finally(() => {
-      this.#restoring = undefined;
+    this.#preparing ??= this.#prepare(synchronize, provider).finally(() => {
+      this.#preparing = undefined;
     });
-    return this.#restoring;
+    return this.#preparing;
   }
 
-  async #prepare(needs: Pick<NeededTable, 'synchronize' | 'provider' | 'wasThere'>): Promise<void> {
-    const { name, database, table } = this;
-    const columns = `name, token, holder, expires, label, holders FROM ${name}`;
-    const ensure = () =>
-      ensureTable(this.run, { what: 'locks', columns, create: createTableSql(database, table), ...needs });
-    await ensure();
+  async #prepare(synchronize: boolean, provider: string): Promise<void> {
+    await this.#ensure(synchronize, provider);
     // Another process may drop all tables at its start.
-    await withTable(() => this.#check(needs), ensure);
+    await withTable(
+      () => this.#check(provider),
+      () => this.#ensure(synchronize, provider),
+    );
+    this.#wasThere = true;
   }
 
-  async #check({ provider }: Pick<NeededTable, 'provider'>): Promise<void> {
+  async #ensure(synchronize: boolean, provider: string): Promise<void> {
+    const create = createTableSql(this.database, this.table);
+    const find = () => this.run(`SELECT name, token, holder, expires, label, holders FROM ${this.name} LIMIT 0`);
+    try {
+      await find();
+      return;
+    } catch (error) {
+      if (failureOf(error) !== 'no-table') throw error;
+      if (!synchronize) {
+        throw new LockConfigError(
+          `Lock provider "${provider}": the table of the locks ${this.#wasThere ? 'is gone: it was dropped or renamed since the start' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
+          { provider, cause: error },
+        );
+      }
+    }
+    try {
+      await this.run(create);
+    } catch (error) {
+      // Two processes that create it in the same moment may fail despite IF NOT EXISTS (Postgres: 23505). Then it exists.
+      const exists = await find().then(
+        () => true,
+        () => false,
+      );
+      if (exists) return;
+      if (failureOf(error) !== 'refused') throw error;
+      throw new LockConfigError(
+        `Lock provider "${provider}": the table of the locks could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
+        { provider, refused: true, cause: error },
+      );
+    }
+  }
+
+  async #check(provider: string): Promise<void> {
     const { name, run, database, table } = this;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
@@ -94,21 +130,6 @@ export class LockTable {
   }
 }
 
-/** A table that must exist. */
-interface NeededTable {
-  /** Its content, for messages. */
-  readonly what: 'locks' | 'records';
-  /** Its columns and its name, as in a SELECT. */
-  readonly columns: string;
-  readonly create: string;
-  /** Whether it may be created. */
-  readonly synchronize: boolean;
-  /** The name of the provider that needs it. */
-  readonly provider: string;
-  /** Whether it has existed in the life of this process. */
-  readonly wasThere: boolean;
-}
-
 // How often a table may be dropped while one operation runs.
 const MOST_DROPS = 3;
 
@@ -121,40 +142,5 @@ export async function withTable<T>(work: () => Promise<T>, restore: () => Promis
       if (failureOf(error) !== 'no-table' || drops === MOST_DROPS) throw error;
       await restore();
     }
-  }
-}
-
-/** @throws LockConfigError when the table does not exist and must not be created */
-export async function ensureTable(
-  run: Run,
-  { what, columns, create, synchronize, provider, wasThere }: NeededTable,
-): Promise<void> {
-  const find = () => run(`SELECT ${columns} LIMIT 0`);
-  try {
-    await find();
-    return;
-  } catch (error) {
-    if (failureOf(error) !== 'no-table') throw error;
-    if (!synchronize) {
-      throw new LockConfigError(
-        `Lock provider "${provider}": the table of the ${what} ${wasThere ? 'is gone: it was dropped or renamed since the start' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
-        { provider, cause: error },
-      );
-    }
-  }
-  try {
-    await run(create);
-  } catch (error) {
-    // Two processes that create it in the same moment may fail despite IF NOT EXISTS (Postgres: 23505). Then it exists.
-    const exists = await find().then(
-      () => true,
-      () => false,
-    );
-    if (exists) return;
-    if (failureOf(error) !== 'refused') throw error;
-    throw new LockConfigError(
-      `Lock provider "${provider}": the table of the ${what} could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
-      { provider, refused: true, cause: error },
-    );
   }
 }

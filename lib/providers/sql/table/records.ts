@@ -1,44 +1,55 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, RecordStore, StoredRecord } from '../../../api/lock-provider.js';
-import { firstRow, type Run, textOf } from '../connection/answer.js';
-import { lockErrorOf } from '../connection/failure.js';
-import type { DatabaseSettings } from '../options.js';
-import { leaseLabelOf, labelOf, nameOfRecord, recordNameOf, recordNamesOf, textOfLabel } from './lock-name.js';
-import { LockTable, withTable } from './lock-table.js';
+import { firstRow, textOf } from '../connection/answer.js';
+import {
+  leaseLabelOf,
+  labelOf,
+  nameOfRecord,
+  recordNameOf,
+  recordNamesOf,
+  type RecordKind,
+  textOfLabel,
+} from './lock-name.js';
+import type { LockTable } from './lock-table.js';
 
-/** For how long no purge may delete a record after its last write, in µs: 400 days, so that a job that runs once a year is remembered. */
-const KEEP = 400 * 86_400_000_000;
+const DAY = 86_400_000_000;
+/**
+ * For how long no purge may delete a record after its last write, in µs. A job that runs once a year is remembered. A failover that lost its epoch would
+ * count its fencing tokens from the start.
+ */
+const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
 /** Records that are read for a list in one statement. */
 const PAGE = 100;
 
 /**
- * The records of a namespace: rows in the table of the locks, with the text in the column `holders`. A row without one is no record yet.
+ * The records of one kind of a namespace: rows in the table of the locks, with the text in the column `holders`. A row without one is no record yet.
  *
- * Each change is one statement of autocommit on one row, so changes have the order in which the row was locked, and a statement that had
- * to wait for the row compares again after the wait. Texts are ASCII, which every collation compares byte by byte. `token` is the time
- * of the write, because every database answers an UPDATE with the new token. No change is empty, because `expires` grows: MySQL would
- * write nothing, and a server that is no longer the writer could confirm it.
+ * Why this is linearizable: each change is one statement of autocommit on one row of one writer, so changes have the order in which the row
+ * was locked, each between its sending and its answer. READ COMMITTED compares with the last committed text: a statement that had to wait
+ * for the row compares again after the wait. Texts are ASCII, which every collation compares byte by byte. No change is empty, because
+ * `expires` grows: MySQL would take an UPDATE to equal values for no change, write nothing, and a server that is no longer the writer
+ * could confirm it. A text that is `next` already is written again, too, so only a loser's answer is a mere read. A statement that
+ * was not answered may be executed later, or never: its outcome is unknown. `token` is the time of the write, because every database answers
+ * an UPDATE with the new token.
  *
  * Advisory locks need no table. So it is looked for, or created, at the first record.
  */
 export class SqlRecords implements RecordStore {
-  #table: Promise<LockTable> | undefined;
-
   constructor(
-    private readonly settings: DatabaseSettings,
     private readonly context: BackendContext,
-    private readonly connect: () => Promise<{ readonly run: Run }>,
+    private readonly kind: RecordKind,
+    private readonly withTable: <T>(what: string, work: (table: LockTable) => Promise<T>) => Promise<T>,
   ) {}
 
   read(name: string): Promise<StoredRecord> {
-    return this.#operate(`Record "${name}"`, (table) => read(table, recordNameOf(this.context.namespace, name)));
+    return this.withTable(`Record "${name}"`, (table) => read(table, this.#rowOf(name)));
   }
 
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
-    return this.#operate(`Record "${name}"`, async (table) => {
-      const row = recordNameOf(this.context.namespace, name);
+    return this.withTable(`Record "${name}"`, async (table) => {
+      const row = this.#rowOf(name);
       for (;;) {
-        const serverTime = await write(table, row, expected, next);
+        const serverTime = await write(table, row, expected, next, KEEP[this.kind]);
         if (serverTime !== undefined) return { value: next, serverTime };
         const found = await read(table, row);
         if (found.value === null && expected === null) await create(table, row, name);
@@ -50,13 +61,14 @@ export class SqlRecords implements RecordStore {
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { namespace } = this.context;
-    const [first, end] = recordNamesOf(namespace);
+    const [first, end] = recordNamesOf(namespace, this.kind);
     for (let from = first; ;) {
       const after = from;
-      const page = await this.#operate('The list of records', (table) => readPage(table, after));
+      const page = await this.withTable('The list of records', (table) => readPage(table, after));
       const rows = page.filter(({ row }) => row < end);
       for (const { row, label, text } of rows) {
-        if (text !== undefined) yield { name: nameOfRecord(namespace, row, label), value: decode(row, text) };
+        if (text !== undefined)
+          yield { name: nameOfRecord(namespace, this.kind, row, label), value: decode(row, text) };
       }
       const last = rows.at(-1);
       if (!last) return;
@@ -64,32 +76,8 @@ export class SqlRecords implements RecordStore {
     }
   }
 
-  async #operate<T>(what: string, work: (table: LockTable) => Promise<T>): Promise<T> {
-    const { run } = await this.connect();
-    try {
-      const table = await this.#prepared(run);
-      return await withTable(
-        () => work(table),
-        () => table.restore(this.settings.synchronize, this.context.name),
-      );
-    } catch (error) {
-      throw lockErrorOf(error, what, { provider: this.context.name });
-    }
-  }
-
-  #prepared(run: Run): Promise<LockTable> {
-    this.#table ??= this.#prepare(run).catch((error: unknown) => {
-      this.#table = undefined;
-      throw error;
-    });
-    return this.#table;
-  }
-
-  async #prepare(run: Run): Promise<LockTable> {
-    const { source, family, table: name, synchronize } = this.settings;
-    const table = new LockTable(source.database, name, family, run);
-    await table.prepare(synchronize, this.context.name);
-    return table;
+  #rowOf(name: string): string {
+    return recordNameOf(this.context.namespace, this.kind, name);
   }
 }
 
@@ -113,6 +101,7 @@ async function write(
   row: string,
   expected: string | null,
   next: string,
+  keep: number,
 ): Promise<number | undefined> {
   const { value, now, greatest, updateToken, tokenOf } = table.family;
   const condition = expected === null ? 'holders IS NULL' : `holders = ${value(5)}`;
@@ -120,7 +109,7 @@ async function write(
     `, holders = ${value(1)}, expires = ${greatest}(expires + 1, ${now} + ${value(2)}) ` +
     `WHERE name = ${value(3)} AND (holders = ${value(4)} OR ${condition})`;
   const text = labelOf(next);
-  const values = [text, KEEP, row, text, ...(expected === null ? [] : [labelOf(expected)])];
+  const values = [text, keep, row, text, ...(expected === null ? [] : [labelOf(expected)])];
   const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
   return token === undefined ? undefined : toMilliseconds(token);
 }

@@ -18,13 +18,15 @@ import { infoOf } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
-import type { VersionLockSettings } from './version-lock-options.js';
+import type { DatabaseSettings } from '../options.js';
 
+// How long the row of a key that is not used stays, in ms.
+const UNUSED_FOR = 7 * 86_400_000;
 // A process that registers, which each does once an hour, cleans the table, unless another one has begun to in this time, in ms.
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
-export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSettings> {
+export class VersionLockBackend extends SqlBackend<LeaseDatabase, DatabaseSettings> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     limits: true,
@@ -109,7 +111,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
       if (this.#hasWarned || !(error instanceof LockConfigError)) return;
       this.#hasWarned = true;
       logger.warn(
-        `Lock provider "${name}" cannot delete rows that are not used any more: grant DELETE on its table, or set purgeAfter to false. ${error.message}`,
+        `Lock provider "${name}" cannot delete rows that are not used any more: grant DELETE on its table. ${error.message}`,
       );
     }
   }
@@ -128,14 +130,12 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, VersionLockSet
   async #purgeInTurn(database: LeaseDatabase): Promise<void> {
     const { leases } = database;
     const { namespace, instance } = this.context;
-    const { purgeAfter } = this.settings;
-    if (purgeAfter === undefined) return;
     const name = purgeNameOf(namespace);
     await leases.createRow(name);
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await database.purge(purgeAfter, leasesAndInstancesOf(namespace));
+    if (isOurs) await database.purge(UNUSED_FOR, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {

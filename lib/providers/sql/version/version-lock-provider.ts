@@ -1,11 +1,8 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
 import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
+import type { DatabaseSettings } from '../options.js';
 import { VersionLockBackend } from './version-lock-backend.js';
-import {
-  readVersionLockOptions,
-  type SqlVersionLockOptions,
-  type VersionLockSettings,
-} from './version-lock-options.js';
+import { readVersionLockOptions, type SqlVersionLockOptions } from './version-lock-options.js';
 
 export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;
 
@@ -21,7 +18,7 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
 export class SqlVersionLockProvider implements LockProvider {
-  readonly #settings: VersionLockSettings;
+  readonly #settings: DatabaseSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: SqlVersionLockProviderOptions) {

@@ -1,39 +1,8 @@
-import type { CasStore } from '../../api/lock-provider.js';
-import { LockUnavailableError } from '../../api/errors.js';
-import type { RequestContext } from './request-context.js';
-import type { LockPaths } from './lock-path.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
 /** The server takes this version for any version. The versions of a node count up to it once in 2^32 writes. */
 const ANY_VERSION = -1;
-
-/**
- * Values in persistent nodes, each changed on condition of its version.
- *
- * Why this is linearizable: creations and conditional changes are writes, which a quorum puts in one order, and acknowledges when
- * a majority has them. A value read may be old, since any server answers from its own copy; but a change on condition of its version
- * then fails. Before an old value is answered, a write goes first: a read on the same connection after its answer is at
- * least as new. A write that was not answered may be executed later, or never: its outcome is unknown.
- */
-export class ZooKeeperCasStore implements CasStore {
-  constructor(
-    private readonly context: RequestContext,
-    private readonly paths: LockPaths,
-  ) {}
-
-  async compareAndSet(name: string, expected: string | null, next: string): Promise<string | null> {
-    try {
-      return (await exchange(this.context.session, this.paths.recordOf(name), expected, next)).value;
-    } catch (cause) {
-      const { name: provider } = this.context.backend;
-      throw new LockUnavailableError(
-        `Record "${name}" of provider "${provider}" is not available: ${this.context.reasonOf(cause)}. Check the servers and their log.`,
-        { provider, cause },
-      );
-    }
-  }
-}
 
 /** A value after an exchange. */
 interface Exchanged {
@@ -42,7 +11,14 @@ interface Exchanged {
   readonly writtenAt: number | undefined;
 }
 
-/** Writes `next` into the node if its content is `expected` or `next`, and answers the content after it. */
+/**
+ * Writes `next` into the node if its content is `expected` or `next`, and answers the content after it.
+ *
+ * Why this is linearizable: creations and conditional changes are writes, which a quorum puts in one order, and acknowledges when
+ * a majority has them. A value read may be old, since any server answers from its own copy; but a change on condition of its version
+ * then fails. Before an old value is answered, a write goes first: a read on the same connection after its answer is at
+ * least as new. A write that was not answered may be executed later, or never: its outcome is unknown.
+ */
 export async function exchange(
   session: Session,
   path: string,

@@ -3,7 +3,6 @@ import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
 import { propertyOf } from '../sql/connection/answer.js';
-import { reasonOf } from '../sql/connection/failure.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
 import { SQL_OPTIONS } from '../sql/option-names.js';
@@ -66,25 +65,25 @@ function mysqlSource(dataSource: DataSource): MysqlSource {
     load() {
       const { replication, ...rest } = dataSource.options as DataSourceOptions & { replication?: { master?: object } };
       const own = { ...rest, ...replication?.master };
-      driver ??= driverOf(own as DataSourceOptions);
+      driver ??= mysqlDriverOf(dataSource);
       return Promise.resolve({ driver: driver.mysql, settings: driver.createConnectionOptions(own, own) });
     },
   };
 }
 
-/** The driver, as the DataSource makes it. @throws LockConfigError for one without the part that opens connections of our own */
-function driverOf(options: DataSourceOptions): TypeOrmMysqlDriver {
-  // TypeORM 0.3 takes `mysql` first where both are installed.
-  const driver = typeOrmDriverOf({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions);
+/** @throws LockConfigError for a driver without the part that opens connections of our own */
+function mysqlDriverOf(dataSource: DataSource): TypeOrmMysqlDriver {
+  const driver = ownMysqlDriver(dataSource.options) ?? dataSource.driver;
   assertOpens(propertyOf(driver, 'mysql'), 'createConnection', 'mysql2');
   return driver as TypeOrmMysqlDriver;
 }
 
-function typeOrmDriverOf(options: DataSourceOptions): unknown {
+/** TypeORM 0.3 takes `mysql` first where both are installed. Undefined where this copy of TypeORM finds no mysql2, as outside a bundle that has it. */
+function ownMysqlDriver(options: DataSourceOptions): unknown {
   try {
-    return new DataSource(options).driver;
-  } catch (cause) {
-    throw new LockConfigError(`TypeORM could not load the driver of the DataSource: ${reasonOf(cause)}`, { cause });
+    return new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions).driver;
+  } catch {
+    return undefined;
   }
 }
 
@@ -105,7 +104,7 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
       const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
       const { url, username, applicationName, host, port, password, database, ssl } = given;
-      driver ??= postgresDriverOf(options);
+      driver ??= postgresDriverOf(dataSource);
       const settings = {
         ...{ connectionString: url, host, port, user: username, password, database, ssl },
         application_name: rest['applicationName'] ?? applicationName,
@@ -116,8 +115,8 @@ function postgresSource(dataSource: DataSource): PostgresSource {
   };
 }
 
-function postgresDriverOf(options: DataSourceOptions): PostgresDriver {
-  const driver = propertyOf(typeOrmDriverOf(options), 'postgres');
+function postgresDriverOf(dataSource: DataSource): PostgresDriver {
+  const driver = propertyOf(dataSource.driver, 'postgres');
   assertOpens(driver, 'Client', 'pg');
   return driver as PostgresDriver;
 }

@@ -86,6 +86,14 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const connection = driver.createConnection(all);
       // The driver mysql would end the process when a connection is closed from outside.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
+        // That of mysql2/promise would stay open, or end the process when it fails.
+        if (connection instanceof Promise)
+          connection.then(
+            (late: MysqlConnection) => {
+              late.end(() => undefined);
+            },
+            () => undefined,
+          );
         throw new LockConfigError(
           'Locks on MySQL and MariaDB need the driver mysql2, and the driver of the DataSource is another one. Give mysql2 as its "driver", or install mysql2 and leave "driver" out.',
         );

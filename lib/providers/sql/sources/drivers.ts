@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { checkGiven, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
 import { propertyOf } from '../connection/answer.js';
+import { reasonOf } from '../connection/failure.js';
 import { SQL_OPTIONS } from '../option-names.js';
 import type { SqlSource } from './source.js';
 
@@ -86,6 +87,9 @@ async function loaded(driver: string): Promise<unknown> {
     // Both are CommonJS.
     return propertyOf(module, 'default') ?? module;
   } catch (cause) {
-    throw new LockConfigError(`SQL locks need the driver "${driver}": npm install ${driver}.`, { cause });
+    throw new LockConfigError(
+      `SQL locks could not load the driver "${driver}": ${reasonOf(cause)}. Install it where the application runs: npm install ${driver}.`,
+      { cause },
+    );
   }
 }

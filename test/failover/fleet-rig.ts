@@ -69,7 +69,7 @@ export interface FleetProcess {
 type Intervals = Partial<Pick<FailoverSettings, 'probeInterval' | 'failbackDelay'>>;
 
 /** The provider, with other intervals than those that follow from its window. */
-export function withIntervals(provider: FailoverProvider, intervals: Intervals): FailoverProvider {
+export function withIntervals(provider: FailoverLockProvider, intervals: Intervals): FailoverLockProvider {
   Object.assign(provider['settings'], intervals);
   return provider;
 }

@@ -21,15 +21,9 @@ export class FailoverLockProvider implements LockProvider {
   private readonly settings: FailoverSettings;
 
   /** @throws LockConfigError for options that cannot work */
-<<<<<<< HEAD:lib/providers/failover/failover-lock-provider.ts
   constructor(options: FailoverLockProviderOptions) {
-    this.#settings = readOptions(options);
-    const { providers, casStore } = this.#settings;
-=======
-  constructor(options: FailoverProviderOptions) {
     this.settings = readOptions(options);
     const { providers, casStore } = this.settings;
->>>>>>> 66c7abeb31c5935b5b03efdbff188a40c387e1aa:lib/providers/failover/failover-provider.ts
     this.members = [...new Set([...providers, casStore])];
   }
 

@@ -52,7 +52,7 @@ const FEWEST = 3;
 const SHORTEST_LEASE = 100;
 
 /** @throws LockConfigError for options that cannot work. */
-export function readRedlockOptions(options: RedlockProviderOptions): RedlockSettings {
+export function readRedlockOptions(options: RedlockLockProviderOptions): RedlockSettings {
   checkGiven('RedlockLockProvider', options, 'new RedlockLockProvider({ nodes: [{ url }, { url }, { url }] })');
   const { nodes, delayedRestart = false } = options;
   if (!Array.isArray(nodes) || nodes.length < FEWEST) {

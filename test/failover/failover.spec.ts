@@ -6,7 +6,6 @@ import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
 import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
-import type { FailoverLockProviderOptions } from '../../lib/providers/failover/failover-options.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
@@ -24,7 +23,7 @@ describe('failover', () => {
   });
   afterEach(() => fleet.stop());
 
-  const start = async (count: number, options: Partial<FailoverLockProviderOptions> = {}): Promise<FleetProcess[]> => {
+  const start = async (count: number, options: Parameters<TestFleet['add']>[0] = {}): Promise<FleetProcess[]> => {
     const all = Array.from({ length: count }, () => fleet.add(options));
     await fleet.drive(Promise.all(all.map(({ locks }) => locks.start())));
     return all;

@@ -3,8 +3,8 @@ import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import type { FailoverProviderOptions, FailoverSettings } from '../../lib/providers/failover/failover-options.js';
-import { FailoverLockProvider } from '../../lib/providers/failover/failover-provider.js';
+import type { FailoverLockProviderOptions, FailoverSettings } from '../../lib/providers/failover/failover-options.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { Cable, DistantBackend, DistantProvider } from '../contract/memory-server.js';
@@ -87,7 +87,7 @@ export class TestFleet {
 
   /** A process that was not started. */
   add(
-    { probeInterval, failbackDelay, ...options }: Partial<FailoverProviderOptions> & Intervals = {},
+    { probeInterval, failbackDelay, ...options }: Partial<FailoverLockProviderOptions> & Intervals = {},
     others: Readonly<Record<string, LockProvider>> = {},
   ): FleetProcess {
     const main = withIntervals(

@@ -16,7 +16,7 @@ import { EntityTransaction } from './entity-transaction.js';
  * the lock is lost then: immediately if the server's answer shows it, otherwise at the next heartbeat, and at the latest before the
  * COMMIT. Writes between such an end and its discovery are committed without the lock.
  *
- * One statement, or a stream of rows, that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
+ * One statement that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
  * `acquire` commits, whatever happened before it.
  *
  * @throws LockLostError when the lock is not held any more.

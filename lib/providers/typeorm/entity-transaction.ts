@@ -33,10 +33,7 @@ export class EntityTransaction extends LentTransaction {
   ) {
     super(session, holder);
     this.#runner = dataSource.createQueryRunner('master') as Runner;
-    const connect = async (): Promise<unknown> => {
-      await this.ready();
-      return this.client;
-    };
+    const connect = () => Promise.resolve(this.client);
     Object.assign(this.#runner, { isTransactionActive: true, transactionDepth: 1, connect });
     this.#refuseNestedSideBySide();
     this.#keepRepositories();

@@ -1,4 +1,3 @@
-import type { EventEmitter } from 'node:events';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import type { Run } from './answer.js';
@@ -18,8 +17,12 @@ export interface DriverSource<Database, Driver> {
 /** Sends a statement of the application when its turn has come. The first element of the result is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
-/** Opens a stream of rows of the application. Until it emits this event, or `error`, no other statement may be sent. */
-export type OpenStream = <T extends EventEmitter>(open: () => T, endsWith: string) => T;
+/** @throws Error always */
+export function refuseStream(): never {
+  throw new Error(
+    'Rows cannot be streamed in the transaction of a lock: nothing else could be sent until their end, not even the heartbeat of the lock. Read them in pages, or on another connection.',
+  );
+}
 
 /** Limits of a session, in ms. */
 export interface TimeLimits {
@@ -104,9 +107,9 @@ export interface Dialect {
   isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
   /**
    * The connection as a QueryRunner of TypeORM uses it, for statements of the application. Each passes through `statement`, which
-   * sends it in its turn and looks at the answer; one whose rows are streamed, through `stream`.
+   * sends it in its turn and looks at the answer. One whose rows are streamed is refused.
    */
-  lend(connection: DriverConnection, statement: SendStatement, stream: OpenStream): object;
+  lend(connection: DriverConnection, statement: SendStatement): object;
   /** For how many ms the server has been running; `Infinity` where {@link ServerFacts.kill} recognizes a connection by more than its id. */
   uptime(run: Run): Promise<number>;
   /** Closes the connection as the server expects it, so it counts no aborted client. */

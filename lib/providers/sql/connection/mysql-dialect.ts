@@ -1,17 +1,17 @@
-import { type EventEmitter, once } from 'node:events';
+import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, isTrue, propertyOf, textOf } from './answer.js';
-import type {
-  Dialect,
-  DriverConnection,
-  DriverSource,
-  OpenStream,
-  SendStatement,
-  ServerFacts,
-  TimeLimits,
+import {
+  refuseStream,
+  type Dialect,
+  type DriverConnection,
+  type DriverSource,
+  type SendStatement,
+  type ServerFacts,
+  type TimeLimits,
 } from './dialect.js';
 import { driverSettings } from './driver-settings.js';
 
@@ -19,8 +19,8 @@ type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => voi
 
 /** The part of a Connection of mysql2 that is used here. */
 export interface MysqlConnection extends DriverConnection {
-  query(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
-  execute(sql: unknown, values: unknown, callback?: Callback): EventEmitter;
+  query(sql: unknown, values: unknown, callback: Callback): unknown;
+  execute(sql: unknown, values: unknown, callback: Callback): unknown;
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
   changeUser(options: object, callback: (error: Error | null) => void): void;
@@ -249,27 +249,27 @@ function withoutTimeout(statement: unknown): unknown {
 }
 
 /**
- * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback; a stream is opened without one. A statement loses its
+ * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback. Without one the rows would be streamed. A statement loses its
  * time limit: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
  */
-function lend(connection: MysqlConnection, statement: SendStatement, stream: OpenStream): object {
+function lend(connection: MysqlConnection, statement: SendStatement): object {
   const inTurn =
     (send: typeof query) =>
     (sql: unknown, values: unknown): Answered =>
       statement(() => send(connection, withoutTimeout(sql), values));
   const withCallback =
-    (send: ReturnType<typeof inTurn>, open?: (sql: unknown, values: unknown) => EventEmitter) =>
+    (send: ReturnType<typeof inTurn>) =>
     (sql: unknown, values: unknown, callback?: Callback): unknown => {
       const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
-      if (!done && open) return stream(() => open(sql, given), 'end');
+      if (!done) return refuseStream();
       return send(sql, given).then(([answer, fields]) => {
-        done?.(null, answer, fields);
+        done(null, answer, fields);
       }, done);
     };
   const [asText, prepared] = [inTurn(query), inTurn(execute)];
   return {
     promise: () => ({ query: asText, execute: prepared }),
-    query: withCallback(asText, (sql, values) => connection.query(sql, values)),
+    query: withCallback(asText),
     execute: withCallback(prepared),
   };
 }

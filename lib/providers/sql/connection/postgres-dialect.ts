@@ -1,8 +1,15 @@
-import type { EventEmitter } from 'node:events';
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
-import type { Dialect, DriverConnection, DriverSource, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
+import {
+  type Dialect,
+  type DriverConnection,
+  type DriverSource,
+  refuseStream,
+  type ServerFacts,
+  type SessionKind,
+  type TimeLimits,
+} from './dialect.js';
 import { driverSettings } from './driver-settings.js';
 
 /** The part of a Client of pg that is used here. */
@@ -172,11 +179,11 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       const status = connection.getTransactionStatus?.();
       return status ? status !== 'I' : undefined;
     },
-    lend: (connection: PgClient, statement, stream) => ({
+    lend: (connection: PgClient, statement) => ({
       // A stream of rows comes as an object that sends itself.
       query: (text: unknown, values: unknown) =>
         propertyOf(text, 'submit')
-          ? stream(() => connection.query(text, values) as unknown as EventEmitter, 'close')
+          ? refuseStream()
           : statement(async () => [await connection.query(isBinary ? inBinary(text) : text, values)] as const).then(
               ([result]) => result,
             ),

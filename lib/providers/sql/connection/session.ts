@@ -4,15 +4,7 @@ import type { LockConfigError } from '../../../api/errors.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, type Row, type Run } from './answer.js';
-import type {
-  Dialect,
-  DriverConnection,
-  OpenStream,
-  SendStatement,
-  ServerFacts,
-  SessionKind,
-  TimeLimits,
-} from './dialect.js';
+import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
 import { failureOf } from './failure.js';
 import { inTime } from './in-time.js';
 import { Turn, type TurnLimits } from './turn.js';
@@ -138,9 +130,9 @@ export class Session {
   }
 
   /** The connection as the application uses it, see {@link Dialect.lend}. */
-  lend(statement: SendStatement, stream: OpenStream): object {
+  lend(statement: SendStatement): object {
     this.#isLent = true;
-    return this.home.dialect.lend(this.connection, statement, stream);
+    return this.home.dialect.lend(this.connection, statement);
   }
 
   get dialect(): Dialect {
@@ -260,7 +252,7 @@ export class Session {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
     this.#hasTransaction = false;
-    // A statement in flight is not answered any more, and not every driver says so to a stream of rows.
+    // A statement in flight is not answered any more.
     this.#abandon(new Error('The session has been lost.', { cause }));
     try {
       this.onLost?.(cause);

@@ -1,7 +1,4 @@
-import type { EventEmitter } from 'node:events';
-import { Readable } from 'node:stream';
-import { setImmediate } from '../../../core/toolkit/real-timers.js';
-import type { OpenStream, SendStatement } from '../connection/dialect.js';
+import type { SendStatement } from '../connection/dialect.js';
 import { type Session, TransactionEndedError } from '../connection/session.js';
 
 /** The transaction was not committed, or its outcome is unknown. */
@@ -33,7 +30,6 @@ export class LentTransaction {
   readonly client: object;
   readonly #savepoint: string;
   #marked: Promise<unknown> | undefined;
-  #isStreaming = false;
   /** The transaction is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
   #isClosed = false;
 
@@ -42,14 +38,7 @@ export class LentTransaction {
     holder: string,
   ) {
     this.#savepoint = `distributed_lock_${holder.slice(0, 8)}`;
-    this.client = session.lend(this.#statement, this.#stream);
-  }
-
-  /** Sets the savepoint, and returns when a stream may be opened in the same tick: it cannot wait for its turn. */
-  async ready(): Promise<void> {
-    this.#assertOpen();
-    await this.#mark();
-    await this.session.idle();
+    this.client = session.lend(this.#statement);
   }
 
   /** @throws UncommittedError */
@@ -57,11 +46,8 @@ export class LentTransaction {
     const { session } = this;
     let isSent = false;
     try {
-      // A stream that was left early still receives its rows.
       await session.idle(session.commandTimeout);
-      if (this.#isStreaming || this.isNested()) {
-        throw new Error('A nested transaction, or a stream of rows, of the application has not ended: await it.');
-      }
+      if (this.isNested()) throw new Error('A nested transaction of the application has not ended: await it.');
       await this.beforeCommit();
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
@@ -111,7 +97,7 @@ export class LentTransaction {
   }
 
   readonly #statement: SendStatement = async <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => {
-    this.#assertOpen();
+    if (this.#isClosed) throw new TransactionEndedError();
     let result!: T;
     const marked = this.#mark();
     await this.session.inTransaction(async () => {
@@ -122,60 +108,4 @@ export class LentTransaction {
     });
     return result;
   };
-
-  readonly #stream: OpenStream = (open, endsWith) => {
-    this.#assertOpen();
-    if (this.session.inFlight > 0) {
-      throw new Error(
-        'Another statement is in flight in the transaction of the lock: await it before you open a stream of rows.',
-      );
-    }
-    if (!this.#marked) {
-      throw new Error(
-        'A stream of rows cannot be the first statement in the transaction of the lock: send another one before, such as SELECT 1.',
-      );
-    }
-    let rows: ReturnType<typeof open> | undefined;
-    const turn = this.session.inTransaction(() => {
-      const opened = (rows = open());
-      this.#isStreaming = true;
-      return new Promise<void>((resolve, reject) => {
-        opened.once(endsWith, () => {
-          this.#isStreaming = false;
-          resolve();
-        });
-        opened.once('error', (error) => {
-          this.#isStreaming = false;
-          reject(error as Error);
-        });
-      });
-    });
-    turn.catch((error: unknown) => {
-      // Drivers do not notify a stream that its connection has ended.
-      if (rows && this.#isStreaming) fail(rows, error);
-    });
-    // Nothing was in flight, so it has been opened by now, or will not be.
-    if (!rows) throw new TransactionEndedError();
-    return rows;
-  };
-
-  #assertOpen(): void {
-    if (this.#isClosed) throw new TransactionEndedError();
-    if (!this.#isStreaming) return;
-    throw new Error(
-      'A stream of rows is open in the transaction of the lock: read it to its end before the next statement.',
-    );
-  }
-}
-
-function fail(rows: EventEmitter, error: unknown): void {
-  if (!(rows instanceof Readable)) {
-    rows.emit('error', error);
-    return;
-  }
-  rows.destroy(error as Error);
-  // A stream of pg ends when the server has answered that it closed the cursor, which it will not do any more.
-  setImmediate(() => {
-    if (!rows.closed) rows.emit('error', error);
-  });
 }

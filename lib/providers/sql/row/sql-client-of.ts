@@ -16,8 +16,8 @@ export interface SqlClient {
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *
  * The transaction is READ COMMITTED. Do not begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and run nothing in it that
- * commits by itself (DDL and TRUNCATE on MySQL): the lock is lost then. Savepoints are allowed. A stream of rows is opened when
- * nothing else is in flight, and not as the first statement.
+ * commits by itself (DDL and TRUNCATE on MySQL): the lock is lost then. Savepoints are allowed, streams of
+ * rows are not.
  *
  * @throws LockLostError when the lock is not held any more
  * @throws LockConfigError when the lock has no such transaction

@@ -1,4 +1,4 @@
-import { FailoverLockProvider } from '../../lib/providers/failover/failover-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { withIntervals } from '../failover/fleet-rig.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { common, members, severalServersHarness } from './several-servers.js';

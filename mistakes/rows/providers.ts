@@ -183,7 +183,7 @@ export const redis: Group = {
       code: `new RedisLockProvider({ client: { get() {}, set() {} } })`,
       of: ['RedisLockProvider.client'],
       place: /"client"|client of Redis/,
-      value: 'has no duplicate()',
+      value: 'is an object',
       remedy: 'Pass a client',
     },
     {

@@ -101,7 +101,7 @@ describe('what is not a client of Redis', () => {
     const options = { client: make() } as RedisLockProviderOptions;
     const outcome = await boot(() => new RedisLockProvider(options)).catch((error: unknown) => error);
     expect(outcome).toBeInstanceOf(LockConfigError);
-    expect(String(outcome)).toMatch(/ioredis|pass the client itself/);
+    expect(String(outcome)).toMatch(/cannot be duplicated. Pass a client of ioredis or redis/);
     const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
     await expect(boot(() => new RedlockLockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
     // What is thrown in a callback is not caught by the boot.
@@ -111,7 +111,7 @@ describe('what is not a client of Redis', () => {
 
   it('names the remedy for a mock', async () => {
     const boots = boot(() => new RedisLockProvider({ client: new IoredisMock() }));
-    await expect(boots).rejects.toThrow(/has no call\(\).*in tests, use MemoryLockProvider/);
+    await expect(boots).rejects.toThrow(/In tests, use MemoryLockProvider/);
   });
 });
 

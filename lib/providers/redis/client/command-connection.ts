@@ -126,7 +126,7 @@ export class CommandConnection implements CommandSender {
         connected(this.connection.connect());
       }).then(
         () => {
-          if (!this.#wasReady) this.#refuse(notAClient('it connects without the event "ready"'));
+          if (!this.#wasReady) this.#refuse(notAClient());
         },
         () => this.#onFirstOutcome?.(),
       );
@@ -207,7 +207,7 @@ export class CommandConnection implements CommandSender {
     try {
       this.#identify();
     } catch {
-      this.#refuse(notAClient('its call() makes no promise'));
+      this.#refuse(notAClient());
     }
   }
 

@@ -119,7 +119,7 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   const connection = duplicateOf(duplicate, ['connect', 'disconnect', 'call', 'subscribe', 'on']);
   if ((connection.options as { lazyConnect?: unknown } | undefined)?.lazyConnect === false) {
     // Its own would send commands again.
-    throw notAClient('its duplicate() takes no options');
+    throw notAClient();
   }
   const current = () => duplicate().options;
   hearSentinels(connection, current);

@@ -144,7 +144,7 @@ export function nodeRedisOptionsOf(
   // `duplicate` makes one with the constructor of its prototype.
   const asked = Object.create(client, { constructor: { value: Options } }) as typeof client;
   const read = (Object.create(asked) as typeof client).duplicate() as Partial<Record<string, unknown>> | undefined;
-  if (!Array.isArray(read?.[nodes])) throw notAClient(`its duplicate() shows no "${nodes}"`);
+  if (!Array.isArray(read?.[nodes])) throw notAClient();
   return read;
 }
 

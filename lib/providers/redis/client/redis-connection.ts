@@ -1,4 +1,3 @@
-import { safeText } from '../../../api/cause.js';
 import type { Clock, Timer } from '../../../api/clock.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
@@ -75,20 +74,18 @@ export function duplicateOf<T extends object>(
   let made: T | undefined;
   try {
     made = duplicate();
-  } catch (error) {
-    throw notAClient(`its duplicate() fails (${safeText(String(error))})`);
+  } catch (cause) {
+    throw notAClient(cause);
   }
-  if (made === undefined) throw notAClient('its duplicate() makes nothing');
-  const missing = methods.find((method) => typeof made[method] !== 'function');
-  if (missing === undefined) return made;
-  throw notAClient(`what its duplicate() makes has no ${missing}()`);
+  if (made !== undefined && methods.every((method) => typeof made[method] === 'function')) return made;
+  throw notAClient();
 }
 
-/** The error for an object that looks like a client, and is none. */
-export function notAClient(why: string): LockConfigError {
+/** The error for a mock, a pool, a client of an old version, and all else that makes no connections. */
+export function notAClient(cause?: unknown, what = 'The client of Redis'): LockConfigError {
   return new LockConfigError(
-    `The client of Redis cannot be used, because ${why}: pass a client of ioredis or redis (version 5 or 6 of either). ` +
-      'A mock executes no locks: in tests, use MemoryLockProvider, or DistributedLockTestingModule of nestjs-distributed-lock/testing.',
+    `${what} cannot be duplicated. Pass a client of ioredis or redis (version 5 or 6 of either), its address as "url", or its options as "options". In tests, use MemoryLockProvider.`,
+    { cause },
   );
 }
 

@@ -1,4 +1,3 @@
-import { safeText } from '../../../api/cause.js';
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
 import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
@@ -23,7 +22,7 @@ import {
 } from './node-redis.js';
 import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
 import type { Topology } from './command-connection.js';
-import type { Connect, FindCluster } from './redis-connection.js';
+import { type Connect, type FindCluster, notAClient } from './redis-connection.js';
 import { assertUrl } from './redis-url.js';
 
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
@@ -133,10 +132,7 @@ export function readOptions(
   }
   refuseUnknown(owner, options, known, 'those of a client belong into "options"');
   if (url !== undefined) assertUrl(owner, 'url', url);
-  if (client !== undefined) {
-    const reason = whyUnreadable(client) ?? whyUnusable(client);
-    if (reason !== undefined) throw new LockConfigError(`${owner}: "client" ${reason}`);
-  }
+  if (client !== undefined) assertClient(owner, client);
   if (cluster !== undefined) {
     if (!(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
       throw new LockConfigError(
@@ -194,31 +190,18 @@ function isObject(value: unknown): boolean {
   return typeof value === 'object' && value !== null;
 }
 
-/** Why the parts that are read of a client cannot be read: it is a proxy that throws, such as one that was revoked. */
-function whyUnreadable(client: RedisClient): string | undefined {
+/** A fault that only its connections show is found at the start. */
+function assertClient(owner: string, client: RedisClient): void {
+  let place = `${owner}: "client"`;
   try {
-    whyUnusable(client);
-    if (isObject(client)) isCluster({ source: { client } });
-    return undefined;
-  } catch (error) {
-    return `cannot be read (${safeText(String(error))}): pass the client itself.`;
+    place += `, which is ${isText(client) ? 'a text' : shown(client)},`;
+    // Its parts are read, which a proxy may refuse.
+    isCluster({ source: { client: Object(client) as RedisClient } });
+    if (typeof client.duplicate === 'function') return;
+  } catch (cause) {
+    throw notAClient(cause, place);
   }
-}
-
-/** The fault of this client, if it has one. A fault that only its connections show is found at the start. */
-function whyUnusable(client: unknown): string | undefined {
-  const parts = (isObject(client) ? client : {}) as Partial<Record<string, unknown>>;
-  const has = (method: string) => typeof parts[method] === 'function';
-  if (has('sendCommand') && !has('call') && !has('withTypeMapping')) {
-    return 'is of an old version of "redis" (node-redis): pass a client of version 5 or 6.';
-  }
-  if (has('duplicate')) return undefined;
-  if (has('getMasterNode')) {
-    return 'is a Sentinel client of node-redis 5, which does not show its options: pass the options as "options", or update to 6.';
-  }
-  if (has('execute')) return 'is a pool of node-redis: pass a client that createClient() made.';
-  const kind = isText(client) ? 'is a text, and' : 'has no duplicate(), so it';
-  return `${kind} is no client of ioredis or redis (version 5 or 6 of either): it cannot be duplicated. Pass a client, or its address as "url". In tests, use MemoryLockProvider.`;
+  throw notAClient(undefined, place);
 }
 
 /** Whether these are the servers of a Cluster. */

@@ -1,5 +1,6 @@
 import ms from 'ms';
 import { LockConfigError } from './errors.js';
+import { shown } from './printable.js';
 
 /** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'` or `'7d'`. */
 export type Duration = number | `${number}${Unit}`;
@@ -17,7 +18,7 @@ const TEXT = /^(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d)$/;
 const MAX_FINITE = 2 ** 31 - 1;
 
 /** The bounds of a duration option. */
-interface DurationBounds {
+export interface DurationBounds {
   /** Smallest allowed value in milliseconds; default 0. */
   readonly min?: number;
   /** Largest allowed finite value in milliseconds; default 24.8 days. Smaller where a timer runs for a multiple of it. */
@@ -40,30 +41,29 @@ export function duration(text: string): number {
  *
  * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or too long
  */
-export function toMilliseconds(
-  value: number | string,
-  option: string,
-  { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds = {},
-): number {
+export function toMilliseconds(value: number | string, option: string, bounds: DurationBounds = {}): number {
+  const milliseconds = millisecondsOf(value, bounds);
+  if (milliseconds !== undefined) return milliseconds;
+  throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${durationInWords(bounds)}.`);
+}
+
+/** The milliseconds of what was given for an option; undefined for what is no duration within the bounds. */
+export function millisecondsOf(
+  value: unknown,
+  { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds,
+): number | undefined {
   const milliseconds = typeof value === 'string' ? parse(value) : value;
-  if (milliseconds === Infinity && infinite) return Infinity;
-  if (typeof milliseconds === 'number' && milliseconds >= min && milliseconds <= max) return milliseconds;
+  if (typeof milliseconds !== 'number') return undefined;
+  const isInBounds = milliseconds === Infinity ? infinite : milliseconds >= min && milliseconds <= max;
+  return isInBounds ? milliseconds : undefined;
+}
+
+export function durationInWords({ min = 0, max = MAX_FINITE, infinite = false }: DurationBounds): string {
   const most = max === MAX_FINITE ? '24.8 days' : ms(max, { long: true });
-  throw new LockConfigError(
-    `Option "${option}" is ${describe(value)}, but must be a duration of ${min} ms to ${most}` +
-      `${infinite ? ', or Infinity' : ''}: write a number of milliseconds or text with a unit such as '500ms', '5s' or '2m'.`,
-  );
+  return `a duration of ${min} ms to ${most}${infinite ? ', or Infinity' : ''}: write a number of milliseconds or text with a unit such as '500ms', '5s' or '2m'`;
 }
 
 function parse(text: string): number {
   const [, number, unit] = TEXT.exec(text) ?? [];
   return number === undefined ? NaN : Number(number) * UNITS[unit as Unit];
-}
-
-function describe(value: unknown): string {
-  return typeof value === 'string'
-    ? `'${value.slice(0, 40)}'`
-    : typeof value === 'number'
-      ? String(value)
-      : typeof value;
 }

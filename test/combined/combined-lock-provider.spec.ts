@@ -420,11 +420,10 @@ describe('CombinedLockProvider refuses', () => {
   it.each<[string, object, string]>([
     ['one provider', { providers: ['a'] }, '"providers" names a, but must name at least two'],
     ['a provider twice', { providers: ['a', 'a'] }, '"providers" names a, a, but must name at least two'],
-    ['no list of providers', {}, '"providers" must be a list'],
-    ['providers in one text', { providers: 'ab' }, '"providers" must be a list'],
-    ['a provider without a name', { providers: ['a', undefined] }, '"providers" must be a list'],
-    ['a quorum', { providers: ['a', 'b', 'c'], quorum: 'majority' }, 'there is no option "quorum" any more'],
-    ['the old name of the option', { engines: ['a', 'b'] }, 'the option "engines" is now called "providers"'],
+    ['no list of providers', {}, 'must be a list of names'],
+    ['providers in one text', { providers: 'ab' }, 'must be a list of names'],
+    ['a provider without a name', { providers: ['a', undefined] }, 'must be a list of names'],
+    ['a quorum', { providers: ['a', 'b', 'c'], quorum: 2 }, 'there is no option "quorum": remove it'],
   ])('%s', (_, options, message) => {
     expect(() => new CombinedLockProvider(options as never)).toThrow(LockConfigError);
     expect(() => new CombinedLockProvider(options as never)).toThrow(message);

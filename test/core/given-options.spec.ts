@@ -169,18 +169,18 @@ describe('options in the wrong shape are named with the right spelling', () => {
     [
       'an address for ZooKeeper',
       () => new ZooKeeperLockProvider({ servers: 'zk' } as never),
-      /no option "servers"\. Write it as zk1/,
+      /no option "servers"\. Write new ZooKeeperLockProvider\(\{ connectString: 'zk1/,
     ],
     ['a text for memcached', () => new MemcachedLockProvider(TEXT), /write new MemcachedLockProvider\(\{ server/],
     [
       'an address for memcached',
       () => new MemcachedLockProvider({ host: 'm' } as never),
-      /"server" must be.*no option "host"/,
+      /"server" is undefined, but must be host:port.*no option "host"/,
     ],
     [
       'a list for Redlock',
       () => new RedlockLockProvider([] as never),
-      /given a list: write new RedlockLockProvider\(\{ nodes/,
+      /given an empty list: write new RedlockLockProvider\(\{ nodes/,
     ],
     [
       'texts as nodes of Redlock',

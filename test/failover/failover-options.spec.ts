@@ -12,14 +12,14 @@ describe('what a FailoverLockProvider is made of', () => {
   it.each<[string, FailoverLockProviderOptions]>([
     ['"providers" names a, but must name at least two', { ...TWO, providers: ['a'] }],
     ['"providers" names a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
-    ['"casStore" must be the name', { providers: ['a', 'b'] } as never],
-    ['"casStore" must be the name', { ...TWO, casStore: {} as never }],
-    ['Option "window" is', { ...TWO, window: 999 }],
+    ['must be the name of the lock provider', { providers: ['a', 'b'] } as never],
+    ['must be the name of the lock provider', { ...TWO, casStore: {} as never }],
+    ['FailoverLockProvider: "window" is', { ...TWO, window: 999 }],
     // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
-    [`Option "window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
-    ['"providers" must be a list', { casStore: 'record' } as FailoverLockProviderOptions],
-    ['"providers" must be a list', { ...TWO, providers: 'ab' as never }],
-    ['"providers" must be a list', { ...TWO, providers: ['a', undefined as never] }],
+    [`"window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
+    ['must be a list of names', { casStore: 'record' } as FailoverLockProviderOptions],
+    ['must be a list of names', { ...TWO, providers: 'ab' as never }],
+    ['must be a list of names', { ...TWO, providers: ['a', undefined as never] }],
     ['there is no option "provider": write "providers"', old({ provider: ['a', 'b'] })],
     ['there is no option "mode": remove it', old({ mode: 'available' })],
   ])('is refused: %s', (message, options) => {

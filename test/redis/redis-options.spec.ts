@@ -82,6 +82,8 @@ describe('the options of RedisLockProvider', () => {
     ['a Cluster without nodes', { cluster: [] }],
     ['a Cluster with a node that is not there', { cluster: [undefined] }],
     ['a Cluster with a node without a name', { cluster: [''] }],
+    ['a Cluster with a node whose host is misspelled', { cluster: [{ hots: 'c1', port: 6379 }] }],
+    ['a Cluster with a node whose port is a text', { cluster: [{ host: 'c1', port: '6379' }] }],
     ['half a replica', { url: 'redis://localhost', waitReplicas: 0.5 }],
   ])('refuses %s', (_, options) => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
@@ -108,10 +110,12 @@ describe('the options of RedisLockProvider', () => {
 
   it.each([{ db: 'abc' }, { db: 1.5 }, { database: -1 }])('refuses %p as the database', (options) => {
     expect(() => new RedisLockProvider({ options })).toThrow(
-      /of "options" is .*, but must be the number of a database/,
+      /"options\.\w+" is .*, but must be the number of a database/,
     );
     const client = { options, duplicate: () => undefined } as unknown as Redis;
-    expect(() => new RedisLockProvider({ client })).toThrow(/of "client" is .*, but must be the number of a database/);
+    expect(() => new RedisLockProvider({ client })).toThrow(
+      /"client\.\w+" is .*, but must be the number of a database/,
+    );
   });
 
   it.each([

@@ -6,7 +6,7 @@ const GOOD: RedlockLockProviderOptions = { nodes: NODES, maxLease: '30s' };
 
 describe('what a RedlockLockProvider is made of', () => {
   it.each<[string, unknown]>([
-    ['at least three independent', { ...GOOD, nodes: undefined }],
+    ['"nodes" is undefined: is the variable set?', { ...GOOD, nodes: undefined }],
     ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
     ['at least three independent', { ...GOOD, nodes: [] }],
     ['at least three independent', { ...GOOD, nodes: NODES.slice(1) }],
@@ -21,7 +21,10 @@ describe('what a RedlockLockProvider is made of', () => {
     ['maxLease', { ...GOOD, maxLease: -1 }],
     ['maxLease', { ...GOOD, maxLease: 99 }],
     ['maxLease', { ...GOOD, maxLease: 'soon' }],
-    [`Option "maxLease" is '25d', but must be a duration of 100 ms to 24.8 days`, { ...GOOD, maxLease: '25d' }],
+    [
+      `RedlockLockProvider: "maxLease" is '25d', but must be a duration of 100 ms to 24.8 days`,
+      { ...GOOD, maxLease: '25d' },
+    ],
     ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
     ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
   ])('is refused for %s: %j', (message, options) => {

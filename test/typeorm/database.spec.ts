@@ -2,8 +2,7 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { failureOf } from '../../lib/providers/sql/connection/failure.js';
 import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/connection/mysql-dialect.js';
 import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/connection/postgres-dialect.js';
-import { readSessionOptions } from '../../lib/providers/sql/options.js';
-import { sourceOf } from '../../lib/providers/typeorm/data-source.js';
+import { readOptions as readOptionsOf } from '../../lib/providers/typeorm/data-source.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
@@ -14,9 +13,8 @@ import { LockConfigError } from '../../lib/api/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
 const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
-const NAME = 'TypeOrmRowLockProvider';
 const readOptions = (options: TypeOrmSessionLockOptions) =>
-  readSessionOptions(NAME, options, sourceOf(NAME, options), 2);
+  readOptionsOf('TypeOrmAdvisoryLockProvider', 'advisory', options);
 const unreachable = () => Promise.reject(new Error('It is not connected here.'));
 const MYSQL: MysqlSource = { database: 'mysql', load: unreachable };
 const POSTGRES: PostgresSource = { database: 'postgres', load: unreachable };
@@ -29,7 +27,7 @@ describe('options of locks that live as long as a connection', () => {
       synchronize: false,
       fencing: false,
       allowUnsafeTopology: false,
-      guard: 30_000,
+      sessionGuard: 30_000,
       commandTimeout: 2_000,
       maxConnections: 10,
     });

@@ -5,7 +5,7 @@ import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
 import type { Session } from '../../lib/providers/sql/connection/session.js';
 import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
-import type { SessionLockSettings } from '../../lib/providers/sql/options.js';
+import type { SqlSettings } from '../../lib/providers/sql/options.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
 function scripted() {
@@ -72,7 +72,7 @@ describe('the locks on one session', () => {
       ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
       table: { nextTokens: () => tokens.shift() },
     } as unknown as AdvisoryDatabase;
-    const settings = { guard: 30_000, fencing: true } as SessionLockSettings;
+    const settings = { sessionGuard: 30_000, fencing: true } as SqlSettings;
     const { signal } = new AbortController();
     const request = { key: 'k', id: '1', mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
     const attempt = new AdvisoryRequest(database, settings, request);
@@ -100,7 +100,7 @@ describe('the locks on one session', () => {
       ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
       table: { nextTokens: () => Promise.reject(new SilentServerError('late')) },
     } as unknown as AdvisoryDatabase;
-    const settings = { guard: 30_000, fencing: true } as SessionLockSettings;
+    const settings = { sessionGuard: 30_000, fencing: true } as SqlSettings;
     const { signal } = new AbortController();
     const attempt = (id: string) => {
       const request = { key: 'k', id, mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;

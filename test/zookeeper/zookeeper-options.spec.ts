@@ -90,7 +90,7 @@ describe('The options of ZooKeeperLockProvider', () => {
       { scheme: 'world', id: 'anyone', permissions: 'r' },
       { scheme: 'auth', id: '', permissions: 'cdw' },
     ];
-    expect(readOptions({ connectString, auth: { credentials: 'me:secret' }, acl }).acl).toBe(acl);
+    expect(readOptions({ connectString, auth: { credentials: 'me:secret' }, acl }).acl).toEqual(acl);
   });
 
   it('with the recipe of a mutex, offer no shared locks', () => {
@@ -118,13 +118,14 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['sessionTimeout', { connectString, sessionTimeout: 0 }],
     ['sessionTimeout', { connectString, sessionTimeout: 'soon' }],
     ['recipe', { connectString, recipe: 'semaphore' }],
-    ['auth', { connectString, auth: {} }],
+    ['auth.credentials', { connectString, auth: {} }],
     ['auth', { connectString, auth: null }],
-    ['auth', { connectString, auth: { scheme: 5, credentials: 'me:secret' } }],
+    ['auth.scheme', { connectString, auth: { scheme: 5, credentials: 'me:secret' } }],
     ['acl', { connectString, acl: [] }],
-    ['acl', { connectString, acl: [null] }],
-    ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: ['r'] }] }],
-    ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
+    ['acl[0]', { connectString, acl: [null] }],
+    ['acl[0].permissions', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: ['r'] }] }],
+    ['acl[0].permissions', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
+    ['acl[0].scheme', { connectString, acl: [{ schema: 'world', id: 'anyone', permissions: 'cdrw' }] }],
     ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'crwa' }] }],
   ])('refuse a bad "%s": %j', (option, options) => {
     const construct = () => new ZooKeeperLockProvider(options as ZooKeeperLockProviderOptions);

@@ -1,7 +1,6 @@
-import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
-import { checkProviders } from '../../core/toolkit/members.js';
-import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
+import { namesOfMembers } from '../../core/toolkit/members.js';
+import { type OptionTable, read } from '../../core/toolkit/options.js';
 import { CombinedBackend } from './combined-backend.js';
 
 export interface CombinedLockProviderOptions {
@@ -11,6 +10,8 @@ export interface CombinedLockProviderOptions {
    */
   readonly providers: readonly string[];
 }
+
+const OPTIONS = { providers: namesOfMembers() } satisfies OptionTable<CombinedLockProviderOptions>;
 
 /**
  * One lock in several providers of the same application: held while all of them grant it.
@@ -26,29 +27,11 @@ export class CombinedLockProvider implements LockProvider {
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: CombinedLockProviderOptions) {
-    assertOptions(options);
-    this.members = options.providers;
+    const example = "new CombinedLockProvider({ providers: ['redis', 'sql'] })";
+    this.members = read({ name: 'CombinedLockProvider', example }, options, OPTIONS).providers;
   }
 
   createBackend(context: BackendContext): CombinedBackend {
     return new CombinedBackend(context, new Map(this.members.map((name) => [name, context.member(name)])));
   }
-}
-
-const OPTIONS: OptionNames<CombinedLockProviderOptions> = { providers: true };
-
-function assertOptions(options: CombinedLockProviderOptions): void {
-  checkGiven('CombinedLockProvider', options, "new CombinedLockProvider({ providers: ['redis', 'sql'] })");
-  if ('quorum' in options) {
-    refuse(
-      `there is no option "quorum" any more, because all providers must grant: remove it, and use RedlockLockProvider instead of 'majority'`,
-    );
-  }
-  if ('engines' in options) refuse('the option "engines" is now called "providers": rename it');
-  refuseUnknown('CombinedLockProvider', options, OPTIONS);
-  checkProviders(options.providers, refuse);
-}
-
-function refuse(why: string): never {
-  throw new LockConfigError(`CombinedLockProvider: ${why}.`);
 }

@@ -1,8 +1,6 @@
-import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
-import { checkProviders } from '../../core/toolkit/members.js';
-import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
+import { namesOfMembers } from '../../core/toolkit/members.js';
+import { duration, type OptionTable, read, type Settings, text } from '../../core/toolkit/options.js';
 
 export interface FailoverLockProviderOptions {
   /** The names of the providers to use, the preferred one first. At least two. The same in all processes. */
@@ -21,11 +19,23 @@ export interface FailoverLockProviderOptions {
   readonly window?: ConfiguredDuration | undefined;
 }
 
-export interface FailoverSettings {
-  readonly providers: readonly string[];
-  readonly casStore: string;
-  /** All times in ms. */
-  readonly window: number;
+// The record is written three times a window; with a shorter window its round trips would take most of it.
+const MIN_WINDOW = 1_000;
+// Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire immediately, again and again.
+const DAY = 24 * 60 * 60 * 1_000;
+const PROBES_PER_WINDOW = 3;
+const WINDOWS_BEFORE_FAILBACK = 10;
+
+const OPTIONS = {
+  providers: namesOfMembers(),
+  casStore: text('the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper')
+    .written()
+    .required(),
+  window: duration({ min: MIN_WINDOW, max: DAY }).or('6s'),
+} satisfies OptionTable<FailoverLockProviderOptions>;
+
+/** The options, checked and complete; all times in ms. */
+export interface FailoverSettings extends Settings<typeof OPTIONS> {
   /** How often each provider is probed. A probe may take half of it. */
   readonly probeInterval: number;
   /**
@@ -35,44 +45,10 @@ export interface FailoverSettings {
   readonly failbackDelay: number;
 }
 
-// The record is written three times a window; with a shorter window its round trips would take most of it.
-const MIN_WINDOW = 1_000;
-// Timers run for a little more than these, and overflow beyond 24.8 days: they would then fire immediately, again and again.
-const DAY = 24 * 60 * 60 * 1_000;
-
-const OPTIONS: OptionNames<FailoverLockProviderOptions> = {
-  providers: true,
-  casStore: true,
-  window: true,
-};
-const PROBES_PER_WINDOW = 3;
-const WINDOWS_BEFORE_FAILBACK = 10;
-
-/** The options, checked and complete. @throws LockConfigError */
+/** @throws LockConfigError for options that cannot work */
 export function readOptions(options: FailoverLockProviderOptions): FailoverSettings {
-  checkGiven(
-    'FailoverLockProvider',
-    options,
-    "new FailoverLockProvider({ providers: ['redis', 'sql'], casStore: 'sql' })",
-  );
-  const { providers, casStore } = options;
-  refuseUnknown('FailoverLockProvider', options, OPTIONS);
-  checkProviders(providers, refuse);
-  if (typeof casStore !== 'string') {
-    refuse(
-      `"casStore" must be the name of the lock provider that stores the shared record, such as one of SQL or ZooKeeper, and is ${shown(casStore)}`,
-    );
-  }
-  const window = toMilliseconds(options.window ?? '6s', 'window', { min: MIN_WINDOW, max: DAY });
-  return {
-    providers,
-    casStore,
-    window,
-    probeInterval: window / PROBES_PER_WINDOW,
-    failbackDelay: window * WINDOWS_BEFORE_FAILBACK,
-  };
-}
-
-function refuse(why: string): never {
-  throw new LockConfigError(`FailoverLockProvider: ${why}.`);
+  const example = "new FailoverLockProvider({ providers: ['redis', 'sql'], casStore: 'sql' })";
+  const settings = read({ name: 'FailoverLockProvider', example }, options, OPTIONS);
+  const { window } = settings;
+  return { ...settings, probeInterval: window / PROBES_PER_WINDOW, failbackDelay: window * WINDOWS_BEFORE_FAILBACK };
 }

@@ -1,6 +1,5 @@
-import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
-import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
+import { duration, type OptionTable, read, secret } from '../../core/toolkit/options.js';
 
 export interface MemcachedLockProviderOptions {
   /**
@@ -22,22 +21,23 @@ export interface MemcachedSettings {
   readonly commandTimeout: number;
 }
 
-const OPTIONS: OptionNames<MemcachedLockProviderOptions> = { server: true, commandTimeout: true };
-
 const DEFAULT_PORT = 11211;
 const SERVER = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:/@[\]]+))(?::(\d{1,5}))?$/;
 
+const OPTIONS = {
+  server: secret('host:port, such as localhost:11211', (server) => {
+    const [, ipv6, name, port = DEFAULT_PORT] = (typeof server === 'string' && SERVER.exec(server)) || [];
+    const host = ipv6 ?? name;
+    return host === undefined || Number(port) < 1 || Number(port) > 65_535 ? undefined : { host, port: Number(port) };
+  })
+    .written()
+    .required(),
+  commandTimeout: duration({ min: 50 }).or('2s'),
+} satisfies OptionTable<MemcachedLockProviderOptions>;
+
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: MemcachedLockProviderOptions): MemcachedSettings {
-  checkGiven('MemcachedLockProvider', options, "new MemcachedLockProvider({ server: 'localhost:11211' })");
-  const { server, commandTimeout = '2s' } = options;
-  const [, ipv6, name, port = String(DEFAULT_PORT)] = (typeof server === 'string' && SERVER.exec(server)) || [];
-  const host = ipv6 ?? name;
-  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
-    throw new LockConfigError(
-      `MemcachedLockProvider: "server" must be host:port, such as localhost:11211.${unknownIn(options, OPTIONS)}`,
-    );
-  }
-  refuseUnknown('MemcachedLockProvider', options, OPTIONS);
-  return { host, port: Number(port), commandTimeout: toMilliseconds(commandTimeout, 'commandTimeout', { min: 50 }) };
+  const owner = { name: 'MemcachedLockProvider', example: "new MemcachedLockProvider({ server: 'localhost:11211' })" };
+  const { server, commandTimeout } = read(owner, options, OPTIONS);
+  return { ...server, commandTimeout };
 }

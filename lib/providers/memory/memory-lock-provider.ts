@@ -1,7 +1,5 @@
-import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
-import { shown } from '../../api/printable.js';
-import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
+import { option, type OptionTable, read } from '../../core/toolkit/options.js';
 import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
 
@@ -10,7 +8,11 @@ export interface MemoryLockProviderOptions {
   readonly store?: MemoryStore;
 }
 
-const OPTIONS: OptionNames<MemoryLockProviderOptions> = { store: true };
+const OPTIONS = {
+  store: option('a MemoryStore: pass new MemoryStore()', (given) =>
+    given instanceof MemoryStore ? given : undefined,
+  ).written(),
+} satisfies OptionTable<MemoryLockProviderOptions>;
 
 /**
  * Locks in the memory of this process: the default, with nothing to install.
@@ -24,15 +26,8 @@ export class MemoryLockProvider implements LockProvider {
 
   /** @throws LockConfigError for a store of another kind */
   constructor(options: MemoryLockProviderOptions = {}) {
-    checkGiven('MemoryLockProvider', options, 'new MemoryLockProvider()');
-    refuseUnknown('MemoryLockProvider', options, OPTIONS);
-    const { store } = options;
-    if (store !== undefined && !(store instanceof MemoryStore)) {
-      throw new LockConfigError(
-        `MemoryLockProvider: "store" must be a MemoryStore, and is ${shown(store)}: pass new MemoryStore().`,
-      );
-    }
-    this.#store = store;
+    const owner = { name: 'MemoryLockProvider', example: 'new MemoryLockProvider()' };
+    this.#store = read(owner, options, OPTIONS).store;
   }
 
   createBackend(context: BackendContext): MemoryBackend {

@@ -1,8 +1,12 @@
-import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
-import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
-import { isCluster, readOptions, type RedisServerOptions, type RedisSettings } from '../redis/client/redis-options.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
+import { duration, flag, type OptionTable, read, refuse, secret } from '../../core/toolkit/options.js';
+import {
+  isCluster,
+  type RedisServerOptions,
+  type RedisSettings,
+  SERVER,
+  SERVER_OWNER,
+} from '../redis/client/redis-options.js';
 
 /** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
 export type RedlockNodeOptions = RedisServerOptions;
@@ -40,53 +44,42 @@ export interface RedlockSettings {
   readonly commandTimeout: number;
 }
 
-const OPTIONS: OptionNames<RedlockLockProviderOptions> = {
-  nodes: true,
-  maxLease: true,
-  delayedRestart: true,
-  commandTimeout: true,
-};
-const NODE_OPTIONS: OptionNames<RedlockNodeOptions> = { url: true, client: true, options: true };
-
 const FEWEST = 3;
 const SHORTEST_LEASE = 100;
 
+const OPTIONS = {
+  nodes: secret('a list of at least three independent Redis servers', (nodes, owner, name) => {
+    if (!Array.isArray(nodes)) return undefined;
+    if (nodes.length >= FEWEST) return nodes.map((node, index) => readNode(node, `${owner.name}, node ${index + 1}`));
+    return refuse(
+      owner,
+      name,
+      `lists ${nodes.length}, but must list at least three independent Redis servers. For one server use RedisLockProvider.`,
+    );
+  })
+    .written()
+    .required(),
+  maxLease: duration({ min: SHORTEST_LEASE }).or('30s'),
+  delayedRestart: flag().or(false),
+  commandTimeout: duration({ min: 50 }).or('500ms'),
+} satisfies OptionTable<RedlockLockProviderOptions>;
+
 /** @throws LockConfigError for options that cannot work. */
 export function readRedlockOptions(options: RedlockLockProviderOptions): RedlockSettings {
-  checkGiven('RedlockLockProvider', options, 'new RedlockLockProvider({ nodes: [{ url }, { url }, { url }] })');
-  const { nodes, delayedRestart = false } = options;
-  if (!Array.isArray(nodes) || nodes.length < FEWEST) {
-    throw new LockConfigError(
-      `RedlockLockProvider needs at least three independent Redis servers in "nodes"${whatIsGiven(nodes)}${unknownIn(options, OPTIONS)} For one server use RedisLockProvider.`,
-    );
-  }
-  refuseUnknown('RedlockLockProvider', options, OPTIONS);
-  if (typeof delayedRestart !== 'boolean') {
-    throw new LockConfigError(
-      `RedlockLockProvider: "delayedRestart" must be true or false, and is ${shown(delayedRestart)}.`,
-    );
-  }
-  const commandTimeout = toMilliseconds(options.commandTimeout ?? '500ms', 'commandTimeout', { min: 50 });
-  return {
-    nodes: options.nodes.map((node, index) => readNode(node, index, commandTimeout)),
-    maxLease: toMilliseconds(options.maxLease ?? '30s', 'maxLease', { min: SHORTEST_LEASE }),
-    delayedRestart,
-    commandTimeout,
-  };
+  const example = 'new RedlockLockProvider({ nodes: [{ url }, { url }, { url }] })';
+  const { nodes, ...settings } = read({ name: 'RedlockLockProvider', example }, options, OPTIONS);
+  const { commandTimeout } = settings;
+  return { ...settings, nodes: nodes.map((source) => ({ source, commandTimeout, waitReplicas: 0 })) };
 }
 
-function whatIsGiven(nodes: unknown): string {
-  if (nodes === undefined) return ', which is undefined: is the variable set?';
-  return Array.isArray(nodes) ? `, which lists ${nodes.length}.` : ', which is no list.';
-}
-
-function readNode(node: RedlockNodeOptions | undefined, index: number, commandTimeout: number): RedisSettings {
-  const owner = `RedlockLockProvider, node ${index + 1}`;
-  // A Cluster is refused with a reason of its own.
-  const known = Object.hasOwn(Object(node) as object, 'cluster') ? { ...NODE_OPTIONS, cluster: true } : NODE_OPTIONS;
-  const settings = { ...readOptions(node as RedlockNodeOptions, owner, known), commandTimeout };
-  if (!isCluster(settings)) return settings;
-  throw new LockConfigError(
-    `${owner} is a Redis Cluster, by ${settings.source.cluster === undefined ? '"client"' : '"cluster"'}, and must be one server: give each server by its own "url", "client" or "options".`,
+function readNode(node: unknown, name: string): RedlockNodeOptions {
+  const owner = { ...SERVER_OWNER, name, oneOf: ['client', 'url', 'options'] };
+  const source = node as RedlockNodeOptions;
+  read(owner, source, SERVER);
+  if (!isCluster({ source })) return source;
+  return refuse(
+    owner,
+    'client',
+    'is one of a Redis Cluster, and must be one of one server: give each server by its own "url", "client" or "options".',
   );
 }

@@ -3,7 +3,7 @@ import { firstRow, textOf } from './connection/answer.js';
 import { partsOf, TABLE_QUESTIONS } from './table/lock-schema.js';
 import { LockTable } from './table/lock-table.js';
 import { mysqlDialect } from './connection/mysql-dialect.js';
-import type { DatabaseSettings } from './options.js';
+import type { SqlSettings } from './options.js';
 import { postgresDialect } from './connection/postgres-dialect.js';
 import { Server } from './connection/server.js';
 import { type SessionLimits, Sessions } from './connection/sessions.js';
@@ -37,11 +37,7 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  *
  * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
  */
-export async function connectToServer(
-  settings: DatabaseSettings,
-  context: BackendContext,
-  needs: Needs,
-): Promise<Database> {
+export async function connectToServer(settings: SqlSettings, context: BackendContext, needs: Needs): Promise<Database> {
   const { source, commandTimeout, synchronize } = settings;
   const dialect =
     source.database === 'mysql'

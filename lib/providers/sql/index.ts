@@ -1,12 +1,10 @@
 export { SqlAdvisoryLockProvider, type SqlAdvisoryLockProviderOptions } from './advisory/advisory-lock-provider.js';
 export type { SqlConnectionOptions, SqlServerSettings } from './sources/drivers.js';
 export { lockTablesSql, type LockTablesOptions } from './table/lock-tables-sql.js';
-export type { SqlLockOptions, SqlSessionLockOptions } from './options.js';
+export type { SqlLockOptions, SqlRowLockOptions, SqlSessionLockOptions, SqlVersionLockOptions } from './options.js';
 export type { PurgeOptions } from './table/purge.js';
 export { RowLockBackend } from './row/row-lock-backend.js';
-export type { SqlRowLockOptions } from './row/row-lock-options.js';
 export { SqlRowLockProvider, type SqlRowLockProviderOptions } from './row/row-lock-provider.js';
 export { sqlClientOf, type SqlClient } from './row/sql-client-of.js';
 export { VersionLockBackend } from './version/version-lock-backend.js';
-export type { SqlVersionLockOptions } from './version/version-lock-options.js';
 export { SqlVersionLockProvider, type SqlVersionLockProviderOptions } from './version/version-lock-provider.js';

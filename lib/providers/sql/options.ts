@@ -1,9 +1,19 @@
-import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
-import { FAMILIES, onWriter } from './table/family.js';
-import { assertTableName, DEFAULT_TABLE } from './table/lock-schema.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
+import {
+  count,
+  duration,
+  flag,
+  type Option,
+  type OptionTable,
+  type Owner,
+  read,
+  refuse,
+  secret,
+  type Settings,
+} from '../../core/toolkit/options.js';
 import type { SqlSource } from './sources/source.js';
+import { FAMILIES, type Family, onWriter } from './table/family.js';
+import { tableName } from './table/lock-schema.js';
 
 /** The options of all locks in a database. */
 export interface SqlLockOptions {
@@ -38,58 +48,79 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
   readonly fencing?: boolean | undefined;
 }
 
-/** The options, checked; times in ms. */
-export type DatabaseSettings = ReturnType<typeof readOptions>;
-export type SessionLockSettings = ReturnType<typeof readSessionOptions>;
+/** `maxConnections` counts one for each key that is held or waited for. */
+export interface SqlRowLockOptions extends SqlSessionLockOptions {
+  /**
+   * How many of `maxConnections` are kept for callers that hold a row lock already. Default 1: two locks inside each other always
+   * progress. Locks that are nested `d` deep, and calls that lock `d` keys, need `d - 1`.
+   */
+  readonly nestedConnections?: number | undefined;
+  /**
+   * Statements that are sent first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: what the application sets on the
+   * connections of its own pool, and expects of the one that `sqlClientOf(lock)` or `entityManagerOf(lock)` gives. Isolation and time
+   * limits are set after them. Default none; one that the server refuses fails the boot.
+   */
+  readonly connectionInitSql?: readonly string[] | undefined;
+}
+
+export interface SqlVersionLockOptions extends SqlLockOptions {
+  /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4. */
+  readonly maxConnections?: number | undefined;
+}
+
+/** The options of all kinds of locks in a database, because applications share an object of options among their kinds. */
+const OPTIONS = {
+  table: tableName(),
+  synchronize: flag().or(false),
+  commandTimeout: duration({ min: 50 }).or('2s'),
+  allowUnsafeTopology: flag().or(false),
+  maxConnections: count(1).or(10),
+  sessionGuard: duration({ min: 1_000 }).or('30s'),
+  fencing: flag().or(false),
+  nestedConnections: count(0),
+  connectionInitSql: secret<readonly string[]>('a list of statements: write it in brackets', (given) => {
+    const isStatement = (sql: unknown) => typeof sql === 'string' && sql !== '';
+    return Array.isArray(given) && given.every(isStatement) ? given : undefined;
+  }).or([]),
+} satisfies OptionTable<SqlRowLockOptions & SqlVersionLockOptions>;
+
+const OF_KIND = {
+  row: {},
+  version: { maxConnections: count(1).or(4) },
+  // One to hold on, one to wait on.
+  advisory: { maxConnections: count(2).or(10) },
+};
+
+export type SqlKind = keyof typeof OF_KIND;
+
+/** The options, checked and complete; times in ms. */
+export interface SqlSettings extends Omit<Settings<typeof OPTIONS>, 'nestedConnections'> {
+  readonly source: SqlSource;
+  readonly family: Family;
+  readonly nestedConnections: number;
+}
 
 /**
- * @param connections how many there must be, and how many there are unless noted otherwise
+ * @param address the options that say where the database is, besides those of the locks
  * @throws LockConfigError for options that cannot work
  */
-export function readOptions(
-  provider: string,
-  options: SqlLockOptions & { readonly maxConnections?: number | undefined },
-  source: SqlSource,
-  connections: { readonly least: number; readonly usual: number },
-) {
-  const { table = DEFAULT_TABLE, maxConnections = connections.usual } = options;
-  assertTableName(provider, table);
-  const allowUnsafeTopology = readSwitch(provider, 'allowUnsafeTopology', options.allowUnsafeTopology);
-  return {
-    source,
-    family: allowUnsafeTopology ? FAMILIES[source.database] : onWriter(source.database),
-    table,
-    synchronize: readSwitch(provider, 'synchronize', options.synchronize),
-    allowUnsafeTopology,
-    commandTimeout: toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 }),
-    maxConnections: readCount(provider, 'maxConnections', maxConnections, connections.least),
-  };
-}
-
-/** @throws LockConfigError for options that cannot work */
-export function readSessionOptions(
-  provider: string,
-  options: SqlSessionLockOptions,
-  source: SqlSource,
-  leastConnections: number,
-) {
-  return {
-    ...readOptions(provider, options, source, { least: leastConnections, usual: 10 }),
-    guard: toMilliseconds(options.sessionGuard ?? '30s', 'sessionGuard', { min: 1_000 }),
-    fencing: readSwitch(provider, 'fencing', options.fencing),
-  };
-}
-
-/** @throws LockConfigError for a number that cannot work */
-export function readCount(provider: string, option: string, count: number, least: number): number {
-  if (Number.isSafeInteger(count) && count >= least) return count;
-  throw new LockConfigError(
-    `${provider}: "${option}" must be a whole number from ${least} on, and is ${shown(count)}.`,
-  );
-}
-
-/** @throws LockConfigError for anything but a boolean: the text 'false' of an environment variable would count as true */
-function readSwitch(provider: string, option: string, value: unknown = false): boolean {
-  if (typeof value === 'boolean') return value;
-  throw new LockConfigError(`${provider}: "${option}" must be true or false, and is ${shown(value)}.`);
+export function readSqlOptions(
+  owner: Owner,
+  kind: SqlKind,
+  options: object,
+  address: Readonly<Record<string, Option<unknown>>>,
+  sourceOf: () => SqlSource,
+): SqlSettings {
+  const settings: Settings<typeof OPTIONS> = read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] });
+  const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
+  if (kind === 'row' && nestedConnections >= maxConnections) {
+    refuse(
+      owner,
+      'nestedConnections',
+      `is ${nestedConnections}, but must be less than "maxConnections", which is ${maxConnections}.`,
+    );
+  }
+  const source = sourceOf();
+  const family = allowUnsafeTopology ? FAMILIES[source.database] : onWriter(source.database);
+  return { ...settings, source, family, nestedConnections };
 }

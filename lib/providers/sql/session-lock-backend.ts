@@ -1,11 +1,11 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockCapabilities } from '../../api/lock-provider.js';
 import type { Database } from './database.js';
-import type { SessionLockSettings } from './options.js';
+import type { SqlSettings } from './options.js';
 import { SqlBackend } from './sql-backend.js';
 
 /** Locks that live as long as a session of the server. */
-export abstract class SessionLockBackend<D extends Database, S extends SessionLockSettings> extends SqlBackend<D, S> {
+export abstract class SessionLockBackend<D extends Database, S extends SqlSettings> extends SqlBackend<D, S> {
   readonly capabilities: LockCapabilities;
 
   /** @param views of the database that show such locks, for people */

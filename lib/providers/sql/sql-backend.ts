@@ -14,7 +14,7 @@ import type {
 import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
 import type { Run } from './connection/answer.js';
 import { failureOf, lockErrorOf } from './connection/failure.js';
-import type { DatabaseSettings } from './options.js';
+import type { SqlSettings } from './options.js';
 import { pauseBeforeRetry } from './retry-pause.js';
 import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
 import { type LockTable, withTable } from './table/lock-table.js';
@@ -48,7 +48,7 @@ export interface Connected {
 }
 
 /** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
-export abstract class SqlBackend<D extends Connected, S extends DatabaseSettings> implements LockBackend<SqlRequest> {
+export abstract class SqlBackend<D extends Connected, S extends SqlSettings> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   readonly records: RecordStore;

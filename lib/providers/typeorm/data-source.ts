@@ -1,11 +1,10 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
-import { checkGiven, refuseUnknown } from '../../core/toolkit/given-options.js';
+import { type OptionTable, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
-import { SQL_OPTIONS } from '../sql/option-names.js';
+import { readSqlOptions, type SqlKind, type SqlSettings } from '../sql/options.js';
 import type { SqlSource } from '../sql/sources/source.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
 
@@ -22,30 +21,36 @@ interface TypeOrmMysqlDriver {
   createConnectionOptions(options: object, credentials: object): object;
 }
 
-/**
- * Connections of our own to the database of a DataSource, to the writer where there are several.
- *
- * @throws LockConfigError for anything but a DataSource, for a database without locks, and for options that do not exist
- */
-export function sourceOf(provider: string, given: { readonly dataSource: DataSource }): SqlSource {
-  checkGiven(provider, given, `new ${provider}({ dataSource })`);
-  const type = propertyOf(propertyOf(propertyOf(given, 'dataSource'), 'options'), 'type');
-  // By its options: there may be two copies of TypeORM.
-  if (typeof type !== 'string') {
-    const value = propertyOf(given, 'dataSource');
-    // A text may be an address with a password.
-    const what = typeof value === 'string' ? 'a text' : shown(value);
-    throw new LockConfigError(
-      `${provider}: "dataSource" must be a DataSource of TypeORM, and is ${what}: pass new DataSource(options), or the one that Nest injects.`,
-    );
-  }
-  refuseUnknown(
-    provider,
-    given,
-    { dataSource: true, ...SQL_OPTIONS },
-    'those of a connection belong into the DataSource',
-  );
-  const { dataSource } = given;
+export interface OnDataSource {
+  /**
+   * The application's own: `mysql`, `mariadb` or `postgres`. Its options are used for connections of our own. It need not be initialized,
+   * except for `entityManagerOf`.
+   */
+  readonly dataSource: DataSource;
+}
+
+const ADDRESS = {
+  // A text may be an address with a password.
+  dataSource: secret<DataSource>(
+    'a DataSource of TypeORM: pass new DataSource(options), or the one that Nest injects',
+    // By its options: there may be two copies of TypeORM.
+    (given) =>
+      typeof propertyOf(propertyOf(given, 'options'), 'type') === 'string' ? (given as DataSource) : undefined,
+  )
+    .written()
+    .required(),
+} satisfies OptionTable<OnDataSource>;
+
+/** @throws LockConfigError for anything but a DataSource, for a database without locks, and for options that cannot work */
+export function readOptions(name: string, kind: SqlKind, options: OnDataSource): SqlSettings {
+  const others = 'those of a connection belong into the DataSource';
+  const owner = { name, example: `new ${name}({ dataSource })`, others };
+  return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(name, options.dataSource));
+}
+
+/** Connections of our own to the database of a DataSource, to the writer where there are several. */
+function sourceOf(provider: string, dataSource: DataSource): SqlSource {
+  const { type } = dataSource.options;
   switch (FAMILY_OF.get(type)) {
     case 'mysql':
       return mysqlSource(dataSource);

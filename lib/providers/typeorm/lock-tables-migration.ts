@@ -1,7 +1,7 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
-import { assertTableName, createTableSql, DEFAULT_TABLE, quotedTable } from '../sql/table/lock-schema.js';
+import { createTableSql, DEFAULT_TABLE, quotedTable, tableName } from '../sql/table/lock-schema.js';
 import { FAMILY_OF } from './data-source.js';
 
 /**
@@ -32,7 +32,7 @@ export class LockTables1700000000000 implements MigrationInterface {
 }
 
 function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryRunner): DatabaseFamily {
-  assertTableName(name, table);
+  tableName().read(table, { name }, 'table');
   // Its new name, dataSource, is unknown to TypeORM 0.3.
   // eslint-disable-next-line @typescript-eslint/no-deprecated
   const { type } = queryRunner.connection.options;

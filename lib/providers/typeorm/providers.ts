@@ -1,28 +1,18 @@
 import type { DataSource } from 'typeorm';
 import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
 import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
-import {
-  type DatabaseSettings,
-  readSessionOptions,
-  type SessionLockSettings,
-  type SqlLockOptions,
-  type SqlSessionLockOptions,
+import type {
+  SqlLockOptions,
+  SqlRowLockOptions,
+  SqlSessionLockOptions,
+  SqlSettings,
+  SqlVersionLockOptions,
 } from '../sql/options.js';
 import type { LendTransaction } from '../sql/row/lent-transaction.js';
 import { RowLockBackend } from '../sql/row/row-lock-backend.js';
-import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from '../sql/row/row-lock-options.js';
 import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
-import { readVersionLockOptions, type SqlVersionLockOptions } from '../sql/version/version-lock-options.js';
-import { sourceOf } from './data-source.js';
+import { type OnDataSource, readOptions } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';
-
-interface OnDataSource {
-  /**
-   * The application's own: `mysql`, `mariadb` or `postgres`. Its options are used for connections of our own. It need not be initialized,
-   * except for `entityManagerOf`.
-   */
-  readonly dataSource: DataSource;
-}
 
 /** The options of all locks in a database. */
 export interface TypeOrmLockOptions extends SqlLockOptions, OnDataSource {}
@@ -48,13 +38,12 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * write, and in the half a second in which a killed connection has not noticed.
  */
 export class TypeOrmRowLockProvider implements LockProvider {
-  readonly #settings: RowLockSettings;
+  readonly #settings: SqlSettings;
   readonly #dataSource: DataSource;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: TypeOrmRowLockProviderOptions) {
-    const name = 'TypeOrmRowLockProvider';
-    this.#settings = readRowLockOptions(name, options, sourceOf(name, options));
+    this.#settings = readOptions('TypeOrmRowLockProvider', 'row', options);
     this.#dataSource = options.dataSource;
   }
 
@@ -77,12 +66,11 @@ export class TypeOrmRowLockProvider implements LockProvider {
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
-  readonly #settings: DatabaseSettings;
+  readonly #settings: SqlSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: TypeOrmVersionLockProviderOptions) {
-    const name = 'TypeOrmVersionLockProvider';
-    this.#settings = readVersionLockOptions(name, options, sourceOf(name, options));
+    this.#settings = readOptions('TypeOrmVersionLockProvider', 'version', options);
   }
 
   createBackend(context: BackendContext): VersionLockBackend {
@@ -103,12 +91,11 @@ export class TypeOrmVersionLockProvider implements LockProvider {
  * failover, and a pause between the last check and the write: use the token (`fencing`).
  */
 export class TypeOrmAdvisoryLockProvider implements LockProvider {
-  readonly #settings: SessionLockSettings;
+  readonly #settings: SqlSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: TypeOrmAdvisoryLockProviderOptions) {
-    const name = 'TypeOrmAdvisoryLockProvider';
-    this.#settings = readSessionOptions(name, options, sourceOf(name, options), 2);
+    this.#settings = readOptions('TypeOrmAdvisoryLockProvider', 'advisory', options);
   }
 
   createBackend(context: BackendContext): AdvisoryLockBackend {

@@ -1,8 +1,18 @@
 import type { ConnectionOptions } from 'node:tls';
-import { type ConfiguredDuration, toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
+import type { ConfiguredDuration } from '../../api/duration.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../core/toolkit/given-options.js';
+import {
+  duration,
+  group,
+  listOf,
+  oneOf,
+  type OptionTable,
+  type Owner,
+  read,
+  refuse,
+  secret,
+  text,
+} from '../../core/toolkit/options.js';
 
 /** Our identity for ZooKeeper's ACLs. */
 export interface ZooKeeperAuth {
@@ -74,47 +84,65 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
-const OPTIONS: OptionNames<ZooKeeperLockProviderOptions> = {
-  connectString: true,
-  tls: true,
-  sessionTimeout: true,
-  recipe: true,
-  auth: true,
-  acl: true,
-};
-const AUTH: OptionNames<ZooKeeperAuth> = { scheme: true, credentials: true };
-
 /** How long the start waits for its session, in ms. For a shorter session its timeout is enough. */
 const START_TIMEOUT = 5_000;
 
 /** A name or an IPv4 address, or an IPv6 address in brackets; and a port. */
 const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,;@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
+/** An absolute path without empty parts, `.` and `..`. */
+const PATH = /^(?:\/?|(?:\/(?!\.{1,2}(?:\/|$))[^/\p{Cc}\p{Cs}\p{Co}]+)+)$/u;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
 /** The permissions that locks need. */
 const NEEDED = ['c', 'd', 'r', 'w'];
 const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
+const AUTH = {
+  scheme: text('the name of a scheme').or('digest'),
+  credentials: secret("a text: for the scheme digest 'user:password'", (given) =>
+    typeof given === 'string' && given !== '' ? given : undefined,
+  )
+    .written()
+    .required(),
+} satisfies OptionTable<ZooKeeperAuth>;
+const ACL = {
+  scheme: text('the name of a scheme').required(),
+  id: text('a text').required(),
+  permissions: text('letters of cdrwa', /^[cdrwa]+$/).required(),
+} satisfies OptionTable<ZooKeeperAcl>;
+const OPTIONS = {
+  connectString: secret(
+    'names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials belong into "auth"',
+    readConnectString,
+  )
+    .written()
+    .required(),
+  tls: secret<ConnectionOptions | boolean>('true, false, or the options of tls.connect, such as { ca }', (tls) =>
+    typeof tls === 'boolean' || (typeof tls === 'object' && tls !== null) ? tls : undefined,
+  ).or(false),
+  sessionTimeout: duration({ min: 200 }).or('20s'),
+  recipe: oneOf('read-write', 'mutex').or('read-write'),
+  auth: group("an object with credentials, such as { credentials: 'user:password' } for the scheme digest", AUTH),
+  acl: listOf('a list of { scheme, id, permissions }', group('{ scheme, id, permissions }', ACL)),
+} satisfies OptionTable<ZooKeeperLockProviderOptions>;
+
 /** @throws LockConfigError for options that cannot work. */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
-  checkGiven('ZooKeeperLockProvider', options, "new ZooKeeperLockProvider({ connectString: 'localhost:2181' })");
-  const { servers, root } = readConnectString(options);
-  refuseUnknown('ZooKeeperLockProvider', options, OPTIONS);
-  const { recipe = 'read-write' } = options;
-  const auth = readAuth(options.auth);
-  if (!['read-write', 'mutex'].includes(recipe)) {
-    refuse(`"recipe" must be 'read-write' or 'mutex', and is ${shown(recipe)}.`);
-  }
-  const { acl = [auth ? OWNER : EVERYBODY] } = options;
-  return {
-    servers,
-    tls: readTls(options.tls),
-    root,
-    sessionTimeout: toMilliseconds(options.sessionTimeout ?? '20s', 'sessionTimeout', { min: 200 }),
-    recipe,
-    auth,
-    acl: readAcl(acl),
+  const owner = {
+    name: 'ZooKeeperLockProvider',
+    example: "new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
   };
+  const { connectString, tls, auth, acl = [auth ? OWNER : EVERYBODY], ...settings } = read(owner, options, OPTIONS);
+  // Which entries are ours is not known here: the server adds up the permissions of all that match.
+  const granted = acl.map(({ permissions }) => permissions).join('');
+  if (!NEEDED.every((permission) => granted.includes(permission))) {
+    refuse(
+      owner,
+      'acl',
+      `must contain the permissions c, d, r and w, and has ${shown(granted)}: locks cannot be acquired without c and r, released without d, and renewed without w.`,
+    );
+  }
+  return { ...settings, ...connectString, tls: tls === true ? {} : tls || undefined, auth, acl };
 }
 
 /** How long the start waits for its session, in ms. */
@@ -122,93 +150,38 @@ export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sess
   return Math.min(sessionTimeout, START_TIMEOUT);
 }
 
-// An invalid value is never shown: it may contain a password.
-function readConnectString(options: { readonly connectString?: unknown }): {
-  servers: readonly Server[];
-  root: string;
-} {
-  const { connectString: text } = options;
-  if (typeof text !== 'string') {
-    return refuse(`"connectString" is missing.${unknownIn(options, OPTIONS)} Write it as zk1:2181,zk2:2181.`);
-  }
-  const slash = text.indexOf('/');
-  const [list, path] = slash < 0 ? [text, ''] : [text.slice(0, slash), text.slice(slash).trim()];
+function readConnectString(
+  given: unknown,
+  owner: Owner,
+  name: string,
+): Pick<ZooKeeperSettings, 'servers' | 'root'> | undefined {
+  if (typeof given !== 'string') return undefined;
+  const [list = '', ...parts] = given.split('/');
+  const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();
   // Java's client ignores blanks and empty addresses too, such as behind the comma that a template leaves at the end.
-  const [first = '', ...others] = list.split(',').flatMap((address) => address.trim() || []);
-  const servers = [first, ...others].map(readServer);
+  const addresses = list.split(',').flatMap((address) => address.trim() || []);
+  const servers = addresses.flatMap((address) => readServer(address) ?? []);
+  if (servers.length === 0 || servers.length < addresses.length) return undefined;
   // In "zk1/shop,zk2/shop" the folder would be "/shop,zk2/shop", and another one for a service that lists the servers in another order.
   if (/[,;\s]/.test(path)) {
-    return refuse(
-      '"connectString" has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
+    refuse(
+      owner,
+      name,
+      'has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
     );
   }
-  return { servers, root: readRoot(path) };
-}
-
-function readServer(text: string): Server {
-  const [, address, name, port = PORT] = SERVER.exec(text) ?? [];
-  const server = { host: address ?? name ?? '', port: Number(port) };
-  if (server.host !== '' && server.port <= 65_535) return server;
-  return refuse(
-    '"connectString" must be names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials belong into "auth".',
-  );
-}
-
-function readTls(tls: unknown): ConnectionOptions | undefined {
-  if (tls === undefined || tls === false) return undefined;
-  if (tls === true) return {};
-  return typeof tls === 'object' && tls !== null
-    ? tls
-    : refuse(
-        `"tls" must be true, false, or the options of tls.connect, such as { ca }, and is ${typeof tls === 'string' ? 'a text' : shown(tls)}.`,
-      );
-}
-
-function readRoot(path: string): string {
-  if (path === '' || path === '/') return '';
-  const isPath = path
-    .slice(1)
-    .split('/')
-    .every(
-      (segment) => segment !== '' && segment !== '.' && segment !== '..' && !/[\p{Cc}\p{Cs}\p{Co}]/u.test(segment),
-    );
-  return isPath
-    ? path
-    : refuse(
-        `the path of "connectString" must have no empty parts, "." and "..", such as /shop/locks, and is ${shown(path)}.`,
-      );
-}
-
-function readAuth(auth: ZooKeeperAuth | null | undefined): ZooKeeperSettings['auth'] {
-  if (auth === undefined) return undefined;
-  const { scheme = 'digest', credentials }: { readonly scheme?: unknown; readonly credentials?: unknown } = auth ?? {};
-  if (typeof scheme === 'string' && typeof credentials === 'string' && credentials !== '') {
-    refuseUnknown('ZooKeeperLockProvider, "auth"', auth as ZooKeeperAuth, AUTH);
-    return { scheme, credentials };
-  }
-  return refuse('"auth" needs credentials: for the scheme digest write { credentials: \'user:password\' }.');
-}
-
-function readAcl(acl: unknown): readonly ZooKeeperAcl[] {
-  const isAcl = (entry: Partial<Record<keyof ZooKeeperAcl, unknown>> | null | undefined): boolean =>
-    typeof entry?.scheme === 'string' &&
-    typeof entry.id === 'string' &&
-    typeof entry.permissions === 'string' &&
-    /^[cdrwa]+$/.test(entry.permissions);
-  if (!Array.isArray(acl) || acl.length === 0 || !acl.every(isAcl)) {
-    return refuse(
-      `"acl" must be a list of { scheme, id, permissions }, with permissions of the letters cdrwa, and is ${typeof acl === 'string' ? 'a text' : shown(acl)}.`,
+  if (!PATH.test(path)) {
+    refuse(
+      owner,
+      name,
+      `has the path ${shown(path)}, but must have one without empty parts, "." and "..", such as /shop/locks.`,
     );
   }
-  const entries = acl as readonly ZooKeeperAcl[];
-  // Which entries are ours is not known here: the server adds up the permissions of all that match.
-  const granted = entries.map(({ permissions }) => permissions).join('');
-  if (NEEDED.every((permission) => granted.includes(permission))) return entries;
-  return refuse(
-    `"acl" must contain the permissions c, d, r and w, and has ${shown(granted)}: locks cannot be acquired without c and r, released without d, and renewed without w.`,
-  );
+  return { servers, root: path === '/' ? '' : path };
 }
 
-function refuse(what: string): never {
-  throw new LockConfigError(`ZooKeeperLockProvider: ${what}`);
+function readServer(address: string): Server | undefined {
+  const [, ipv6, name, port = PORT] = SERVER.exec(address) ?? [];
+  const host = ipv6 ?? name;
+  return host === undefined || Number(port) > 65_535 ? undefined : { host, port: Number(port) };
 }

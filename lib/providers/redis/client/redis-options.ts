@@ -1,8 +1,20 @@
 import { LockConfigError } from '../../../api/errors.js';
 import { shown } from '../../../api/printable.js';
-import { type ConfiguredDuration, toMilliseconds } from '../../../api/duration.js';
+import type { ConfiguredDuration } from '../../../api/duration.js';
 import type { Random } from '../../../api/random.js';
-import { checkGiven, type OptionNames, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
+import {
+  count,
+  duration,
+  foreign,
+  group,
+  listOf,
+  type OptionTable,
+  type Owner,
+  read,
+  refuse,
+  secret,
+  text,
+} from '../../../core/toolkit/options.js';
 import {
   type Ioredis,
   type IoredisClient,
@@ -23,7 +35,7 @@ import {
 import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
 import type { Topology } from './command-connection.js';
 import { type Connect, type FindCluster, notAClient } from './redis-connection.js';
-import { assertUrl } from './redis-url.js';
+import { addressOf } from './redis-url.js';
 
 /** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
@@ -98,78 +110,58 @@ export interface RedisSettings {
   readonly waitReplicas: number;
 }
 
-const SOURCES = ['client', 'url', 'cluster', 'options'] as const;
-const OPTIONS: OptionNames<RedisLockProviderOptions> = {
-  client: true,
-  url: true,
-  cluster: true,
-  options: true,
-  waitReplicas: true,
-  commandTimeout: true,
-};
+/** Where one server is. */
+export const SERVER = {
+  client: secret('a client of ioredis or redis', clientOf).written(),
+  url: secret('an address', addressOf).written(),
+  options: foreign(
+    'the options of a client of ioredis or redis, such as { host } or { socket: { host } }; an address is given as "url"',
+    (options, owner, name) => {
+      // Anything but an object has no options, and would mean the server at localhost.
+      if (!isObject(options)) return undefined;
+      assertDatabase(owner, name, options);
+      return options;
+    },
+  ).written(),
+} satisfies OptionTable<RedisServerOptions>;
 
-/**
- * @param owner who has them, in messages
- * @param known the names of its options
- * @throws LockConfigError for options that cannot work
- */
-export function readOptions(
-  options: RedisLockProviderOptions,
-  owner = 'RedisLockProvider',
-  known: object = OPTIONS,
-): RedisSettings {
-  checkGiven(owner, options, "{ url: 'redis://localhost:6379' }", SOURCES);
-  const { client, url, cluster, options: clientOptions, waitReplicas = 0 } = options;
-  const given = SOURCES.filter((name) => options[name] !== undefined && !(name === 'options' && cluster !== undefined));
-  if (given.length !== 1) {
-    const unknown = unknownIn(options, known);
-    throw new LockConfigError(
-      `${owner} needs exactly one of "client", "url", "cluster" and "options" ("options" may go with "cluster").` +
-        (given.length === 0
-          ? `${unknown} Write { url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }.`
-          : ` ${given.map((name) => `"${name}"`).join(' and ')} were given: remove all but one.`),
-    );
-  }
-  refuseUnknown(owner, options, known, 'those of a client belong into "options"');
-  if (url !== undefined) assertUrl(owner, 'url', url);
-  if (client !== undefined) assertClient(owner, client);
-  if (cluster !== undefined) {
-    if (!(Array.isArray(cluster) && cluster.length > 0 && cluster.every(isNode))) {
-      throw new LockConfigError(
-        `${owner}: "cluster" must list at least one node, such as { host, port }, and is ${isText(cluster) ? 'a text' : shown(cluster)}.`,
-      );
-    }
-    cluster.forEach((node: unknown, index) => {
-      if (typeof node === 'string' && node.includes('://')) assertUrl(owner, `cluster[${index}]`, node);
-    });
-  }
-  // Anything but an object has no options, and would mean the server at localhost.
-  if (clientOptions !== undefined && !isObject(clientOptions)) {
-    throw new LockConfigError(
-      `${owner}: "options" must be the options of a client of ioredis or redis, such as { host } or { socket: { host } }, and is ${isText(clientOptions) ? 'a text: an address is given as "url"' : shown(clientOptions)}.`,
-    );
-  }
-  assertDatabase(owner, 'options', clientOptions);
-  if (client !== undefined && isObject(client))
-    assertDatabase(owner, 'client', (client as { options?: unknown }).options);
-  if (!Number.isInteger(waitReplicas) || waitReplicas < 0) {
-    throw new LockConfigError(
-      `${owner}: "waitReplicas" must be a whole number of replicas, 0 for none, and is ${shown(waitReplicas)}.`,
-    );
-  }
-  const commandTimeout = toMilliseconds(options.commandTimeout ?? '2s', 'commandTimeout', { min: 50 });
+const NODE = group('{ host, port } or a URL', { host: text('a name or an address').written(), port: count(1) });
+const OPTIONS = {
+  ...SERVER,
+  cluster: listOf(
+    'a list of at least one node, such as { host, port } or a URL',
+    secret<object | string>(NODE.wanted, (node, owner, name) => {
+      if (typeof node !== 'string') return NODE.read(node, owner, name);
+      return node.includes('://') ? addressOf(node, owner, name) : node || undefined;
+    }),
+  ).written(),
+  waitReplicas: count(0, 'a whole number of replicas, 0 for none').or(0),
+  commandTimeout: duration({ min: 50 }).or('2s'),
+} satisfies OptionTable<RedisLockProviderOptions>;
+
+/** The owner of the address of a server. */
+export const SERVER_OWNER = {
+  example: "{ url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }",
+  others: 'those of a client belong into "options"',
+} satisfies Owner;
+
+/** @throws LockConfigError for options that cannot work */
+export function readOptions(options: RedisLockProviderOptions): RedisSettings {
+  const { cluster } = Object(options) as Partial<RedisLockProviderOptions>;
+  // With "cluster" they are those of its client, and name no other server.
+  const oneOf = ['client', 'url', 'cluster', ...(cluster === undefined ? ['options'] : [])];
+  const owner = { ...SERVER_OWNER, name: 'RedisLockProvider', oneOf };
+  const { waitReplicas, commandTimeout } = read(owner, options, OPTIONS);
   return { source: options, commandTimeout, waitReplicas };
 }
 
 /** A client takes no other number: ioredis ends the process for NaN. */
-function assertDatabase(owner: string, from: 'client' | 'options', options: unknown): void {
+function assertDatabase(owner: Owner, from: string, options: unknown): void {
   if (!isObject(options)) return;
   const { db, database } = options as Readonly<Record<string, unknown>>;
   for (const [name, value] of Object.entries({ db, database })) {
     if (value === undefined || value === null || isWholeNumber(value)) continue;
-    throw new LockConfigError(
-      `${owner}: option "${name}" of "${from}" is ${shown(value)}, but must be the number of a database, such as 0.`,
-    );
+    refuse(owner, `${from}.${name}`, `is ${shown(value)}, but must be the number of a database, such as 0.`);
   }
 }
 
@@ -177,31 +169,25 @@ function isWholeNumber(value: unknown): boolean {
   return (typeof value === 'number' || typeof value === 'string') && /^\d+$/.test(String(value));
 }
 
-function isNode(node: unknown): boolean {
-  return typeof node === 'string' ? node !== '' : isObject(node);
-}
-
-// An address may have a password, so it is not shown.
-function isText(value: unknown): boolean {
-  return typeof value === 'string';
-}
-
-function isObject(value: unknown): boolean {
+function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** A fault that only its connections show is found at the start. */
-function assertClient(owner: string, client: RedisClient): void {
-  let place = `${owner}: "client"`;
+/** A fault that only its connections show is found at the start. @throws LockConfigError */
+function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
+  let place = `${owner.name}: "${name}"`;
   try {
-    place += `, which is ${isText(client) ? 'a text' : shown(client)},`;
+    const client = Object(given) as RedisClient & { readonly options?: unknown };
+    // An address may have a password, so it is not shown.
+    place += `, which is ${typeof given === 'string' ? 'a text' : shown(given)},`;
     // Its parts are read, which a proxy may refuse.
-    isCluster({ source: { client: Object(client) as RedisClient } });
-    if (typeof client.duplicate === 'function') return;
+    isCluster({ source: { client } });
+    if (typeof client.duplicate !== 'function') throw notAClient(undefined, place);
+    assertDatabase(owner, name, client.options);
+    return client;
   } catch (cause) {
-    throw notAClient(cause, place);
+    throw cause instanceof LockConfigError ? cause : notAClient(cause, place);
   }
-  throw notAClient(undefined, place);
 }
 
 /** Whether these are the servers of a Cluster. */

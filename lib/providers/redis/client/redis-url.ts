@@ -1,4 +1,4 @@
-import { LockConfigError } from '../../../api/errors.js';
+import { type Owner, refuse as refuseOption } from '../../../core/toolkit/options.js';
 
 const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
 const BEGINS_RIGHT = /^\s*rediss?:\/\//i;
@@ -13,10 +13,8 @@ const ENCODING =
  * @param option where it stands, for messages, which show none of it
  * @throws LockConfigError
  */
-export function assertUrl(owner: string, option: string, url: unknown): void {
-  const refuse = (fault: string): never => {
-    throw new LockConfigError(`${owner}: "${option}" ${fault}`);
-  };
+export function addressOf(url: unknown, owner: Owner, option: string): string {
+  const refuse = (fault: string): never => refuseOption(owner, option, fault);
   if (typeof url !== 'string' || !URL.canParse(url)) {
     return refuse(
       `is not a URL: write it as redis://host:6379.${typeof url === 'string' && BEGINS_RIGHT.test(url) ? ENCODING : ''}`,
@@ -32,11 +30,11 @@ export function assertUrl(owner: string, option: string, url: unknown): void {
         `has a path that is not the number of a database: write redis://host:6379, or redis://host:6379/1 for database 1.${ENCODING}`,
       );
     }
-    return;
+    return url;
   }
   // No more of it, because it may have a password.
   const [scheme] = /^[a-z]+:\/\//i.exec(url) ?? [];
-  refuse(
+  return refuse(
     `${scheme === undefined ? 'has no scheme' : `begins with ${scheme}`}, and must begin with redis://, or with rediss:// for TLS: write it as redis://host:6379.`,
   );
 }

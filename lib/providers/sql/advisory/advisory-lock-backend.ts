@@ -1,6 +1,6 @@
 import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
 import { connectToServer } from '../database.js';
-import type { SessionLockSettings } from '../options.js';
+import type { SqlSettings } from '../options.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
 import { AdvisoryRequest, type AdvisoryDatabase } from './advisory-request.js';
 import { postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
@@ -13,14 +13,14 @@ const VIEWS = {
 };
 
 /** The advisory locks of one application. */
-export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, SessionLockSettings> {
-  constructor(context: BackendContext, settings: SessionLockSettings) {
+export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, SqlSettings> {
+  constructor(context: BackendContext, settings: SqlSettings) {
     const { database } = settings.source;
     super(context, settings, database === 'postgres', VIEWS[database]);
   }
 
   protected async open(): Promise<AdvisoryDatabase> {
-    const { guard, fencing, maxConnections: most, source } = this.settings;
+    const { sessionGuard: guard, fencing, maxConnections: most, source } = this.settings;
     const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
     const database = await connectToServer(this.settings, this.context, { forStatements: 1, forLocks, table: fencing });
     const advisory = source.database === 'mysql' ? userLocks : postgresAdvisoryLocks;

@@ -1,6 +1,6 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
-import { readSessionOptions, type SessionLockSettings, type SqlSessionLockOptions } from '../options.js';
+import type { SqlSessionLockOptions, SqlSettings } from '../options.js';
+import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { AdvisoryLockBackend } from './advisory-lock-backend.js';
 
 /** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */
@@ -19,12 +19,11 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * failover, and a pause between the last check and the write: use the token (`fencing`).
  */
 export class SqlAdvisoryLockProvider implements LockProvider {
-  readonly #settings: SessionLockSettings;
+  readonly #settings: SqlSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: SqlAdvisoryLockProviderOptions) {
-    const name = 'SqlAdvisoryLockProvider';
-    this.#settings = readSessionOptions(name, options, sourceOf(name, options), 2);
+    this.#settings = readOptions('SqlAdvisoryLockProvider', 'advisory', options);
   }
 
   createBackend(context: BackendContext): AdvisoryLockBackend {

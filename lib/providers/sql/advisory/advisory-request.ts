@@ -3,7 +3,7 @@ import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import type { Database } from '../database.js';
 import { counterNameOf } from '../table/lock-name.js';
-import type { SessionLockSettings } from '../options.js';
+import type { SqlSettings } from '../options.js';
 import { pauseBeforeRetry } from '../retry-pause.js';
 import type { SqlRequest } from '../sql-backend.js';
 import type { AdvisoryStatements } from './advisory-statements.js';
@@ -32,7 +32,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
 
   constructor(
     private readonly database: AdvisoryDatabase,
-    private readonly settings: SessionLockSettings,
+    private readonly settings: SqlSettings,
     private readonly request: AcquireRequest,
   ) {
     const { namespace } = database.context;
@@ -139,7 +139,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
       const { validUntil } = session;
-      this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.guard };
+      this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
       return this.#grant;
     } finally {
       if (!this.#grant) void this.#leave(place, isLocked);

@@ -3,7 +3,7 @@ import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
 import { LockConfigError, type LockError, LockUnavailableError } from '../../../api/errors.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
 import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
-import type { DatabaseSettings } from '../options.js';
+import type { SqlSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
@@ -38,7 +38,7 @@ export class Server implements SessionHome {
   constructor(
     context: BackendContext,
     readonly dialect: Dialect,
-    private readonly settings: Pick<DatabaseSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
+    private readonly settings: Pick<SqlSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
   ) {
     this.name = context.name;
     this.clock = context.clock;

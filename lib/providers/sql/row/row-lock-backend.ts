@@ -5,7 +5,7 @@ import { SessionLockBackend } from '../session-lock-backend.js';
 import { TokenCounters } from '../table/token-counters.js';
 import type { LendTransaction } from './lent-transaction.js';
 import { RowRequest, type RowDatabase } from './row-request.js';
-import type { RowLockSettings } from './row-lock-options.js';
+import type { SqlSettings } from '../options.js';
 
 const VIEWS = {
   mysql: 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)',
@@ -13,10 +13,10 @@ const VIEWS = {
 };
 
 /** The row locks of one application. */
-export class RowLockBackend extends SessionLockBackend<RowDatabase, RowLockSettings> {
+export class RowLockBackend extends SessionLockBackend<RowDatabase, SqlSettings> {
   constructor(
     context: BackendContext,
-    settings: RowLockSettings,
+    settings: SqlSettings,
     private readonly lend: LendTransaction,
   ) {
     const { database } = settings.source;
@@ -35,7 +35,12 @@ export class RowLockBackend extends SessionLockBackend<RowDatabase, RowLockSetti
   }
 
   protected async open(): Promise<RowDatabase> {
-    const { guard, maxConnections: most, nestedConnections: reserved, connectionInitSql: initSql } = this.settings;
+    const {
+      sessionGuard: guard,
+      maxConnections: most,
+      nestedConnections: reserved,
+      connectionInitSql: initSql,
+    } = this.settings;
     const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql, most, reserved };
     const database = await connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
     return { ...database, counters: new TokenCounters(database.table) };

@@ -1,8 +1,8 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
+import type { SqlRowLockOptions, SqlSettings } from '../options.js';
+import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { LentTransaction } from './lent-transaction.js';
 import { RowLockBackend } from './row-lock-backend.js';
-import { readRowLockOptions, type RowLockSettings, type SqlRowLockOptions } from './row-lock-options.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */
 export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions;
@@ -22,12 +22,11 @@ export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions
  * write, and in the half a second in which a killed connection has not noticed.
  */
 export class SqlRowLockProvider implements LockProvider {
-  readonly #settings: RowLockSettings;
+  readonly #settings: SqlSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: SqlRowLockProviderOptions) {
-    const name = 'SqlRowLockProvider';
-    this.#settings = readRowLockOptions(name, options, sourceOf(name, options));
+    this.#settings = readOptions('SqlRowLockProvider', 'row', options);
   }
 
   createBackend(context: BackendContext): RowLockBackend {

@@ -16,7 +16,7 @@ import type { SqlRequest } from '../sql-backend.js';
 import type { TokenCounters } from '../table/token-counters.js';
 import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
-import type { RowLockSettings } from './row-lock-options.js';
+import type { SqlSettings } from '../options.js';
 
 // In ms. A slice of a wait that ends as soon has not waited.
 const TOO_EARLY = 50;
@@ -39,7 +39,7 @@ export class RowRequest implements SqlRequest {
 
   constructor(
     private readonly database: RowDatabase,
-    private readonly settings: RowLockSettings,
+    private readonly settings: SqlSettings,
     private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
@@ -211,7 +211,7 @@ export class RowRequest implements SqlRequest {
     session.onLost = (cause) => {
       request.lost(cause);
     };
-    this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.guard };
+    this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
     if (request.mode === 'exclusive')
       offerTransaction(request.id, () => (this.#lent ??= this.lend(session, request.id)));
     return this.#grant;

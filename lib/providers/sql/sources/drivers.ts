@@ -1,8 +1,8 @@
 import { LockConfigError } from '../../../api/errors.js';
-import { checkGiven, refuseUnknown, unknownIn } from '../../../core/toolkit/given-options.js';
+import { foreign, type OptionTable, type Owner, refuse, secret } from '../../../core/toolkit/options.js';
 import { propertyOf } from '../connection/answer.js';
 import { reasonOf } from '../connection/failure.js';
-import { SQL_OPTIONS } from '../option-names.js';
+import { readSqlOptions, type SqlKind, type SqlSettings } from '../options.js';
 import type { SqlSource } from './source.js';
 
 /** The settings that the drivers have in common; each knows more, and all of them may be given. */
@@ -36,42 +36,53 @@ const PROTOCOLS = new Map([
   ['mariadb:', 'mysql'],
 ] as const);
 
-const SOURCES = ['url', 'postgres', 'mysql'] as const;
-const OPTIONS = { url: true, postgres: true, mysql: true, ...SQL_OPTIONS };
+const CONFIGURATION = 'the configuration of a connection, not a pool or a connection: the locks open their own';
+const ADDRESS = {
+  url: secret('an address', addressOf).written(),
+  postgres: foreign(CONFIGURATION, configurationOf).written(),
+  mysql: foreign(CONFIGURATION, configurationOf).written(),
+} satisfies OptionTable<SqlConnectionOptions>;
 
-/** @throws LockConfigError for options that name no server, or several, or that do not exist */
-export function sourceOf(provider: string, options: SqlConnectionOptions): SqlSource {
-  const example = `new ${provider}({ url: 'postgres://user:password@localhost:5432/shop' }), with exactly one of "url", "postgres" and "mysql"`;
-  checkGiven(provider, options, example, SOURCES);
-  const [name, other] = SOURCES.filter((option) => propertyOf(options, option) !== undefined);
-  if (name === undefined || other !== undefined) {
-    const remedy = `${unknownIn(options, OPTIONS)} Write { url: 'postgres://user:password@localhost:5432/shop' } or { postgres: { host: 'localhost', user: 'shop' } }.`;
-    throw new LockConfigError(
-      `${provider} needs exactly one of "url", "postgres" and "mysql".${name === undefined ? remedy : ` "${name}" and "${other}" were given: remove one.`}`,
-    );
-  }
-  refuseUnknown(provider, options, OPTIONS, 'those of the driver belong into "postgres" or "mysql"');
-  const given: unknown = options[name];
-  if (name === 'url') return ofUrl(provider, options);
-  // The method is that of pools and clients.
-  if (typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function') {
-    return withDriver(name, () => options[name] as object);
-  }
-  throw new LockConfigError(
-    `${provider}: "${name}" must be the configuration of a connection, not a pool or a connection: the locks open their own.${typeof given === 'string' ? ' It is a text: an address is given as "url".' : ''}`,
-  );
+/** @throws LockConfigError for options that name no server, or several, or that cannot work */
+export function readOptions(name: string, kind: SqlKind, options: SqlConnectionOptions): SqlSettings {
+  const owner = {
+    name,
+    example: `new ${name}({ url: 'postgres://user:password@localhost:5432/shop' }) or new ${name}({ postgres: { host: 'localhost', user: 'shop' } })`,
+    oneOf: ['url', 'postgres', 'mysql'],
+    others: 'those of the driver belong into "postgres" or "mysql"',
+  };
+  return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(options));
 }
 
-function ofUrl(provider: string, options: { readonly url?: unknown }): SqlSource {
-  const { url } = options;
-  const protocol = typeof url === 'string' && URL.canParse(url) ? new URL(url).protocol : '';
-  const database = PROTOCOLS.get(protocol as 'mysql:');
+function sourceOf(options: SqlConnectionOptions): SqlSource {
+  if (options.url === undefined) {
+    const name = options.postgres === undefined ? 'mysql' : 'postgres';
+    return withDriver(name, () => options[name] as object);
+  }
+  const database = databaseOf(options.url) ?? 'postgres';
   const address = database === 'mysql' ? 'uri' : 'connectionString';
-  if (database) return withDriver(database, () => ({ [address]: options.url }));
+  return withDriver(database, () => ({ [address]: options.url }));
+}
+
+function configurationOf(given: unknown): object | undefined {
+  // The method is that of pools and clients.
+  return typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function'
+    ? given
+    : undefined;
+}
+
+function databaseOf(url: string): SqlSource['database'] | undefined {
+  return URL.canParse(url) ? PROTOCOLS.get(new URL(url).protocol as 'mysql:') : undefined;
+}
+
+function addressOf(url: unknown, owner: Owner, name: string): string {
+  if (typeof url === 'string' && databaseOf(url)) return url;
   // Not the address itself: it may have a password.
   const [scheme] = (typeof url === 'string' && /^[a-z][a-z\d+.-]*:\/\//i.exec(url)) || [];
-  throw new LockConfigError(
-    `${provider}: "url" must begin with postgres://, postgresql://, mysql:// or mariadb://, and ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is no URL behind it' : `begins with ${scheme}`}.`,
+  return refuse(
+    owner,
+    name,
+    `must begin with postgres://, postgresql://, mysql:// or mariadb://, and ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is no URL behind it' : `begins with ${scheme}`}.`,
   );
 }
 

@@ -1,5 +1,4 @@
-import { LockConfigError } from '../../../api/errors.js';
-import { shown } from '../../../api/printable.js';
+import { type Option, text } from '../../../core/toolkit/options.js';
 import type { DatabaseFamily } from './family.js';
 
 /** The default name of the table. */
@@ -8,13 +7,11 @@ export const DEFAULT_TABLE = 'distributed_lock';
 // Identifiers cannot be bound as values. These need no escape in any database, and none cuts them off.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
-/** @throws LockConfigError for anything but a table's name, or a schema's and a table's */
-export function assertTableName(by: string, table: unknown): asserts table is string {
-  // A pattern converts other values to text: null would be a table of that name, and a list of one name that name.
-  if (typeof table === 'string' && TABLE.test(table)) return;
-  throw new LockConfigError(
-    `${by}: "table" must be a name, or a schema and a name, of at most 56 letters, digits and "_" each, and is ${shown(table)}.`,
-  );
+/** The option `table`: the name of a table, or of a schema and a table. */
+export function tableName(): Option<string> {
+  return text('a name, or a schema and a name, of at most 56 letters, digits and "_" each', TABLE)
+    .written()
+    .or(DEFAULT_TABLE);
 }
 
 /** The name of the table, quoted for a statement. */

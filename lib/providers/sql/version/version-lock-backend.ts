@@ -18,7 +18,7 @@ import { infoOf } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
-import type { DatabaseSettings } from '../options.js';
+import type { SqlSettings } from '../options.js';
 
 // How long the row of a key that is not used stays, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
@@ -26,7 +26,7 @@ const UNUSED_FOR = 7 * 86_400_000;
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
-export class VersionLockBackend extends SqlBackend<LeaseDatabase, DatabaseSettings> {
+export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     limits: true,

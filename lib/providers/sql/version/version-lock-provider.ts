@@ -1,8 +1,7 @@
 import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
-import { type SqlConnectionOptions, sourceOf } from '../sources/drivers.js';
-import type { DatabaseSettings } from '../options.js';
+import type { SqlVersionLockOptions, SqlSettings } from '../options.js';
+import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { VersionLockBackend } from './version-lock-backend.js';
-import { readVersionLockOptions, type SqlVersionLockOptions } from './version-lock-options.js';
 
 export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;
 
@@ -18,12 +17,11 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
  */
 export class SqlVersionLockProvider implements LockProvider {
-  readonly #settings: DatabaseSettings;
+  readonly #settings: SqlSettings;
 
   /** @throws LockConfigError for options that cannot work */
   constructor(options: SqlVersionLockProviderOptions) {
-    const name = 'SqlVersionLockProvider';
-    this.#settings = readVersionLockOptions(name, options, sourceOf(name, options));
+    this.#settings = readOptions('SqlVersionLockProvider', 'version', options);
   }
 
   createBackend(context: BackendContext): VersionLockBackend {

@@ -211,7 +211,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.cluster'],
       place: 'RedisLockProvider: "cluster"',
       value: 'is an empty list',
-      remedy: 'must list at least one node, such as { host, port }',
+      remedy: 'must be a list of at least one node, such as { host, port }',
     },
     {
       id: 'redis-cluster-text',
@@ -220,7 +220,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.cluster'],
       place: 'RedisLockProvider: "cluster"',
       value: 'is a text',
-      remedy: 'must list at least one node, such as { host, port }',
+      remedy: 'must be a list of at least one node, such as { host, port }',
     },
     {
       id: 'redis-cluster-node-unset',
@@ -283,7 +283,7 @@ export const redis: Group = {
       code: `new RedlockLockProvider({ nodes: [{ url: 'redis://a' }, { url: 'redis://b' }], maxLease: '1m' })`,
       of: ['RedlockLockProviderOptions.nodes'],
       place: 'RedlockLockProvider',
-      value: 'which lists 2',
+      value: 'lists 2',
       remedy: 'For one server use RedisLockProvider',
     },
     {
@@ -292,7 +292,7 @@ export const redis: Group = {
       code: `new RedlockLockProvider({ nodes: process.env.REDIS_NODES, maxLease: '1m' })`,
       of: ['RedlockLockProviderOptions.nodes'],
       place: 'RedlockLockProvider',
-      value: '"nodes", which is undefined',
+      value: '"nodes" is undefined',
       remedy: IS_IT_SET,
     },
     {
@@ -347,8 +347,8 @@ export const redis: Group = {
       code: `new RedlockLockProvider({ nodes: [{ cluster: ['redis://a'] }, { url: 'redis://b' }, { url: 'redis://c' }], maxLease: '1m' })`,
       of: ['RedlockLockProviderOptions.nodes'],
       place: 'node 1',
-      value: 'is a Redis Cluster, by "cluster"',
-      remedy: 'give each server by its own "url"',
+      value: 'no option "cluster"',
+      remedy: "Write { url: 'redis://localhost:6379' }",
     },
   ],
 };
@@ -634,15 +634,6 @@ export const sql: Group = {
       remedy: 'must be a name, or a schema and a name',
     },
     {
-      id: 'lock-tables-records',
-      how: 'script',
-      code: `lockTablesSql('postgres', { record: true } as object);`,
-      of: ['LockTablesOptions.records'],
-      place: 'lockTablesSql()',
-      value: '"record"',
-      remedy: 'records',
-    },
-    {
       id: 'purge-unused-for',
       how: 'types',
       code: `declare const backend: RowLockBackend; void backend.purge({ unusedFor: '30 days' });`,
@@ -715,7 +706,7 @@ export const others: Group = {
       of: ['ZooKeeperLockProviderOptions.connectString'],
       place: 'ZooKeeperLockProvider: "connectString"',
       value: 'no option "hosts"',
-      remedy: 'Write it as zk1:2181,zk2:2181',
+      remedy: "Write new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
     },
     {
       id: 'zookeeper-tls',
@@ -750,8 +741,8 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', auth: 'shop:secret' })`,
       of: ['ZooKeeperLockProviderOptions.auth'],
       place: 'ZooKeeperLockProvider: "auth"',
-      value: 'needs credentials',
-      remedy: "write { credentials: 'user:password' }",
+      value: 'is a text',
+      remedy: "such as { credentials: 'user:password' }",
     },
     {
       id: 'zookeeper-auth-unset',

@@ -125,7 +125,8 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       await expect(started).rejects.toThrow(/need the driver mysql2, and .* is another one/);
       const opened = await opening;
       // Not left open on the server.
-      if (opened) await once((opened.connection as unknown as { stream: EventEmitter }).stream, 'close');
+      if (opened)
+        await once((opened as unknown as { connection: { stream: EventEmitter } }).connection.stream, 'close');
       await new Promise(setImmediate);
       process.off('unhandledRejection', note);
       expect(unhandled).toEqual([]);

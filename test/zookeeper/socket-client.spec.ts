@@ -305,7 +305,7 @@ describe('The client of ZooKeeper', () => {
     client.reconnect();
     await reported('disconnected', 5);
     // The fraction of 250 ms is always a half.
-    expect(delays.slice(0, 5)).toEqual([0, 0, 125, 0, 125]);
+    expect(delays.slice(0, 2)).toEqual([125, 125]);
   });
 
   it.each([
@@ -339,7 +339,7 @@ describe('The client of ZooKeeper', () => {
       await reported('disconnected', connection);
     }
     // 250 ms, doubled up to a quarter of the session, and three quarters of that because the fraction is always a half.
-    expect(delays).toEqual([0, 187.5, 375, 750, 750]);
+    expect(delays).toEqual([187.5, 375, 750, 750]);
     expect(causes.map(({ message }) => message)).toEqual(
       Array.from({ length: 5 }, () => expect.stringContaining(`${name} (${code})`) as string),
     );
@@ -349,7 +349,7 @@ describe('The client of ZooKeeper', () => {
     await sleep(1_000);
     client.reconnect();
     await reported('disconnected', 6);
-    expect(delays.at(-1)).toBe(0);
+    expect(delays).toHaveLength(4);
   });
 
   it('pauses also when servers leave after a request that they have carried out', async () => {
@@ -361,7 +361,7 @@ describe('The client of ZooKeeper', () => {
       await client.remove('/a');
       await reported('disconnected', connection);
     }
-    expect(delays).toEqual([0, 125, 125, 125]);
+    expect(delays).toEqual([125, 125, 125]);
   });
 
   it('can be abandoned while it connects, and never connects again', async () => {

@@ -2,7 +2,8 @@
 import dns from 'node:dns';
 import { isIP } from 'node:net';
 import { isError, safeText } from '../../api/cause.js';
-import type { Random } from '../../api/random.js';
+import type { BackendContext } from '../../api/lock-provider.js';
+import { withTimeout } from '../../core/toolkit/timing.js';
 import { ZooKeeperFailure } from './zookeeper-client.js';
 import type { Server, ZooKeeperSettings } from './zookeeper-options.js';
 
@@ -21,70 +22,42 @@ export interface ServerAddress extends Server {
  * servers. They are looked up again for each round, because addresses of pods change.
  */
 export class ServerAddresses {
-  /** Still to be tried in this round. */
-  #rest: ServerAddress[] = [];
-  #size = 1;
-  #last: ServerAddress | undefined;
+  /** How many addresses the latest round has, and names whose addresses may come later. */
+  size = 1;
   /** A lookup blocks a thread of Node until it is answered, perhaps for half a minute, so no name has two. */
-  readonly #pending = new Set<Server>();
+  readonly #lookups = new Map<Server, Promise<void>>();
+  readonly #known = new Map<Server, readonly string[]>();
   /** Why a name has no addresses. */
   readonly #unresolved = new Map<Server, Error>();
   /** How the addresses of this round have failed, by what an error calls them. */
   readonly #failures = new Map<string, Error>();
 
-  /** @param onKnown called when no lookup is left to wait for */
   constructor(
     private readonly settings: Pick<ZooKeeperSettings, 'servers' | 'tls'>,
-    private readonly random: Pick<Random, 'fraction'>,
-    private readonly onKnown: () => void,
+    private readonly context: Pick<BackendContext, 'clock' | 'random'>,
   ) {}
 
-  /** How many addresses this round has, and names whose addresses may come later. */
-  get size(): number {
-    return this.#size;
-  }
-
-  get isExhausted(): boolean {
-    return this.#rest.length === 0;
-  }
-
-  get isLookingUp(): boolean {
-    return this.#pending.size > 0;
-  }
-
-  /** Looks all names up. Addresses that are found after {@link begin} belong to the round as well. */
-  lookUp(): void {
-    this.#rest = [];
-    for (const server of this.settings.servers) {
-      if (isIP(server.host)) this.#rest.push({ ...server, address: server.host });
-      else if (!this.#pending.has(server)) void this.#lookUp(server);
-    }
-    if (this.#pending.size === 0) this.onKnown();
-  }
-
-  /** Begins a round with what is known by now, in an order by which processes spread over the servers, also when one of them goes. */
-  begin(): void {
-    // The address that was lost comes last.
-    const { host, port, address } = this.#last ?? {};
-    const isLast = (other: ServerAddress) => other.host === host && other.port === port && other.address === address;
-    this.#rest = this.#rest
-      .map((server) => ({ server, at: isLast(server) ? 1 : this.random.fraction() }))
+  /**
+   * The addresses of a round, in an order by which processes spread over the servers, also when one of them goes.
+   *
+   * @param last comes last
+   * @param wait for how many ms a lookup is waited for
+   */
+  async round(last: ServerAddress | undefined, wait: number): Promise<ServerAddress[]> {
+    const { clock, random } = this.context;
+    const lookups = this.settings.servers.filter(({ host }) => !isIP(host)).map((server) => this.#lookUp(server));
+    if (lookups.length > 0) await withTimeout(clock, wait, Promise.all(lookups));
+    const addresses = this.settings.servers.flatMap((server) =>
+      (isIP(server.host) ? [server.host] : (this.#known.get(server) ?? [])).map((address) => ({ ...server, address })),
+    );
+    this.size = addresses.length + this.#lookups.size;
+    const names = new Set(addresses.map(nameOf));
+    for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name);
+    const lastName = last && nameOf(last);
+    return addresses
+      .map((server) => ({ server, at: nameOf(server) === lastName ? 1 : random.fraction() }))
       .sort((one, other) => one.at - other.at)
       .map(({ server }) => server);
-    this.#size = this.#rest.length + this.#pending.size;
-    const names = new Set(this.#rest.map(nameOf));
-    for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name);
-  }
-
-  next(): ServerAddress | undefined {
-    const next = this.#rest.shift();
-    if (next) this.#last = next;
-    return next;
-  }
-
-  /** Ends the round. */
-  clear(): void {
-    this.#rest = [];
   }
 
   failed(server: ServerAddress, error: Error): void {
@@ -113,18 +86,21 @@ export class ServerAddresses {
     });
   }
 
-  async #lookUp(server: Server): Promise<void> {
-    this.#pending.add(server);
+  #lookUp(server: Server): Promise<void> {
+    const lookup = this.#lookups.get(server) ?? this.#ask(server).finally(() => this.#lookups.delete(server));
+    this.#lookups.set(server, lookup);
+    return lookup;
+  }
+
+  async #ask(server: Server): Promise<void> {
     this.#unresolved.set(server, new Error('its name is not resolved yet'));
     try {
-      const addresses = await this.#addressesOf(server.host);
+      this.#known.set(server, await this.#addressesOf(server.host));
       this.#unresolved.delete(server);
-      this.#rest.push(...addresses.map((address) => ({ ...server, address })));
     } catch (error) {
+      this.#known.delete(server);
       this.#unresolved.set(server, isError(error) ? error : new Error(String(error)));
     }
-    this.#pending.delete(server);
-    if (this.#pending.size === 0) this.onKnown();
   }
 
   async #addressesOf(host: string): Promise<readonly string[]> {

@@ -1,9 +1,8 @@
 import { connect, isIP, type Socket } from 'node:net';
 import { connect as connectSecurely } from 'node:tls';
-import type { Timer } from '../../api/clock.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import { type BackOff, backOff } from '../../core/toolkit/timing.js';
+import { type BackOff, backOff, pause } from '../../core/toolkit/timing.js';
 import { closesSession, failureOf, isSessionGone, kindOf, NO_NODE } from './answer-codes.js';
 import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
@@ -94,19 +93,15 @@ export class SocketClient implements ZooKeeperClient {
   /** The number of the last request. */
   #xid: number;
   readonly #servers: ServerAddresses;
-  /** How many rounds were begun since a server has greeted us. */
-  #rounds = 0;
-  /** The next round begins when its names are looked up. */
-  #awaitsNames = false;
-  #retry: Timer | undefined;
   #socket: Socket | undefined;
   #isConnected = false;
   #isOver = false;
+  readonly #ending = new AbortController();
   #greetedAt = 0;
-  /** Whether the last connection was short. */
-  #wasShort = false;
   /** How many connections in a row were refused, or could not even be tried. */
   #refusals = 0;
+  /** The last one could not even be tried, because of our options. */
+  #misconfigured: ZooKeeperFailure | undefined;
   /** The latest answer on this connection was this refusal. */
   #refusal: ZooKeeperFailure | undefined;
   /** A request on this connection was answered by anything else. */
@@ -129,7 +124,7 @@ export class SocketClient implements ZooKeeperClient {
     this.#xid = lastXid;
     this.#content = contentFor(context.instance);
     this.#acl = [settings.acl.length, ...settings.acl.flatMap(fieldsOf)];
-    this.#servers = new ServerAddresses(settings, context.random, this.#beginRound);
+    this.#servers = new ServerAddresses(settings, context);
   }
 
   get silentSince(): number | undefined {
@@ -142,14 +137,7 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   connect(): void {
-    const server = this.#servers.next();
-    if (server) {
-      this.#try(server);
-    } else {
-      this.#awaitsNames = true;
-      this.#allow(startTimeoutOf(this.settings) * LOOKUPS);
-      this.#servers.lookUp();
-    }
+    void this.#stayConnected();
   }
 
   create(path: string, kind: NodeKind, data = this.#content): Promise<Creation> {
@@ -193,8 +181,7 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   reconnect(): void {
-    if (this.#awaitsNames) this.#beginRound();
-    else this.#socket?.destroy(this.#isConnected ? undefined : new Error('it has not answered in time'));
+    this.#socket?.destroy(this.#isConnected ? undefined : new Error('it has not answered in time'));
   }
 
   async close(): Promise<void> {
@@ -205,50 +192,68 @@ export class SocketClient implements ZooKeeperClient {
 
   abandon(): void {
     this.#isOver = true;
-    this.#awaitsNames = false;
-    if (this.#retry) this.context.clock.clearTimer(this.#retry);
+    this.#ending.abort();
     this.#socket?.destroy();
   }
 
-  /** All names are looked up, or some take too long. */
-  readonly #beginRound = (): void => {
-    if (!this.#awaitsNames) return;
+  /** Goes from server to server: to the next one immediately, and after a pause when a round of all of them is over. */
+  async #stayConnected(): Promise<void> {
     const servers = this.#servers;
-    servers.begin();
-    const server = servers.next();
-    if (server) {
-      this.#awaitsNames = false;
-      this.#rounds += 1;
-      this.#try(server);
-    } else if (servers.isLookingUp) {
-      this.#allow(startTimeoutOf(this.settings) * LOOKUPS);
-      this.listener.onDisconnected(servers.failure());
-    } else {
-      this.#awaitsNames = false;
-      this.#retryLater(servers.failure());
+    const start = startTimeoutOf(this.settings);
+    let rest: ServerAddress[] = [];
+    let last: ServerAddress | undefined;
+    let wasShort = false;
+    for (let rounds = 0; ;) {
+      if (rest.length === 0) {
+        rest = await servers.round(last, start * LOOKUPS);
+        rounds += 1;
+      }
+      const server = rest.shift();
+      last = server ?? last;
+      this.#allow((start * FIRST_ROUND * 2 ** Math.max(rounds - 1, 0)) / servers.size);
+      const lost = server && !this.#isOver ? await this.#connection(server) : undefined;
+      this.tryUntil = undefined;
+      if (this.#isOver) return;
+      let isFresh = false;
+      if (lost) {
+        rounds = 0;
+        const isShort = this.context.clock.now() - this.#greetedAt < SHORT;
+        this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
+        // The names may have other addresses by now. A second short connection counts as a try in vain, or servers that end each
+        // connection would be asked without a pause.
+        isFresh = !isShort || !wasShort;
+        wasShort = isShort;
+      }
+      // If it is our options that cannot be used, no other server makes a difference.
+      if (isFresh || this.#misconfigured) rest = [];
+      const isRoundOver = rest.length === 0 && !isFresh;
+      this.listener.onDisconnected(this.#misconfigured ?? (lost ? (this.#refusal ?? lost) : servers.failure()));
+      if (isRoundOver) await pause(this.context.clock, this.#pause(), this.#ending.signal, true);
     }
-  };
+  }
 
-  #try(server: ServerAddress): void {
+  /** Resolves when the connection is closed: to its failure, or to nothing if the server has never greeted us. */
+  #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
+    return new Promise((resolve) => {
+      this.#misconfigured = undefined;
+      try {
+        this.#dial(server, resolve);
+      } catch (error) {
+        this.#misconfigured = tlsFault(this.settings.tls ?? {}, error);
+        this.#refusals += 1;
+        resolve(undefined);
+      }
+    });
+  }
+
+  #dial(server: ServerAddress, onClose: (lost: ZooKeeperFailure | undefined) => void): void {
     const { tls } = this.settings;
     const { host, address, port } = server;
-    this.#allow(
-      (startTimeoutOf(this.settings) * FIRST_ROUND * 2 ** Math.max(this.#rounds - 1, 0)) / this.#servers.size,
-    );
     const frames = new FrameSplitter();
     let trouble: Error | undefined;
-    let socket: Socket;
-    try {
-      socket = tls
-        ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
-        : connect({ host: address, port });
-    } catch (error) {
-      // No other server makes a difference.
-      this.#servers.clear();
-      this.#refusals += 1;
-      this.#retryLater(tlsFault(tls ?? {}, error));
-      return;
-    }
+    const socket = tls
+      ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
+      : connect({ host: address, port });
     this.#socket = socket
       .setNoDelay()
       // Not earlier: what is written before the certificate is checked may reach a server that nobody trusts.
@@ -266,7 +271,15 @@ export class SocketClient implements ZooKeeperClient {
       .once('end', () => socket.destroy())
       .on('error', (error: Error) => (trouble = error))
       .once('close', () => {
-        this.#onClose(server, trouble);
+        const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.', { cause: trouble });
+        if (!this.#isConnected)
+          this.#servers.failed(server, trouble ?? new Error('it has closed the connection without an answer'));
+        // In this order: the session knows of it before those whose requests fail.
+        onClose(this.#isConnected ? lost : undefined);
+        this.#isConnected = false;
+        this.#unsent = [];
+        this.#watches.clear();
+        for (const { fail } of this.#open.splice(0)) fail(lost);
       });
   }
 
@@ -327,7 +340,6 @@ export class SocketClient implements ZooKeeperClient {
     this.#isServed = false;
     this.#refusal = undefined;
     this.tryUntil = undefined;
-    this.#rounds = 0;
     this.#servers.forgetFailures();
     this.listener.onConnected();
   }
@@ -339,47 +351,6 @@ export class SocketClient implements ZooKeeperClient {
     const listeners = this.#watches.get(path) ?? [];
     this.#watches.delete(path);
     for (const listener of listeners) listener();
-  }
-
-  #onClose(server: ServerAddress, trouble: Error | undefined): void {
-    const wasConnected = this.#isConnected;
-    this.#isConnected = false;
-    this.#unsent = [];
-    this.#watches.clear();
-    const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.', { cause: trouble });
-    for (const { fail } of this.#open.splice(0)) fail(lost);
-    if (this.#isOver) return;
-    if (wasConnected) {
-      this.#onLost(lost);
-    } else {
-      this.#servers.failed(server, trouble ?? new Error('it has closed the connection without an answer'));
-      this.#retryLater(this.#servers.failure());
-    }
-  }
-
-  #onLost(failure: ZooKeeperFailure): void {
-    const isShort = this.context.clock.now() - this.#greetedAt < SHORT;
-    this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
-    // The names may have other addresses by now. A second short connection counts as a try in vain, or servers that end each
-    // connection would be asked without a pause.
-    const isNewRound = !isShort || !this.#wasShort;
-    this.#wasShort = isShort;
-    if (isNewRound) this.#servers.clear();
-    this.#retryLater(this.#refusal ?? failure, isNewRound);
-  }
-
-  /** Goes to the next server: immediately, or after a pause when the round is over. */
-  #retryLater(failure: ZooKeeperFailure, isImmediate = !this.#servers.isExhausted): void {
-    const { clock } = this.context;
-    this.tryUntil = undefined;
-    this.#retry = clock.setTimer(
-      () => {
-        this.connect();
-      },
-      isImmediate ? 0 : this.#pause(),
-      true,
-    );
-    this.listener.onDisconnected(failure);
   }
 
   /** In ms. It grows while servers refuse us, and stays short for servers that are down: the session has to be on one of them in time. */

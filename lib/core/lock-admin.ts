@@ -12,7 +12,7 @@ import type { LockBackend } from '../api/lock-provider.js';
 import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
-import { madeByNest } from './toolkit/given-options.js';
+import { madeByNest } from './toolkit/arguments.js';
 import { withJson } from './toolkit/with-json.js';
 import type { Contention } from './acquire/contention.js';
 import type { RequestCaller } from './acquire/key-request.js';

@@ -1,14 +1,15 @@
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { LockConfigError } from '../api/errors.js';
-import { toMilliseconds, type ConfiguredDuration } from '../api/duration.js';
-import { isInstanceName, shown } from '../api/printable.js';
+import type { ConfiguredDuration } from '../api/duration.js';
+import { isInstanceName } from '../api/printable.js';
 import type { LockDefaults } from '../api/lock-options.js';
 import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
-import { unknownIn } from './toolkit/given-options.js';
+import { DEFAULTS } from './acquire/lock-settings.js';
+import { anything, duration, flag, group, option, type OptionTable, read, text } from './toolkit/options.js';
 
 /** How to set up a {@link LockManager}. */
 export interface LockManagerOptions {
@@ -34,43 +35,33 @@ export interface LockManagerOptions {
   readonly random?: Random | undefined;
 }
 
-const NAMESPACE = /^[A-Za-z0-9_.-]{1,64}$/;
 // Leaves room for a process id.
 const LONGEST_HOST = 80;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
-// Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
-const DEFAULT_GRACE = 7_000;
+
+const OPTIONS = {
+  providers: option<LockManagerOptions['providers']>('the lock providers by name', (given) =>
+    typeof given === 'object' && given !== null ? (given as LockManagerOptions['providers']) : undefined,
+  ).required(),
+  default: text('the name of a lock provider'),
+  namespace: text('1 to 64 of the characters A-Z a-z 0-9 _ . -', /^[A-Za-z0-9_.-]{1,64}$/).or('lock'),
+  instance: option('1 to 100 printable characters of ASCII', (given) => (isInstanceName(given) ? given : undefined)),
+  defaults: group("the options of all locks, such as { wait: '5s' }", DEFAULTS),
+  // Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
+  shutdownGrace: duration().or('7s'),
+  failFast: flag().or(true),
+  logger: anything<LockLogger>(),
+  clock: anything<Clock>(),
+  random: anything<Random>(),
+} satisfies OptionTable<LockManagerOptions>;
 
 /** The options of a `LockManager`, checked and complete. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  const { providers, namespace = 'lock', instance = thisProcess() } = options;
-  const { failFast = true } = options;
-  if (typeof (providers as unknown) !== 'object' || (providers as unknown) === null) {
-    throw new LockConfigError(
-      `LockManager needs "providers", its lock providers by name.${unknownIn(options, { providers: true })} Write new LockManager({ providers: { memory: new MemoryLockProvider() } }).`,
-    );
-  }
-  if (!NAMESPACE.test(namespace)) {
-    throw new LockConfigError(
-      `Option "namespace" is '${namespace.slice(0, 80)}', but must be 1 to 64 of the characters A-Z a-z 0-9 _ . -`,
-    );
-  }
-  if (!isInstanceName(instance)) {
-    throw new LockConfigError(
-      `Option "instance" is ${shown(instance)}, but must be 1 to 100 printable characters of ASCII.`,
-    );
-  }
-  // The text 'false' of an environment variable would count as true.
-  if (typeof failFast !== 'boolean') {
-    throw new LockConfigError(`Option "failFast" is ${shown(failFast)}, but must be true or false.`);
-  }
-  return {
-    defaultProvider: defaultProvider(Object.keys(providers), options.default),
-    namespace,
-    instance,
-    shutdownGrace: toMilliseconds(options.shutdownGrace ?? DEFAULT_GRACE, 'shutdownGrace'),
-    failFast,
-  };
+  // Without a name: most of them are options of DistributedLockModule.
+  const owner = { example: 'new LockManager({ providers: { memory: new MemoryLockProvider() } })' };
+  const settings = read(owner, options, OPTIONS);
+  const { providers, instance = thisProcess() } = settings;
+  return { ...settings, instance, default: defaultProvider(Object.keys(providers), settings.default) };
 }
 
 /** Valid for any host: Windows allows letters of any language in its name, and Linux any bytes. */

@@ -24,7 +24,7 @@ import { MissingValues } from './missing-values.js';
 import { Providers } from './providers.js';
 import { systemClock, systemTimers } from './toolkit/clock.js';
 import { detached } from './toolkit/detached.js';
-import { assertSignal, assertTask } from './toolkit/given-options.js';
+import { assertTask } from './toolkit/arguments.js';
 import { instanceIdOf } from './toolkit/instance-ids.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
@@ -53,7 +53,7 @@ export class LockManager {
   readonly #acquirer: LockAcquirer;
   readonly #lifecycle = new Lifecycle();
   readonly #default: string;
-  readonly #defaults: LockDefaults;
+  readonly #defaults: Parameters<typeof resolveSettings>[1];
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
@@ -65,13 +65,13 @@ export class LockManager {
 
   /** Checks and stores; opens nothing. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
-    const { defaultProvider, namespace, instance, shutdownGrace, failFast } = resolveManagerOptions(options);
-    const { clock = systemClock } = options;
-    const logger = onOneLine(options.logger ?? silentLogger);
-    this.#default = defaultProvider;
-    this.#defaults = options.defaults ?? {};
-    this.#grace = shutdownGrace;
-    this.#failFast = failFast;
+    const settings = resolveManagerOptions(options);
+    const { namespace, instance, clock = systemClock, defaults = {} } = settings;
+    const logger = onOneLine(settings.logger ?? silentLogger);
+    this.#default = settings.default;
+    this.#defaults = defaults;
+    this.#grace = settings.shutdownGrace;
+    this.#failFast = settings.failFast;
     this.#clock = clock;
     const events = new LockEventPublisher((error) => {
       logger.error(`A listener of lock events failed: ${safeText(String(error))}`);
@@ -80,7 +80,7 @@ export class LockManager {
     this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
     const contention = new Contention();
-    const source = options.random ?? systemRandom();
+    const source = settings.random ?? systemRandom();
     const id = instanceIdOf(source.id());
     const parts = {
       namespace,
@@ -88,8 +88,8 @@ export class LockManager {
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
     };
     // A promise keeps the async context in which it is made, and some of these live as long as the application.
-    this.#providers = detached(() => new Providers(options.providers, parts));
-    this.admin = new LockAdmin(this.#providers, defaultProvider, clock, contention);
+    this.#providers = detached(() => new Providers(settings.providers, parts));
+    this.admin = new LockAdmin(this.#providers, settings.default, clock, contention);
     this.order = new LockOrder(logger);
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);
     // Wrong defaults are found now rather than at the first call.
@@ -157,7 +157,6 @@ export class LockManager {
 
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
-    if (options.signal !== undefined) assertSignal(options.signal);
     const { core, queues } = this.#providers.get(options.provider ?? this.#default);
     return { core, queues, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }

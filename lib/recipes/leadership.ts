@@ -1,11 +1,13 @@
 import type { Duration } from '../api/duration.js';
-import { LockConfigError, LockDeadlockError, LockKeyError } from '../api/errors.js';
+import { LockDeadlockError, LockKeyError } from '../api/errors.js';
 import type { Leader } from '../api/lock-info.js';
 import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
+import { OF_LOCK } from '../core/acquire/lock-settings.js';
 import { type LockOrigin, nameOf } from '../core/events/subject.js';
 import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
+import { type OptionTable, read, type Settings } from '../core/toolkit/options.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign } from './campaign.js';
@@ -24,6 +26,14 @@ export interface RunAsLeaderOptions extends CampaignOptions {
   /** Ends the campaign: the term's signal aborts, the process resigns when the task has ended, and `runAsLeader` resolves. */
   signal?: AbortSignal | undefined;
 }
+
+const { provider, lease, signal } = OF_LOCK;
+const OPTIONS = {
+  '@RunAsLeader': { provider, lease } satisfies OptionTable<CampaignOptions>,
+  // A lease belongs to a campaign, of which all methods of a key have one.
+  '@OnlyLeader': { provider },
+  'runAsLeader()': { provider, lease, signal } satisfies OptionTable<RunAsLeaderOptions>,
+};
 
 /** A campaign of this process, for health checks. */
 export interface CampaignState {
@@ -139,21 +149,18 @@ export class Leadership {
 /**
  * The lock of a campaign: it is waited for without end, and held without end, whatever the module's defaults for tasks are.
  *
- * @param known the options that the caller has
  * @throws LockConfigError for an option that does not exist, or is not for the provider
  */
 export function planCampaign(
   manager: LockManager,
   options: CampaignOptions,
-  caller: string,
-  known: readonly string[],
+  caller: keyof typeof OPTIONS,
   origin?: LockOrigin,
 ): LockPlan {
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw new LockConfigError(`${caller} has no option "${unknown}", but only: ${known.join(', ')}.`);
-  }
-  const { provider, lease } = options;
+  const table: (typeof OPTIONS)['@RunAsLeader'] | (typeof OPTIONS)['@OnlyLeader'] = OPTIONS[caller];
+  const { provider, lease } = read({ name: caller }, options, table) as Partial<
+    Settings<(typeof OPTIONS)['@RunAsLeader']>
+  >;
   return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity }, origin);
 }
 

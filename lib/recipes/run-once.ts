@@ -3,14 +3,16 @@ import { LockConfigError, LockKeyError } from '../api/errors.js';
 import { isBusy } from '../api/is-busy.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
-import { shown } from '../api/printable.js';
 import { runGuarded } from '../core/hold/guarded-task.js';
-import { publishSkipped } from '../core/acquire/lock-plan.js';
+import { type LockPlan, publishSkipped } from '../core/acquire/lock-plan.js';
+import { OF_LOCK } from '../core/acquire/lock-settings.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
-import { assertTask } from '../core/toolkit/given-options.js';
+import { assertTask } from '../core/toolkit/arguments.js';
+import { count, duration, option, type OptionTable, read } from '../core/toolkit/options.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { BegunRun, Job } from './jobs/job.js';
+import type { Looks } from './jobs/missing-runs.js';
 
 /** How often a job may run. */
 export interface RunOnceOptions {
@@ -64,21 +66,30 @@ type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & {
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
 
-/** The lock of a job: it is not waited for, and kept for `minHold`. @throws LockConfigError without `minHold`, and for times that cannot be */
-export function lockOfRun(options: RunOnceOptions, caller: string, example: string): LockOfRun {
-  const { minHold, maxHold, provider, ...others } = options;
-  if ((minHold as unknown) === undefined) {
-    throw new LockConfigError(`${caller} has no "minHold", the shortest time between two runs: write ${example}.`);
-  }
-  refuseOthers(others, caller, 'minHold, maxHold, provider');
-  return { wait: 0, minHold, maxHold, provider };
-}
+const { minHold, maxHold, provider } = OF_LOCK;
+const OPTIONS = {
+  due: option<Date>(
+    "a valid Date, the time at which the run was due: write locks.runOnce('report', task, { due: new Date(scheduledTime) })",
+    (given) => (given instanceof Date && !Number.isNaN(given.getTime()) ? given : undefined),
+  ),
+  ...{ minHold, maxHold, provider },
+} satisfies OptionTable<RunOnceOptions & RunDueOptions>;
+const OF_METHOD = {
+  ...{ minHold, maxHold, provider },
+  catchUp: duration({ min: 1_000 }),
+  afterCrash: count(0, 'a whole number from 0 to 100: how often a run is begun again that has lost its process', 100),
+} satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
-/** The lock of a job that has ticks: it is not waited for, and not kept. @throws LockConfigError for options that do not exist, and for times that cannot be */
-export function lockOfTicks(options: Omit<RunTicksOptions, 'catchUp' | 'afterCrash'>, caller: string): LockOfRun {
-  const { maxHold, provider, ...others } = options;
-  refuseOthers(others, caller, 'minHold, maxHold, catchUp, afterCrash, provider');
-  return { wait: 0, minHold: 0, maxHold, provider };
+/** The options of `@RunOnce`: the lock of a run, and the looks of a job with ticks. @throws LockConfigError */
+export function readRunOptions(options: object): { readonly lock: LockOfRun; readonly looks: Looks | undefined } {
+  const { catchUp, afterCrash, ...run } = read({ name: '@RunOnce' }, options, OF_METHOD);
+  const lock = { wait: 0, ...run, minHold: run.minHold ?? 0 };
+  if (run.minHold === undefined) return { lock, looks: { catchUp, afterCrash: afterCrash ?? 0 } };
+  const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
+  if (excluded === undefined) return { lock, looks: undefined };
+  throw new LockConfigError(
+    `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
+  );
 }
 
 /**
@@ -93,9 +104,16 @@ export async function runOnce<T>(
   options: OptionsOfCall,
 ): Promise<RunOnceResult<T>> {
   assertTask('runOnce()', task);
-  const given: OptionsOfCall = { ...options };
-  if (given.due !== undefined) return await runDue(manager, key, task, given);
-  const plan = manager.plan(lockOfRun(given, 'runOnce()', EXAMPLE));
+  const { due, ...run } = read({ name: 'runOnce()' }, { ...options }, OPTIONS);
+  if ((due === undefined) === (run.minHold === undefined)) {
+    throw new LockConfigError(
+      due
+        ? 'Options "due" and "minHold" of runOnce() exclude each other: remove one of them.'
+        : `runOnce() has no "minHold", the shortest time between two runs: write ${EXAMPLE}.`,
+    );
+  }
+  const plan = manager.plan({ wait: 0, ...run, minHold: run.minHold ?? 0 });
+  if (due) return await runDue(manager, key, task, due, plan);
   let lock: GrantedLock;
   try {
     lock = await manager.acquirePlanned(plan, key);
@@ -111,33 +129,17 @@ async function runDue<T>(
   manager: LockManager,
   key: LockKey,
   task: (lock: Lock) => T | PromiseLike<T>,
-  options: RunDueOptions & { minHold?: undefined },
+  due: Date,
+  plan: LockPlan,
 ): Promise<RunOnceResult<T>> {
-  const { due, minHold, maxHold, provider, ...others } = options;
-  if ((minHold as unknown) !== undefined) {
-    throw new LockConfigError('Options "due" and "minHold" of runOnce() exclude each other: remove one of them.');
-  }
-  refuseOthers(others, 'runOnce()', 'due, maxHold, provider');
-  if (!(due instanceof Date) || Number.isNaN(due.getTime())) {
-    throw new LockConfigError(
-      `Option "due" is ${shown(due)}, but must be a valid Date, the time at which the run was due: write locks.runOnce('report', task, { due: new Date(scheduledTime) }).`,
-    );
-  }
   const [only, ...more] = normalizeKeys(key);
   if (only === undefined || more.length > 0) {
     throw new LockKeyError(
       'runOnce() with "due" takes one key, because a job has one record: join the keys to one text.',
     );
   }
-  const plan = manager.plan({ wait: 0, minHold: 0, maxHold, provider });
   const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());
   if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
   publishSkipped(plan, only, begun.skipped);
   return { ran: false };
-}
-
-function refuseOthers(others: object, caller: string, known: string): void {
-  for (const [name, value] of Object.entries(others)) {
-    if (value !== undefined) throw new LockConfigError(`${caller} has no option "${name}", but only: ${known}.`);
-  }
 }

@@ -1,8 +1,7 @@
 import { AssertionError } from 'node:assert';
 
-import { LockConfigError } from '../api/errors.js';
-import { shown } from '../api/printable.js';
 import { LockManager } from '../core/lock-manager.js';
+import { flag, type OptionTable, read } from '../core/toolkit/options.js';
 import type { Lock } from '../api/lock.js';
 import { providersOf } from '../nest/module/lock-manager.factory.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/options/module-options.js';
@@ -18,6 +17,8 @@ export interface TestLocksOptions {
    */
   readonly detectDeadlocks?: boolean | undefined;
 }
+
+const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
  * The locks of an application under test, and the means of the test to disturb them. The core is the real one, and its
@@ -37,12 +38,7 @@ export class TestLocks {
 
   /** @throws LockConfigError for an option that is neither true nor false */
   constructor(options: TestLocksOptions = {}) {
-    const { detectDeadlocks = false } = options;
-    // The text 'false' of an environment variable would count as true.
-    if (typeof detectDeadlocks !== 'boolean') {
-      throw new LockConfigError(`Option "detectDeadlocks" is ${shown(detectDeadlocks)}, but must be true or false.`);
-    }
-    this.#detectsDeadlocks = detectDeadlocks;
+    this.#detectsDeadlocks = read({ name: 'TestLocks' }, options, OPTIONS).detectDeadlocks;
   }
 
   /**

@@ -78,7 +78,7 @@ describe('JSON of events', () => {
       ending.abort();
       await Promise.resolve();
     };
-    await leadership.run('lead', task, planCampaign(locks, {}, 'test', []), { signal: ending.signal });
+    await leadership.run('lead', task, planCampaign(locks, {}, 'runAsLeader()'), { signal: ending.signal });
     await runOnce(locks, 'job', () => circular(), { minHold: 0 });
     const all = [...events.map(({ event }) => event), ...seen];
     for (const event of all) expect(typeof JSON.stringify(event)).toBe('string');

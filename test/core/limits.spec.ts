@@ -127,7 +127,7 @@ it.each<[string, LockOptions, RegExp]>([
   ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" exclude each other/],
   ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number from 1/],
   ['a part of a holder', { limit: 1.5 }, /"limit" is 1.5/],
-  ['text', { limit: '3' as never }, /"limit" is 3, but/],
+  ['text', { limit: '3' as never }, /"limit" is '3', but/],
   ['an infinite limit', { limit: Infinity }, /"limit" is Infinity/],
   [
     'a weight that never fits',

@@ -126,11 +126,30 @@ describe('an option that does not exist is refused beside a right source, and th
     const all = { timeout: '1s', quux: 1, ttl: '5s' } as never;
     await expect(locks.acquire('k', all)).rejects.toThrow(
       'There is no option "timeout" for a lock of provider "memory": write "wait". ' +
-        'There is no option "quux" for a lock of provider "memory": remove it. ' +
         'There is no option "ttl" for a lock of provider "memory": write "lease". ' +
-        'The options of a lock are "provider", "mode", "limit", ',
+        'There is no option "quux" for a lock of provider "memory": remove it. ' +
+        'The options are "provider", "mode", "limit", ',
     );
   });
+});
+
+// Redisson, redis-semaphore, ShedLock, node-redlock.
+it.each([
+  ['leaseTime', 'lease'],
+  ['waitTime', 'wait'],
+  ['lockTimeout', 'lease'],
+  ['acquireTimeout', 'wait'],
+  ['lockAtMostFor', 'lease'],
+  ['lockAtLeastFor', 'minHold'],
+  ['retryCount', 'wait'],
+  ['retryDelay', 'wait'],
+  ['ttl', 'lease'],
+  ['expire', 'lease'],
+])('"%s" of another library is "%s"', async (name, right) => {
+  const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
+  await expect(locks.acquire('k', { [name]: '1s' })).rejects.toThrow(
+    `There is no option "${name}" for a lock of provider "memory": write "${right}".`,
+  );
 });
 
 it.each([

@@ -279,8 +279,12 @@ describe('mistakes', () => {
       async signal() {}
     }
     const error: unknown = await start({ providers: [Options] }).catch((each: unknown) => each);
-    expect((error as Error).message).toMatch(/@OnlyLeader has no option "lease", but only: provider\./);
-    expect((error as Error).message).toMatch(/@RunAsLeader has no option "signal", but only: provider, lease\./);
+    expect((error as Error).message).toMatch(
+      /@OnlyLeader: there is no option "lease": remove it\. The options are "provider"\./,
+    );
+    expect((error as Error).message).toMatch(
+      /@RunAsLeader: there is no option "signal": remove it\. The options are "provider", "lease"\./,
+    );
   });
 });
 

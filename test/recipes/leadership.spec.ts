@@ -604,12 +604,7 @@ describe('a stop of the application', () => {
 describe('what can never work', () => {
   const refused: [string, string, object, string][] = [
     ['an unknown provider', 'billing', { provider: 'redis' }, 'There is no lock provider "redis"'],
-    [
-      'an option that a leader has not',
-      'billing',
-      { wait: 0 },
-      'runAsLeader() has no option "wait", but only: provider',
-    ],
+    ['an option that a leader has not', 'billing', { wait: 0 }, 'runAsLeader(): there is no option "wait": remove it'],
     ['a lease that is too short', 'billing', { lease: 10 }, '"lease"'],
     ['an empty key', '', {}, 'must not be empty'],
     ['several keys', ['a', 'b'] as unknown as string, {}, 'must be one string'],

@@ -1,5 +1,4 @@
 import { LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
-import { RunOnce } from '../../lib/nest/decorators/run-once.decorator.js';
 import { LockService } from '../../lib/nest/service/lock.service.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -98,13 +97,15 @@ it.each<[string, unknown]>([
 it('refuses a mistyped option, which would be ignored', async () => {
   const { one } = await fleet();
   const options = { minHold: 0, maxhold: '1m' } as RunOnceOptions;
-  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow('has no option "maxhold", but only: minHold');
+  await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(
+    'there is no option "maxhold": write "maxHold"',
+  );
 });
 
 it.each<[string, RunOnceOptions]>([
-  [`Option "minHold" is '25d', but must be a duration of 0 ms to 24.8 days`, { minHold: '25d' }],
-  [`Option "maxHold" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { minHold: 0, maxHold: '25d' }],
-  [`Option "minHold" is 60000 ms, longer than "maxHold", which is 1000 ms`, { minHold: '1m', maxHold: '1s' }],
+  [`"minHold" is '25d', but must be a duration of 0 ms to 24.8 days`, { minHold: '25d' }],
+  [`"maxHold" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { minHold: 0, maxHold: '25d' }],
+  [`"minHold" is 60000 ms, longer than "maxHold", which is 1000 ms`, { minHold: '1m', maxHold: '1s' }],
 ])('refuses times that cannot be: %s', async (message, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);

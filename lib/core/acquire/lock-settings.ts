@@ -1,28 +1,52 @@
-import { toMilliseconds } from '../../api/duration.js';
 import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
 import type { LimitShare } from '../../api/lock-mode.js';
+import type { Lock } from '../../api/lock.js';
 import type { LockDefaults, LockOptions, LossPolicy, ReleasePolicy } from '../../api/lock-options.js';
 import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
-import type { OptionNames } from '../toolkit/given-options.js';
-import { meantBy } from '../toolkit/nearest.js';
+import {
+  anything,
+  count,
+  duration,
+  oneOf,
+  option,
+  type OptionTable,
+  readGiven,
+  refuse,
+  type Settings,
+  text,
+} from '../toolkit/options.js';
 import type { Terms } from './caller.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
-const OPTIONS: OptionNames<LockOptions> = {
-  provider: true,
-  mode: true,
-  limit: true,
-  weight: true,
-  wait: true,
-  lease: true,
-  maxHold: true,
-  minHold: true,
-  within: true,
-  onLost: true,
-  release: true,
-  signal: true,
-};
+/** The options that a module can set for all its locks. */
+export const DEFAULTS = {
+  wait: duration({ infinite: true }),
+  lease: duration({ min: MIN_LEASE }),
+  maxHold: duration({ min: 1, infinite: true }),
+  reentrant: oneOf(true, 'explicit'),
+  onLost: oneOf('throw', 'ignore'),
+  release: oneOf('confirmed', 'sent'),
+} satisfies OptionTable<LockDefaults>;
+const { wait, lease, maxHold, onLost, release } = DEFAULTS;
+
+export const OF_LOCK = {
+  provider: text('the name of a lock provider'),
+  mode: oneOf('exclusive', 'shared'),
+  limit: count(1),
+  weight: count(1),
+  ...{ wait, lease, maxHold, onLost, release },
+  minHold: duration(),
+  within: anything<Lock>(),
+  signal: option(
+    'an AbortSignal, such as AbortSignal.timeout(1_000); of an AbortController pass its "signal"',
+    (given) => {
+      // By its methods, because there are other implementations than that of Node.
+      const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
+      const isSignal = typeof throwIfAborted === 'function' && typeof addEventListener === 'function';
+      return isSignal ? (given as AbortSignal) : undefined;
+    },
+  ),
+} satisfies OptionTable<LockOptions>;
 
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
@@ -44,141 +68,89 @@ export interface LockSettings extends Terms {
  */
 export function resolveSettings(
   options: LockOptions,
-  defaults: LockDefaults,
+  defaults: Partial<Settings<typeof DEFAULTS>>,
   provider: { readonly name: string; readonly capabilities: LockCapabilities },
   reentrant?: LockDefaults['reentrant'],
 ): LockSettings {
   const { capabilities, name } = provider;
-  refuseUnknownOptions(options, name);
-  const limited = limitOf(options, provider);
-  const mode = limited ? 'limited' : oneOf(options.mode ?? 'exclusive', MODES, 'mode');
+  const owner = { provider: name };
+  const given = readGiven(owner, options, OF_LOCK);
+  const fail = (why: string): never => {
+    throw new LockConfigError(why, { provider: name });
+  };
+  const limited = limitOf(given, capabilities, owner, fail);
+  const mode = limited ? 'limited' : (given.mode ?? 'exclusive');
   if (mode === 'shared' && !capabilities.shared) {
-    throw new LockConfigError(
-      `Lock provider "${name}" has no shared locks: remove mode: 'shared', or choose another provider.`,
-      { provider: name },
-    );
+    fail(`Lock provider "${name}" has no shared locks: remove mode: 'shared', or choose another provider.`);
   }
   const perLock = capabilities.lease === 'per-lock';
-  // A mistake is named where it was made.
-  const place = (option: keyof LockDefaults & keyof LockOptions) =>
-    options[option] === undefined && defaults[option] !== undefined ? `defaults.${option}` : option;
-  if (!perLock && options.lease !== undefined) {
-    throw new LockConfigError(
+  if (!perLock && given.lease !== undefined) {
+    fail(
       `Locks of provider "${name}" live as long as its session, so "lease" cannot be set for one lock: set the session's time on the provider.`,
-      { provider: name },
     );
   }
-  const release = oneOf(options.release ?? defaults.release ?? 'confirmed', RELEASE_POLICIES, place('release'));
+  const release = given.release ?? defaults.release ?? 'confirmed';
   if (release === 'sent' && !capabilities.ordered) {
-    throw new LockConfigError(
+    fail(
       `Lock provider "${name}" does not execute commands in the order in which they were sent, so the next call of this process could find its own lock: remove release: 'sent', or choose another provider.`,
-      { provider: name },
     );
   }
-  const maxHold = toMilliseconds(options.maxHold ?? defaults.maxHold ?? Infinity, place('maxHold'), {
-    min: 1,
-    infinite: true,
-  });
-  const minHold = toMilliseconds(options.minHold ?? 0, 'minHold');
+  const { minHold = 0, maxHold = defaults.maxHold ?? Infinity } = given;
   if (minHold > 0 && !capabilities.minHold) {
-    throw new LockConfigError(
-      `Lock provider "${name}" cannot keep a key after its release: remove "minHold", or choose another provider.`,
-      { provider: name },
-    );
+    fail(`Lock provider "${name}" cannot keep a key after its release: remove "minHold", or choose another provider.`);
   }
   if (minHold > maxHold) {
-    throw new LockConfigError(
-      `Option "minHold" is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms: lower "minHold", or raise "maxHold".`,
-      { provider: name },
+    refuse(
+      owner,
+      'minHold',
+      `is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms: lower "minHold", or raise "maxHold".`,
     );
   }
   const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
-  const lease = toMilliseconds(options.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn, place('lease'), {
-    min: MIN_LEASE,
-  });
+  const lease = given.lease ?? (perLock ? defaults.lease : undefined) ?? builtIn;
   assertKeepable(lease, 'lease', provider);
   assertKeepable(minHold, 'minHold', provider);
   return {
     mode,
     limited,
-    wait: toMilliseconds(options.wait ?? defaults.wait ?? DEFAULT_WAIT, place('wait'), { infinite: true }),
+    wait: given.wait ?? defaults.wait ?? DEFAULT_WAIT,
     lease,
     maxHold,
     minHold,
-    reentrant: oneOf(
-      reentrant ?? defaults.reentrant ?? 'explicit',
-      RE_ENTRIES,
-      reentrant === undefined && defaults.reentrant !== undefined ? 'defaults.reentrant' : 'reentrant',
-    ),
-    onLost: oneOf(options.onLost ?? defaults.onLost ?? 'throw', LOSS_POLICIES, place('onLost')),
+    reentrant: DEFAULTS.reentrant.read(reentrant, owner, 'reentrant') ?? defaults.reentrant ?? 'explicit',
+    onLost: given.onLost ?? defaults.onLost ?? 'throw',
     release,
   };
 }
 
-/** @throws LockConfigError which names all options that do not exist */
-function refuseUnknownOptions(options: LockOptions, provider: string): void {
-  const known = Object.keys(OPTIONS);
-  let isForeign = false;
-  const sentences: string[] = [];
-  for (const [option, value] of Object.entries(options)) {
-    if (value === undefined || Object.hasOwn(OPTIONS, option)) continue;
-    const meant = meantBy(option, known);
-    isForeign ||= meant === undefined;
-    const remedy = meant === undefined ? 'remove it' : `write "${meant}"`;
-    sentences.push(`There is no option "${option}" for a lock of provider "${provider}": ${remedy}.`);
-  }
-  if (sentences.length === 0) return;
-  if (isForeign) sentences.push(`The options of a lock are ${known.map((option) => `"${option}"`).join(', ')}.`);
-  throw new LockConfigError(sentences.join(' '), { provider });
-}
-
 /** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
 const MOST_HOLDERS = 10_000;
-const MODES = ['exclusive', 'shared'] as const;
-const RE_ENTRIES = [true, 'explicit'] as const;
-const LOSS_POLICIES: readonly LossPolicy[] = ['throw', 'ignore'];
-const RELEASE_POLICIES: readonly ReleasePolicy[] = ['confirmed', 'sent'];
 
 /** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
 function limitOf(
-  { limit, weight, mode }: LockOptions,
-  { name, capabilities }: { readonly name: string; readonly capabilities: LockCapabilities },
+  { limit, weight, mode }: Partial<Settings<typeof OF_LOCK>>,
+  capabilities: LockCapabilities,
+  owner: { readonly provider: string },
+  fail: (why: string) => never,
 ): LimitShare | undefined {
-  const refuse = (why: string): never => {
-    throw new LockConfigError(why, { provider: name });
-  };
   if (limit === undefined) {
-    return weight === undefined ? undefined : refuse('Option "weight" is a part of "limit": set "limit" as well.');
+    return weight === undefined ? undefined : fail('Option "weight" is a part of "limit": set "limit" as well.');
   }
   if (!capabilities.limits) {
-    refuse(`Lock provider "${name}" has no limits: remove "limit", or choose another provider.`);
+    fail(`Lock provider "${owner.provider}" has no limits: remove "limit", or choose another provider.`);
   }
-  if (mode !== undefined) refuse(`Options "limit" and "mode" exclude each other: remove one of them.`);
-  if (!Number.isSafeInteger(limit) || limit < 1) {
-    refuse(`Option "limit" is ${String(limit)}, but must be a whole number from 1${ofText(limit)}.`);
-  }
+  if (mode !== undefined) fail(`Options "limit" and "mode" exclude each other: remove one of them.`);
   const taken = weight ?? 1;
-  if (!Number.isSafeInteger(taken) || taken < 1 || taken > limit) {
-    refuse(
-      `Option "weight" is ${String(weight)}, but must be a whole number from 1 to "limit", which is ${limit}${ofText(weight)}.`,
-    );
+  if (taken > limit) {
+    refuse(owner, 'weight', `is ${taken}, but must be a whole number from 1 to "limit", which is ${limit}.`);
   }
   if (limit > taken * MOST_HOLDERS) {
     refuse(
-      `Option "limit" is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} could hold the key: ` +
+      owner,
+      'limit',
+      `is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} could hold the key: ` +
         `lower the limit, raise the weights, or spread the holders over several keys.`,
     );
   }
   return { limit, weight: taken };
-}
-
-// Settings often come from a configuration file or the environment, where the types did not look.
-function oneOf<T extends string | boolean>(value: T, allowed: readonly T[], option: string): T {
-  if (allowed.includes(value)) return value;
-  throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${allowed.map(shown).join(' or ')}.`);
-}
-
-/** The remedy for the text of an environment variable, which looks like a number in a message. */
-function ofText(value: unknown): string {
-  return typeof value === 'string' ? `. It is the text ${shown(value)}: convert it by Number()` : '';
 }

@@ -1,13 +1,15 @@
 // The words of other libraries.
 const SYNONYMS: Readonly<Record<string, string>> = {
-  timeout: 'wait',
-  waittime: 'wait',
-  retries: 'wait',
-  retrycount: 'wait',
-  ttl: 'lease',
-  duration: 'lease',
-  expiry: 'lease',
-  expires: 'lease',
+  ...Object.fromEntries(
+    ['timeout', 'waittime', 'acquiretimeout', 'retries', 'retrycount', 'retrydelay'].map((word) => [word, 'wait']),
+  ),
+  ...Object.fromEntries(
+    ['ttl', 'duration', 'expire', 'expires', 'expiry', 'leasetime', 'locktimeout', 'lockatmostfor'].map((word) => [
+      word,
+      'lease',
+    ]),
+  ),
+  lockatleastfor: 'minHold',
 };
 
 /** The known name for a name that does not exist: the one for its word in other libraries, or that of which it is a misspelling. */

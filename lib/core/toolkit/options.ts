@@ -6,10 +6,12 @@ import { refuseUnsetPart, refuseUnsetWithin } from './unset.js';
 
 /** The owner of options, as messages name it. */
 export interface Owner {
-  /** Left out for a lock: its options are those of a call, a decorator or a class, which names the place itself. */
+  /** Left out for a lock, whose options are those of a call, a decorator or a class, which names the place itself, and for all locks. */
   readonly name?: string | undefined;
   /** A call that is right. */
   readonly example?: string | undefined;
+  /** What to write for an option of other packages. */
+  readonly foreign?: Readonly<Record<string, string>>;
   /** Options of which exactly one is needed. */
   readonly oneOf?: readonly string[];
   /** Where options belong that are not known here. */
@@ -69,7 +71,8 @@ export class Option<T> {
   /** @throws LockConfigError */
   read(value: unknown, owner: Owner, name: string): T {
     if (value === undefined && !this.traits.isRequired) return this.traits.default as T;
-    return this.parse(value, owner, name) ?? this.refuse(value, owner, name);
+    const parsed = this.parse(value, owner, name);
+    return parsed === undefined ? this.refuse(value, owner, name) : parsed;
   }
 
   /** @throws LockConfigError which names the place, what was given and what is wanted */
@@ -94,6 +97,11 @@ export function refuse(owner: Owner, name: string, why: string): never {
   throw configError(owner, `${owner.name === undefined ? 'Option ' : `${owner.name}: `}"${path}" ${why}`);
 }
 
+/** Checked by the one that it is passed on to. */
+export function anything<T = unknown>(): Option<T | undefined> {
+  return option('given', (value) => value as T);
+}
+
 /** Whatever `parse` takes. */
 export function option<T>(wanted: string, parse: Parse<T>, traits?: Traits): Option<T | undefined> {
   return new Option<T | undefined>(wanted, parse, traits);
@@ -114,8 +122,13 @@ export function duration(bounds: DurationBounds = {}): Option<number | undefined
 }
 
 /** A whole number. */
-export function count(min: number, wanted = `a whole number from ${min} on`): Option<number | undefined> {
-  const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= min;
+export function count(
+  min: number,
+  wanted = `a whole number from ${min} on`,
+  max = Infinity,
+): Option<number | undefined> {
+  const isCount = (value: unknown): value is number =>
+    Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max;
   return option(wanted, (value) => (isCount(value) ? value : undefined), { convert: 'Number()' });
 }
 
@@ -185,7 +198,9 @@ function assertObject({ name, example, oneOf: sources }: Owner, given: unknown):
   if (isObject(given)) return;
   const one = sources ? `, with exactly one of ${listed(sources)}` : '';
   const remedy = example === undefined ? '' : `: write ${example}${one}`;
-  throw new LockConfigError(`${name} takes its options as an object, and was given ${described(given)}${remedy}.`);
+  throw new LockConfigError(
+    `${name ?? 'A lock'} takes its options as an object, and was given ${described(given)}${remedy}.`,
+  );
 }
 
 function refuseUnset(owner: Owner, given: Given, table: Table): void {
@@ -221,28 +236,28 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
   const remedy = `: remove it. The options are ${known}${others === undefined ? '' : `; ${others}`}`;
   const unknown = unknownIn(owner, given, table, remedy).trim();
   if (unknown === '') return;
-  const place = `${name}${within === undefined ? '' : `, "${within}"`}: `;
-  throw configError(owner, name === undefined ? unknown : place + unknown.replace('There', 'there'));
+  const place = [name ?? (within === undefined ? [] : 'Option'), within === undefined ? [] : `"${within}"`]
+    .flat()
+    .join(name === undefined ? ' ' : ', ');
+  throw configError(owner, place === '' ? unknown : `${place}: ${unknown.replace('There', 'there')}`);
 }
 
 /** Options of the module that are given to a provider instead. */
 const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
-function unknownIn({ name: owner, provider }: Owner, given: object, table: Table, remedy = ''): string {
+function unknownIn({ name: owner, provider, foreign = {} }: Owner, given: object, table: Table, remedy = ''): string {
   const whose = owner === undefined && provider !== undefined ? ` for a lock of provider "${provider}"` : '';
   const known = Object.keys(table);
   const strange: string[] = [];
   let sentences = '';
   for (const [name, value] of Object.entries(given)) {
     if (known.includes(name) || (value === undefined && owner === undefined)) continue;
-    const meant = meantBy(name, known);
+    const meant = Object.hasOwn(foreign, name) ? undefined : meantBy(name, known);
     const ofModule = meant === undefined ? nearest(name, OF_MODULE) : undefined;
     const right = meant ?? ofModule;
-    if (right === undefined) strange.push(quoted(name));
-    else {
-      const where = ofModule === undefined ? '' : ' in the options of DistributedLockModule';
-      sentences += ` There is no option "${name}"${whose}: write "${right}"${where}.`;
-    }
+    const call = foreign[name] ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
+    if (call === undefined) strange.push(quoted(name));
+    else sentences += ` There is no option "${name}"${whose}: write ${call}.`;
   }
   return strange.length === 0 ? sentences : `${sentences} There is no option ${strange.join(' or ')}${whose}${remedy}.`;
 }

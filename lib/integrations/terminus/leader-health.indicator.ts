@@ -1,8 +1,10 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
-import { toMilliseconds, type Duration } from '../../api/duration.js';
+import type { Duration } from '../../api/duration.js';
 import { LockUnavailableError } from '../../api/errors.js';
+import { OF_LOCK } from '../../core/acquire/lock-settings.js';
 import { systemClock } from '../../core/toolkit/clock.js';
+import { anything, duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { LockService } from '../../nest/service/lock.service.js';
 import { UNANSWERED, UNAVAILABLE } from './lock-health.indicator.js';
@@ -22,6 +24,13 @@ export interface LeaderCheckOptions {
   /** How long the backend may take to answer, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
   readonly timeout?: Duration;
 }
+
+const OF_HEALTH = { tolerance: duration().or('20s') } satisfies OptionTable<LeaderHealthOptions>;
+const OF_CHECK = {
+  key: anything<string>().required(),
+  provider: OF_LOCK.provider,
+  timeout: duration({ min: 1 }).or('1s'),
+} satisfies OptionTable<LeaderCheckOptions>;
 
 /** One campaign of this process, as a result of a health check shows it. */
 export interface LeaderHealth {
@@ -58,15 +67,12 @@ export class LeaderHealthIndicator {
    * @param key the name of this check in the result
    * @throws LockConfigError for an invalid tolerance
    */
-  isHealthy<const Key extends string>(
-    key: Key,
-    { tolerance = 20_000 }: LeaderHealthOptions = {},
-  ): HealthIndicatorResult<Key> {
+  isHealthy<const Key extends string>(key: Key, options: LeaderHealthOptions = {}): HealthIndicatorResult<Key> {
+    const { tolerance } = read({ name: 'isHealthy()' }, options, OF_HEALTH);
     const session = this.health.check(key);
-    const longest = toMilliseconds(tolerance, 'tolerance');
     const all = this.locks.leadership.campaigns;
     const campaigns = all.map(({ key, provider, isLeading }): LeaderHealth => ({ key, provider, leading: isLeading }));
-    const overdue = all.filter((campaign) => campaign.overdue > longest).map((campaign) => campaign.key);
+    const overdue = all.filter((campaign) => campaign.overdue > tolerance).map((campaign) => campaign.key);
     if (overdue.length === 0) return session.up({ campaigns });
     const message = `A term has ended, and its task or a call of @OnlyLeader still runs: ${overdue.join(', ')}.`;
     return session.down({ message, campaigns });
@@ -82,13 +88,13 @@ export class LeaderHealthIndicator {
    */
   async leaderCheck<const Name extends string>(
     name: Name,
-    { key, provider, timeout = 1_000 }: LeaderCheckOptions,
+    options: LeaderCheckOptions,
   ): Promise<HealthIndicatorResult<Name>> {
+    const { key, provider, timeout } = read({ name: 'leaderCheck()' }, options, OF_CHECK);
     const session = this.health.check(name);
-    const time = toMilliseconds(timeout, 'timeout', { min: 1 });
     const locks = provider === undefined ? this.locks : this.locks.via(provider);
     try {
-      const leader = await withTimeout(systemClock, time, locks.leader(key), () => 'late' as const);
+      const leader = await withTimeout(systemClock, timeout, locks.leader(key), () => 'late' as const);
       if (leader === 'late') return session.down({ key, message: UNANSWERED });
       if (leader === null) return session.down({ key, message: 'Nobody leads it.' });
       const { instance, since } = leader;

@@ -1,7 +1,9 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
-import { toMilliseconds, type Duration } from '../../api/duration.js';
+import type { Duration } from '../../api/duration.js';
 import { LockUnavailableError } from '../../api/errors.js';
+import { OF_LOCK } from '../../core/acquire/lock-settings.js';
+import { duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
 /** How to ask a lock provider for its health. */
@@ -11,6 +13,11 @@ export interface LockPingOptions {
   /** How long the whole check may take, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
   readonly timeout?: Duration;
 }
+
+const OPTIONS = {
+  provider: OF_LOCK.provider,
+  timeout: duration({ min: 1 }).or('1s'),
+} satisfies OptionTable<LockPingOptions>;
 
 /** The key that is taken and given back. One for the whole fleet: who finds it busy has an answer of the backend, too. */
 const PROBE = 'nestjs-distributed-lock:health';
@@ -42,10 +49,11 @@ export class LockHealthIndicator {
    */
   async pingCheck<const Key extends string>(
     key: Key,
-    { provider, timeout = 1_000 }: LockPingOptions = {},
+    options: LockPingOptions = {},
   ): Promise<HealthIndicatorResult<Key>> {
+    const { provider, timeout } = read({ name: 'pingCheck()' }, options, OPTIONS);
     const session = this.health.check(key);
-    const failure = await this.#probe(provider, toMilliseconds(timeout, 'timeout', { min: 1 }));
+    const failure = await this.#probe(provider, timeout);
     return failure === undefined ? session.up() : session.down(failure);
   }
 

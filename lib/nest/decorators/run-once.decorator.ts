@@ -1,12 +1,11 @@
 import { LockConfigError } from '../../api/errors.js';
 import { assertOptions, assertParentheses, decoratedMethod } from '../../decoration/decorated-method.js';
-import { lockOfRun, lockOfTicks, type RunOnceOptions, type RunTicksOptions } from '../../recipes/run-once.js';
+import { readRunOptions, type RunOnceOptions, type RunTicksOptions } from '../../recipes/run-once.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.js';
 import type { SkippableLockDecorator } from './decorator-types.js';
 import { DistributedLock } from './distributed-lock.decorator.js';
 
-const EXAMPLE = "@RunOnce('nightly-report', { minHold: '1m' })";
 const TICKS_EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
 
 /**
@@ -39,7 +38,7 @@ export function RunOnce(
     // Options from the configuration are checked at boot, with those of the lock.
     const ofLock =
       typeof options === 'function'
-        ? (config: never) => optionsOf(options(config) as Given)
+        ? (config: never) => optionsOf(options(config))
         : at(place, () => optionsOf(options));
     const lock: MethodDecorator = DistributedLock(key, ofLock);
     lock(target, name, descriptor);
@@ -58,19 +57,7 @@ function at<T>(place: string, read: () => T): T {
   }
 }
 
-type Given =
-  (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined });
-
-function optionsOf(given: Given): MethodOptions & { readonly onBusy: 'skip' } {
-  const { catchUp, afterCrash, ...others } = { ...given };
-  if (others.minHold === undefined) {
-    return { ...lockOfTicks(others, '@RunOnce'), onBusy: 'skip', [TICKS]: { catchUp, afterCrash } };
-  }
-  const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
-  if (excluded !== undefined) {
-    throw new LockConfigError(
-      `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
-    );
-  }
-  return { ...lockOfRun(others, '@RunOnce', EXAMPLE), onBusy: 'skip' };
+function optionsOf(given: object): MethodOptions & { readonly onBusy: 'skip' } {
+  const { lock, looks } = readRunOptions({ ...given });
+  return { ...lock, onBusy: 'skip', ...(looks && { [TICKS]: looks }) };
 }

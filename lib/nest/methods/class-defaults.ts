@@ -1,6 +1,7 @@
 import 'reflect-metadata';
 import type { LockDefaults, LockOptions } from '../../api/lock-options.js';
-import { type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
+import { DEFAULTS, OF_LOCK } from '../../core/acquire/lock-settings.js';
+import { type OptionTable, read, type Settings } from '../../core/toolkit/options.js';
 import type { LockService } from '../service/lock.service.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 
@@ -10,16 +11,7 @@ const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'onLost' | 'release' | 'provider'> &
   Pick<LockDefaults, 'reentrant'>;
 
-/** The names of the defaults that a module gives. */
-export const DEFAULTS: OptionNames<LockDefaults> = {
-  wait: true,
-  lease: true,
-  maxHold: true,
-  reentrant: true,
-  onLost: true,
-  release: true,
-};
-const CLASS_DEFAULT_NAMES: OptionNames<ClassLockDefaults> = { ...DEFAULTS, provider: true };
+const OPTIONS = { ...DEFAULTS, provider: OF_LOCK.provider } satisfies OptionTable<ClassLockDefaults>;
 
 /** Records the defaults that `@LockDefaults` gives to a class. */
 export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
@@ -31,10 +23,8 @@ export function recordClassDefaults(target: object, defaults: Configurable<Class
  *
  * @throws LockConfigError where its configuration does not give them, and for what is no default
  */
-export function defaultsOfClass(prototype: object, service: LockService): ClassLockDefaults | undefined {
+export function defaultsOfClass(prototype: object, service: LockService): Settings<typeof OPTIONS> | undefined {
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, prototype.constructor) as
     DecoratorOptions<ClassLockDefaults> | undefined;
-  const options = defaults?.in(service);
-  if (options) refuseUnknown(`@LockDefaults of ${prototype.constructor.name}`, options, CLASS_DEFAULT_NAMES);
-  return options;
+  return defaults && read({ name: `@LockDefaults of ${prototype.constructor.name}` }, defaults.in(service), OPTIONS);
 }

@@ -12,9 +12,6 @@ import type { LockService } from '../service/lock.service.js';
 
 const LEADER_METHODS = Symbol('LeaderMethods of a class');
 
-// A lease belongs to a campaign, of which all methods of a key have one.
-const OPTIONS = { '@RunAsLeader': ['provider', 'lease'], '@OnlyLeader': ['provider'] } as const;
-
 /** A method that runs only in the process that leads a key. */
 export class LeaderMethod {
   readonly #options: DecoratorOptions<CampaignOptions>;
@@ -53,7 +50,7 @@ export class LeaderMethod {
         provider: own.provider ?? provider,
       };
       const origin = { method: name, template: key };
-      plan = planCampaign(service.manager, options, decorator, OPTIONS[decorator], origin);
+      plan = planCampaign(service.manager, options, decorator, origin);
       this.#plans.set(service, plan);
     }
     return plan;

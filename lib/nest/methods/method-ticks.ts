@@ -4,7 +4,7 @@ import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import type { Schedule } from '../../core/schedule.js';
 import type { ResultKind } from '../../decoration/decorated-method.js';
 import { normalizeKeys } from '../../key/lock-key.js';
-import { type Looks, looksOf } from '../../recipes/jobs/missing-runs.js';
+import type { Looks } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
 import type { LockService } from '../service/lock.service.js';
@@ -61,7 +61,7 @@ export function jobOf(
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
-  return new ScheduledJob(service.manager, fixed, plan, scheduleIn(service, cron), looksOf(looks));
+  return new ScheduledJob(service.manager, fixed, plan, scheduleIn(service, cron), looks);
 }
 
 /** Gives the schedule in an application, as it is at the moment. */

@@ -1,24 +1,66 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockProvider } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
-import { checkGiven, type OptionNames, refuseUnknown } from '../../core/toolkit/given-options.js';
-import { DEFAULTS } from '../methods/class-defaults.js';
+import {
+  anything,
+  count,
+  group,
+  option,
+  type OptionTable,
+  type Owner,
+  read,
+  refuse,
+} from '../../core/toolkit/options.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-// Options often come from configuration or JavaScript, where the types did not look. An unknown one would be ignored silently.
-const OPTIONS: OptionNames<DistributedLockModuleOptions> = {
-  provider: true,
-  providers: true,
-  default: true,
-  namespace: true,
-  instance: true,
-  defaults: true,
-  context: true,
-  config: true,
-  mapErrors: true,
-  shutdownGrace: true,
-  failFast: true,
-};
+/** The call for a word: the name of a server or of its client, or an address. */
+const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
+  [/^(?:postgres|pg|mysql|mariadb|sql)/, 'new SqlVersionLockProvider({ url })'],
+  [/^(?:typeorm|dataSource)/, 'new TypeOrmVersionLockProvider({ dataSource })'],
+  [/^(?:zookeeper|zk)/, 'new ZooKeeperLockProvider({ connectString })'],
+  [/^memcache/, 'new MemcachedLockProvider({ server })'],
+  [/^memory/, 'new MemoryLockProvider()'],
+  [/^client/, 'new RedisLockProvider({ client })'],
+  [/^/, 'new RedisLockProvider({ url })'],
+];
+const FOREIGN = [
+  'redis',
+  'ioredis',
+  'client',
+  'url',
+  'host',
+  'postgres',
+  'mysql',
+  'dataSource',
+  'zookeeper',
+  'memcached',
+];
+
+const MAPPED = group('false, or { http: { busy: 409 } } for another status of a busy lock than 423', {
+  http: group('the statuses of errors, such as { busy: 409 }', {
+    busy: count(400, 'a number from 400 to 599, the statuses of errors', 599),
+  }),
+});
+
+/** Those without a check here are read by the LockManager. */
+const OPTIONS = {
+  provider: anything<LockProvider>().written(),
+  providers: option<object>(
+    'the lock providers by name: { redis: new RedisLockProvider({ url }) }. For one, use "provider"',
+    (given) => (isRecord(given) ? given : undefined),
+  ).written(),
+  default: anything().written(),
+  namespace: anything().written(),
+  instance: anything(),
+  defaults: anything(),
+  shutdownGrace: anything(),
+  failFast: anything(),
+  context: option('functions by the names of values', contextOf),
+  config: anything(),
+  mapErrors: option<false | object>(MAPPED.wanted, (given, owner, name) =>
+    given === false ? given : MAPPED.read(given, owner, name),
+  ),
+} satisfies OptionTable<DistributedLockModuleOptions>;
 
 /** @throws LockConfigError for options that the types would have refused */
 export function assertUsable(options: unknown): asserts options is DistributedLockModuleOptions {
@@ -28,17 +70,12 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
     );
   }
   assertNoProvider(options);
-  refuseUnknown('DistributedLockModule', options, OPTIONS);
-  checkGiven('DistributedLockModule', options, 'DistributedLockModule.forRoot({ provider })');
-  const { provider, providers, defaults, context, mapErrors } = options as DistributedLockModuleOptions;
-  if (defaults) refuseUnknown('DistributedLockModule, "defaults"', defaults, DEFAULTS);
-  for (const [name, value] of Object.entries(context ?? {})) assertContextValue(name, value);
-  if (mapErrors !== undefined && mapErrors !== false) assertBusyStatus(mapErrors);
-  if (providers !== undefined && !isRecord(providers)) {
-    throw new LockConfigError(
-      `Option "providers" of DistributedLockModule is ${shown(providers)}, but must name each lock provider: { redis: new RedisLockProvider({ url }) }. For one, use "provider".`,
-    );
-  }
+  const { url } = options as { url?: unknown };
+  const foreign = Object.fromEntries(
+    FOREIGN.map((name) => [name, `provider: ${callFor(name === 'url' ? url : name)}`]),
+  );
+  const owner = { name: 'DistributedLockModule', example: 'DistributedLockModule.forRoot({ provider })', foreign };
+  const { provider, providers } = read(owner, options, OPTIONS);
   const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
     `providers.${name}`,
     each,
@@ -48,39 +85,29 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 
-function assertBusyStatus(mapErrors: unknown): void {
-  if (typeof mapErrors !== 'object' || mapErrors === null) {
-    throw new LockConfigError(
-      `Option "mapErrors" of DistributedLockModule is ${shown(mapErrors)}, but must be false, or { http: { busy: 409 } } for another status of a busy lock than 423.`,
+function contextOf(context: unknown, owner: Owner, option: string): object | undefined {
+  if (!isRecord(context)) return undefined;
+  for (const [name, value] of Object.entries(context)) {
+    if (typeof value === 'function') continue;
+    refuse(
+      owner,
+      `${option}.${name}`,
+      `is ${shown(value)}, but must be a function that gives the value of a call: write ${name}: () => ….`,
     );
   }
-  refuseUnknown('DistributedLockModule, "mapErrors"', mapErrors, { http: true });
-  const { http = {} } = mapErrors as { http?: { busy?: unknown } };
-  refuseUnknown('DistributedLockModule, "mapErrors.http"', http, { busy: true });
-  const { busy } = http;
-  const isError = typeof busy === 'number' && Number.isInteger(busy) && busy >= 400 && busy <= 599;
-  if (busy === undefined || isError) return;
-  throw new LockConfigError(
-    `Option "mapErrors.http.busy" of DistributedLockModule is ${shown(busy)}, but must be a number from 400 to 599, the statuses of errors.`,
-  );
+  return context;
 }
 
-function assertContextValue(name: string, value: unknown): void {
-  if (typeof value === 'function') return;
-  throw new LockConfigError(
-    `Option "context.${name}" of DistributedLockModule is ${shown(value)}, but must be a function that gives the value of a call: write ${name}: () => ….`,
-  );
-}
-
-/** Nest copies the options of `forRoot()`, and of a provider nothing would be left in the copy. @throws LockConfigError */
+/** Nest copies the options of `forRoot()`, and of a provider or a client nothing would be left in the copy. @throws LockConfigError */
 export function assertNoProvider(options: object): void {
-  if (whyNoProvider('', options) !== undefined) return;
+  const call = callForClient(options);
+  if (whyNoProvider('', options) !== undefined && call === undefined) return;
   throw new LockConfigError(
-    `The options of DistributedLockModule are a lock provider: pass { provider: new ${nameOfClass(options)}(…) }, also from the factory of forRootAsync().`,
+    `The options of DistributedLockModule are a ${call ? 'client' : 'lock provider'}: pass { provider: ${call ?? `new ${nameOfClass(options)}(…)`} }, also from the factory of forRootAsync().`,
   );
 }
 
-function isRecord(value: unknown): boolean {
+function isRecord(value: unknown): value is object {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
@@ -91,7 +118,22 @@ function nameOfClass(value: object): string {
 /** The complaint about an option that is no lock provider. */
 function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
-  return typeof provider === 'function'
-    ? `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`
-    : `Option "${option}" is no lock provider: pass an instance such as new RedisLockProvider({ url }). It is ${typeof provider === 'string' ? 'a text' : shown(provider)}.`;
+  if (typeof provider === 'function') {
+    return `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`;
+  }
+  // A text may be an address with a password.
+  const call = callForClient(provider);
+  const given = call ? 'a client' : typeof provider === 'string' ? 'a text' : shown(provider);
+  return `Option "${option}" is ${given}, but must be a lock provider: write ${call ?? callFor(provider)}.`;
+}
+
+function callFor(word: unknown): string {
+  return CALLS.find(([pattern]) => pattern.test(String(word)))?.[1] ?? '';
+}
+
+/** Undefined for what is no client. */
+function callForClient(client: unknown): string | undefined {
+  const { duplicate, createQueryRunner } = Object(client) as Partial<Record<string, unknown>>;
+  if (typeof duplicate === 'function') return callFor('client');
+  return typeof createQueryRunner === 'function' ? callFor('dataSource') : undefined;
 }

@@ -2,6 +2,7 @@ import { type DynamicModule, Module, type Provider } from '@nestjs/common';
 import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
+import { anything, type OptionTable, read } from '../../core/toolkit/options.js';
 import { bootingServices } from '../service/live-services.js';
 import { EndOfBoot } from './end-of-boot.js';
 import { assertNoProvider } from './check-module-options.js';
@@ -32,9 +33,19 @@ export class DistributedLockModule extends ConfigurableModuleClass {
 
   /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
   static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+    read({ name: 'DistributedLockModule.forRootAsync()' }, options, ASYNC_OPTIONS);
     return withLocks(super.forRootAsync(options));
   }
 }
+
+const ASYNC_OPTIONS = {
+  imports: anything(),
+  inject: anything(),
+  useFactory: anything(),
+  useClass: anything(),
+  useExisting: anything(),
+  provideInjectionTokensFrom: anything(),
+} satisfies OptionTable<typeof ASYNC_OPTIONS_TYPE>;
 
 function withLocks(definition: DynamicModule): DynamicModule {
   return {

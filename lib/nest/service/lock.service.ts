@@ -4,7 +4,7 @@ import type { LockOptions } from '../../api/lock-options.js';
 import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
-import { assertSignal, assertTask, madeByNest } from '../../core/toolkit/given-options.js';
+import { assertTask, madeByNest } from '../../core/toolkit/arguments.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
@@ -122,9 +122,7 @@ export class LockService {
     this.manager.missingValues.check(key);
     const { provider = this.provider, signal } = options;
     assertTask('runAsLeader()', task);
-    assertSignal(signal);
-    const known = ['provider', 'lease', 'signal'];
-    const plan = planCampaign(this.manager, { ...options, provider }, 'runAsLeader()', known);
+    const plan = planCampaign(this.manager, { ...options, provider }, 'runAsLeader()');
     await this.leadership.run(key, task, plan, { signal });
   }
 

@@ -1,41 +1,21 @@
 import { safeText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
-import { toMilliseconds } from '../../api/duration.js';
-import { LockConfigError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
 import type { LockPlan } from '../../core/acquire/lock-plan.js';
 import { type JobRecord, lastTimeOf, MOST_AHEAD } from '../../core/job-record.js';
 import type { Schedule } from '../../core/schedule.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter } from '../../core/toolkit/timing.js';
-import type { RunTicksOptions } from '../run-once.js';
 import { BegunRun, type Job, PATIENCE } from './job.js';
 import type { Seen } from './job-record-client.js';
 
 /** For so many ms after a recovery the other processes write back what the backend has lost. */
 const AFTER_RECOVERY = 5_000;
 
-/** The runs of a job besides those that are fired. */
-export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
-
-/** As {@link Looks}, checked: see {@link looksOf}. */
-export interface CheckedLooks {
+/** The runs of a job besides those that are fired: `catchUp` in ms. */
+export interface Looks {
   readonly catchUp: number | undefined;
   readonly afterCrash: number;
-}
-
-/** @throws LockConfigError for what cannot be */
-export function looksOf({ catchUp, afterCrash = 0 }: Looks): CheckedLooks {
-  if (!Number.isInteger(afterCrash) || afterCrash < 0 || afterCrash > 100) {
-    throw new LockConfigError(
-      `Option "afterCrash" is ${shown(afterCrash)}, but must be a whole number from 0 to 100: how often a run is begun again that has lost its process.`,
-    );
-  }
-  return {
-    catchUp: catchUp === undefined ? undefined : toMilliseconds(catchUp, 'catchUp', { min: 1_000 }),
-    afterCrash,
-  };
 }
 
 /**
@@ -58,7 +38,7 @@ export class MissingRuns {
     private readonly key: string,
     private readonly plan: LockPlan,
     private readonly schedule: () => Schedule | undefined,
-    private readonly options: CheckedLooks,
+    private readonly options: Looks,
     /** Aborts when the application stops. */
     private readonly stopping: AbortSignal,
     /** Makes a run that was begun here, and does not wait for its end. */

@@ -11,7 +11,7 @@ import type { LocalJob, Schedule } from '../../core/schedule.js';
 import { detached } from '../../core/toolkit/detached.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { BegunRun, Job, type NotBegun, type Run } from './job.js';
-import { type CheckedLooks, MissingRuns } from './missing-runs.js';
+import { type Looks, MissingRuns } from './missing-runs.js';
 
 /** By how many ms a timer may fire too early. Ticks are a second apart at least, so the tick before is never taken for the one that is due. */
 const EARLY = 50;
@@ -50,7 +50,7 @@ export class ScheduledJob implements LocalJob {
     readonly key: string,
     private readonly plan: LockPlan,
     private readonly schedule: () => Schedule | undefined,
-    options: CheckedLooks,
+    options: Looks,
   ) {
     const job = new Job(manager, key, plan, schedule);
     this.#job = job;

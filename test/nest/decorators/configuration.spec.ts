@@ -201,7 +201,7 @@ describe('options from configuration', () => {
       expect.stringMatching(/Wrong\.around: option "around" cannot come from the configuration/),
       expect.stringMatching(/Wrong\.unknown: There is no option "ttl"/),
       expect.stringMatching(/Wrong\.once: @RunOnce has no "minHold"/),
-      expect.stringMatching(/Wrong\.lead: Option "lease" is 'soon'/),
+      expect.stringMatching(/Wrong\.lead: @RunAsLeader: "lease" is 'soon'/),
     ]);
   });
 

@@ -116,10 +116,8 @@ describe('decorating what cannot be locked', () => {
         }
         return Jobs;
       });
-    withOptions({ minhold: '1m' }).toThrow(
-      /^Jobs\.run: @RunOnce has no option "minhold", but only: minHold, maxHold, catchUp, afterCrash, provider/,
-    );
-    withOptions({ minHold: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce has no option "wait"/);
+    withOptions({ minhold: '1m' }).toThrow(/^Jobs\.run: @RunOnce: there is no option "minhold": write "minHold"/);
+    withOptions({ minHold: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce: there is no option "wait"/);
     withOptions({ minHold: '1m', catchUp: '6h' }).toThrow(
       /^Jobs\.run: Options "minHold" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
     );

@@ -1,6 +1,8 @@
 import { type DynamicModule, Get, Inject, Injectable, Module, Scope } from '@nestjs/common';
 import { REQUEST } from '@nestjs/core';
 import { Test } from '@nestjs/testing';
+import { Redis } from 'ioredis';
+import { DataSource } from 'typeorm';
 import {
   DistributedLock,
   DistributedLockModule,
@@ -197,7 +199,7 @@ describe('mistakes in the module', () => {
     [
       'an unknown default',
       { defaults: { minHold: '1m' } },
-      /, "defaults": there is no option "minHold": remove it\. The options are "wait", "lease", "maxHold", "reentrant", "onLost"/,
+      /Option "defaults": there is no option "minHold": remove it\. The options are "wait", "lease", "maxHold", "reentrant", "onLost"/,
     ],
     ['a default of another library', { defaults: { ttl: '10s' } }, /"ttl": write "lease"/],
     [
@@ -210,23 +212,44 @@ describe('mistakes in the module', () => {
       { providers: { a: MemoryLockProvider } },
       /"providers\.a" is the class MemoryLockProvider/,
     ],
-    ['no provider at all', { providers: { a: undefined } }, /"providers\.a" is no lock provider: pass an instance/],
+    [
+      'no provider at all',
+      { providers: { a: undefined } },
+      /"providers\.a" is undefined, but must be a lock provider: write new RedisLockProvider/,
+    ],
     [
       'two wrong providers, both of them',
       { providers: { a: MemoryLockProvider, b: 'redis' } },
-      /"providers\.a" is the class MemoryLockProvider.*\n.*"providers\.b" is no lock provider/,
+      /"providers\.a" is the class MemoryLockProvider.*\n.*"providers\.b" is .*, but must be a lock provider/,
     ],
     ['a wrong default', { defaults: { lease: '5' } }, /Option "defaults\.lease" is '5', but must be a duration/],
     ['another one', { defaults: { wait: -1 } }, /Option "defaults\.wait" is -1/],
     ['a third one', { defaults: { onLost: 'trow' } }, /Option "defaults\.onLost" is 'trow'/],
     ['a fourth one', { defaults: { reentrant: 'yes' } }, /Option "defaults\.reentrant" is 'yes'/],
-    ['null as provider', { provider: null }, /"provider" is no lock provider: pass an instance .* It is null/],
+    ['null as provider', { provider: null }, /"provider" is null, but must be a lock provider: write new Redis/],
     [
       'a list of providers',
       { providers: [new MemoryLockProvider()] },
-      /"providers" of DistributedLockModule is a list, but must name each lock provider/,
+      /"providers" is a list, but must be the lock providers by name/,
     ],
-    ['a text as provider', { provider: 'redis' }, /"provider" is no lock provider: pass an instance/],
+    [
+      'a server by its name',
+      { redis: { host: 'r' } },
+      /no option "redis": write provider: new RedisLockProvider\(\{ url/,
+    ],
+    ['an address', { url: 'redis://r' }, /no option "url": write provider: new RedisLockProvider\(\{ url/],
+    ['another address', { url: 'postgres://db' }, /"url": write provider: new SqlVersionLockProvider\(\{ url/],
+    ['another server', { provider: 'postgres' }, /"provider" is a text, .* write new SqlVersionLockProvider\(\{ url/],
+    [
+      'a client as provider',
+      { provider: { duplicate: () => undefined } },
+      /"provider" is a client, but must be a lock provider: write new RedisLockProvider\(\{ client \}\)/,
+    ],
+    [
+      'a text as provider',
+      { provider: 'redis' },
+      /"provider" is a text, but must be a lock provider: write new RedisLockProvider\(\{ url/,
+    ],
   ])('%s: fails the boot', async (_, options, message) => {
     const error = await failureOf({}, options);
     expect(error).toBeInstanceOf(LockConfigError);
@@ -245,6 +268,13 @@ describe('mistakes in the module', () => {
     expect(() => DistributedLockModule.forRoot(new MemoryLockProvider() as never)).toThrow(
       /options of DistributedLockModule are a lock provider: pass \{ provider: new MemoryLockProvider/,
     );
+  });
+
+  it.each([
+    [new Redis({ lazyConnect: true }), 'a client: pass { provider: new RedisLockProvider({ client }) }'],
+    [new DataSource({ type: 'postgres' }), 'a client: pass { provider: new TypeOrmVersionLockProvider({ dataSource'],
+  ])('forRoot() refuses a client in place of its options: %#', (client, message) => {
+    expect(() => DistributedLockModule.forRoot(client as never)).toThrow(message);
   });
 
   it('a factory that returns a lock provider fails the boot', async () => {

@@ -694,7 +694,7 @@ describe('the boot', () => {
         yield 1;
       }
       @Cron(YEARLY)
-      @Untyped('f', { catchUp: 'soon' })
+      @Untyped('f', () => ({ catchUp: 'soon' }))
       async late() {}
       @Cron(YEARLY)
       @RunOnce('g', () => ({ minHold: '1m', afterCrash: 1 }) as never)
@@ -713,7 +713,7 @@ describe('the boot', () => {
       expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "minHold"/),
       expect.stringMatching(/^Jobs\.context: .* its key must be the same for all calls/),
       expect.stringMatching(/^Jobs\.rows: it returns a stream/),
-      expect.stringMatching(/^Jobs\.late: Option "catchUp" is 'soon'/),
+      expect.stringMatching(/^Jobs\.late: @RunOnce: "catchUp" is 'soon'/),
       expect.stringMatching(/^Jobs\.both: Options "minHold" and "afterCrash" of @RunOnce exclude each other/),
     ]);
   });

@@ -9,7 +9,7 @@ import { LockManager } from '../../../lib/core/lock-manager.js';
 import type { Schedule } from '../../../lib/core/schedule.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
-import { type Looks, looksOf } from '../../../lib/recipes/jobs/missing-runs.js';
+import { type Looks, looksOf } from './looks-of.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
 import { FakeClock } from '../../../lib/testing/fake-clock.js';
 

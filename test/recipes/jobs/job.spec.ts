@@ -517,10 +517,10 @@ describe('runOnce() with `due`', () => {
 
   it.each<[RegExp, string | string[], unknown]>([
     [/"due" and "minHold" of runOnce\(\) exclude each other/, 'import', { ...due(), minHold: '1m' }],
-    [/Option "due" is 5, but must be a valid Date/, 'import', { due: 5 }],
-    [/Option "due" is a Date, but must be a valid Date/, 'import', { due: new Date(NaN) }],
-    [/has no option "catchUp", but only: due, maxHold, provider/, 'import', { ...due(), catchUp: '1h' }],
-    [/Option "maxHold" is 'soon', but must be a duration/, 'import', { ...due(), maxHold: 'soon' }],
+    [/"due" is 5, but must be a valid Date/, 'import', { due: 5 }],
+    [/"due" is a Date, but must be a valid Date/, 'import', { due: new Date(NaN) }],
+    [/there is no option "catchUp": remove it/, 'import', { ...due(), catchUp: '1h' }],
+    [/"maxHold" is 'soon', but must be a duration/, 'import', { ...due(), maxHold: 'soon' }],
     [/runOnce\(\) with "due" takes one key/, ['a', 'b'], due()],
     [/has no "minHold".* or give the time at which the run was due as \{ due \}/, 'import', { due: undefined }],
   ])('refuses what cannot be: %s', async (message, key, options) => {

@@ -1,5 +1,5 @@
 import type { JobRecord } from '../../../lib/core/job-record.js';
-import { looksOf } from '../../../lib/recipes/jobs/missing-runs.js';
+import { looksOf } from './looks-of.js';
 import { deferred } from '../../core/manager-rig.js';
 import { DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
 
@@ -480,12 +480,12 @@ it('logs why it cannot look, and goes on', async () => {
 });
 
 it.each<[RegExp, Parameters<typeof looksOf>[0]]>([
-  [/Option "catchUp" is '10ms', but must be a duration of 1000 ms to 24.8 days/, { catchUp: '10ms' }],
-  [/Option "catchUp" is '25d'/, { catchUp: '25d' }],
-  [/Option "afterCrash" is -1, but must be a whole number from 0 to 100/, { afterCrash: -1 }],
-  [/Option "afterCrash" is 1.5/, { afterCrash: 1.5 }],
-  [/Option "afterCrash" is 101/, { afterCrash: 101 }],
-  [/Option "afterCrash" is '2'/, { afterCrash: '2' as never }],
+  [/@RunOnce: "catchUp" is '10ms', but must be a duration of 1000 ms to 24.8 days/, { catchUp: '10ms' }],
+  [/@RunOnce: "catchUp" is '25d'/, { catchUp: '25d' }],
+  [/@RunOnce: "afterCrash" is -1, but must be a whole number from 0 to 100/, { afterCrash: -1 }],
+  [/@RunOnce: "afterCrash" is 1.5/, { afterCrash: 1.5 }],
+  [/@RunOnce: "afterCrash" is 101/, { afterCrash: 101 }],
+  [/@RunOnce: "afterCrash" is '2'/, { afterCrash: '2' as never }],
 ])('refuses %s', (message, options) => {
   expect(() => looksOf(options)).toThrow(message);
 });

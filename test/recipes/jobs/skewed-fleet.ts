@@ -5,7 +5,7 @@ import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import { isUnavailable } from '../../../lib/core/toolkit/retryable.js';
 import { systemClock } from '../../../lib/core/toolkit/clock.js';
-import { type Looks, looksOf } from '../../../lib/recipes/jobs/missing-runs.js';
+import { type Looks, looksOf } from './looks-of.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
 import { every } from './fleet.js';
 

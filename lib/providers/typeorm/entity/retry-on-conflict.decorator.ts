@@ -1,6 +1,6 @@
 import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { LockConfigError, LockError } from '../../../api/errors.js';
-import { shown } from '../../../api/printable.js';
+import { count, type OptionTable, read } from '../../../core/toolkit/options.js';
 import { copyMethodMetadata, decoratedMethod, type NoProperty } from '../../../decoration/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
@@ -12,6 +12,8 @@ export interface RetryOnConflictOptions {
   /** How often the method runs at most, the first time included. Default 3. */
   readonly attempts?: number;
 }
+
+const OPTIONS = { attempts: count(1).or(3) } satisfies OptionTable<RetryOnConflictOptions>;
 
 /** Decorates methods that return a promise. */
 export interface RetryDecorator {
@@ -41,12 +43,7 @@ export interface RetryDecorator {
  * @throws LockConfigError at decoration for a method that cannot be run again, and for options that cannot work.
  */
 export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDecorator {
-  const { attempts = 3 } = options;
-  if (!Number.isSafeInteger(attempts) || attempts < 1) {
-    throw new LockConfigError(
-      `@RetryOnConflict: "attempts" must be a whole number from 1 on, and is ${shown(attempts)}.`,
-    );
-  }
+  const { attempts } = read({ name: '@RetryOnConflict' }, options, OPTIONS);
   const decorate = (target: object, key: string | symbol, descriptor: PropertyDescriptor): void => {
     const { name, original, kind } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
     if (kind === 'iteration') {

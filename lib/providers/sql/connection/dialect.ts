@@ -92,10 +92,11 @@ export interface Dialect {
   forMode(mode: LockMode): string;
   /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
   readonly withoutWait: (sql: string) => string;
-  /** Asks of the connection that it answers, and whether the server is read-only by {@link ServerFacts.isReadOnly}. */
+  /**
+   * Asks of the connection that it answers, and whether the server is read-only by {@link ServerFacts.isReadOnly}: the answer says so as `read_only`,
+   * or is an error.
+   */
   heartbeat(isReadOnly: string, isLent: boolean): string;
-  /** Whether the server has answered such a question with yes: by its answer, or by its error. */
-  saysReadOnly(answer: unknown): boolean;
   /** Whether the server itself has sent this error, so it has received the statement. */
   isAnswer(error: unknown): boolean;
   /** Whether a savepoint did not exist when it was released. */

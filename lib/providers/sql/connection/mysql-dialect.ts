@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, isTrue, propertyOf, textOf } from './answer.js';
+import { firstRow, propertyOf, textOf } from './answer.js';
 import {
   refuseStream,
   type Dialect,
@@ -56,9 +56,6 @@ const IDLE_TRANSACTION = [
   'idle_readonly_transaction_timeout',
   'idle_write_transaction_timeout',
 ];
-
-// ER_DATA_OUT_OF_RANGE.
-const OUT_OF_RANGE = 1690;
 
 // MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
 const FAREWELL = 4031;
@@ -156,7 +153,6 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,
-    saysReadOnly: (answer) => isTrue(firstRow(answer)?.['read_only']) || propertyOf(answer, 'errno') === OUT_OF_RANGE,
     async uptime(run) {
       // In whole seconds, and up to one too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);

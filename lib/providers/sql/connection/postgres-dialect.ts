@@ -170,7 +170,6 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     withoutWait: (sql) => sql,
     heartbeat: (isReadOnly, isLent) =>
       `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,
-    saysReadOnly: (answer) => isTrue(firstRow(answer)?.['read_only']),
     uptime: () => Promise.resolve(Infinity),
     isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
     isAnswer,

@@ -55,7 +55,6 @@ export class Server implements SessionHome {
     throw this.#twoServers();
   }
 
-  /** Whether the application uses a server that may not be written. */
   get allowsReadOnly(): boolean {
     return this.settings.allowUnsafeTopology;
   }

@@ -3,9 +3,9 @@ import type { Clock } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import { firstRow, type Row, type Run } from './answer.js';
+import { firstRow, isTrue, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
-import { failureOf } from './failure.js';
+import { failureOf, isReadOnlyRefusal } from './failure.js';
 import { inTime } from './in-time.js';
 import { Turn, type TurnLimits } from './turn.js';
 import { sliceLength } from './wait-slice.js';
@@ -26,6 +26,8 @@ export interface SessionHome {
   readonly dialect: Dialect;
   /** How long the server may take to answer a statement of ours, in ms. */
   readonly commandTimeout: number;
+  /** Whether the application uses a server that may not be written. */
+  readonly allowsReadOnly: boolean;
   /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
   fellSilent(since: number): void;
   /** Sets up a connection that is new, or was reset. */
@@ -142,7 +144,12 @@ export class Session {
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const { dialect } = this.home;
-    const answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
+    let answer: unknown;
+    try {
+      answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
+    } catch (error) {
+      throw this.refusalOf(error);
+    }
     this.#hasTransaction = true;
     this.assertWriter(answer);
     return firstRow(answer);
@@ -181,13 +188,15 @@ export class Session {
     await this.#setLimits(this.limits);
   }
 
-  /**
-   * Looks at the answer to a statement that locks, or at its error.
-   *
-   * @throws LockConfigError when it says that the server may not be written any more
-   */
+  /** Looks at the answer to a statement that locks. @throws LockConfigError when it says that the server may not be written any more */
   assertWriter(answer: unknown): void {
-    if (this.home.dialect.saysReadOnly(answer)) throw this.home.loseReadOnly(this.facts.server);
+    if (isTrue(firstRow(answer)?.['read_only'])) throw this.home.loseReadOnly(this.facts.server);
+  }
+
+  /** The error for the callers of a statement of ours. Of one that a read-only server refuses, the sessions of that server are lost. */
+  refusalOf(error: unknown): unknown {
+    const isReadOnly = isReadOnlyRefusal(error) && !this.home.allowsReadOnly;
+    return isReadOnly ? this.home.loseReadOnly(this.facts.server) : error;
   }
 
   /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
@@ -304,7 +313,7 @@ export class Session {
       const limits = { answeredWithin: length + late, timeout: length + late + commandTimeout };
       return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
-      if (failureOf(error) !== 'busy') throw error;
+      if (failureOf(error) !== 'busy') throw this.refusalOf(error);
       return undefined;
     }
   }
@@ -342,8 +351,7 @@ export class Session {
     try {
       answer = await this.run(sql);
     } catch (error) {
-      this.assertWriter(error);
-      throw error;
+      throw this.refusalOf(error);
     }
     this.assertWriter(answer);
   }

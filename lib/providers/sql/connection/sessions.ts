@@ -2,7 +2,6 @@ import { LockCapacityError } from '../../../api/errors.js';
 import type { Run } from './answer.js';
 import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
-import { isReadOnlyRefusal } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 import { SilentServerError } from './in-time.js';
@@ -87,9 +86,8 @@ export class Sessions {
       // Either the server has answered that it did nothing, or the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
       else session.destroy();
-      // The next statement goes where the address leads by then.
-      if (isReadOnlyRefusal(error) && !this.server.allowsReadOnly) throw this.server.loseReadOnly(session.facts.server);
-      throw error;
+      // On a read-only server, the next statement goes where the address leads by then.
+      throw session.refusalOf(error);
     }
   };
 

@@ -62,6 +62,15 @@ function rowsOf(symbol, checker) {
   return members.filter(isOption).map((member) => rowOf(member, symbol, checker));
 }
 
+function matchOfDefault(comment) {
+  return NAMED_DEFAULT.exec(comment) ?? DEFAULT.exec(comment) ?? LISTED_DEFAULT.exec(comment);
+}
+
+/** The default that a comment names; undefined without. */
+export function defaultIn(comment) {
+  return matchOfDefault(comment)?.[1];
+}
+
 /** A property that can only be `undefined` belongs to another type, which this one excludes. */
 function isOption({ flags, declarations }) {
   return flags & ts.SymbolFlags.Property && declarations[0].type.kind !== ts.SyntaxKind.UndefinedKeyword;
@@ -73,7 +82,7 @@ function rowOf(member, { name }, checker) {
   const [declaration] = member.declarations;
   const type = typeOf(declaration.type, checker);
   const isOptional = member.declarations.some(({ questionToken }) => questionToken);
-  const found = NAMED_DEFAULT.exec(comment) ?? DEFAULT.exec(comment) ?? LISTED_DEFAULT.exec(comment);
+  const found = matchOfDefault(comment);
   const isSentence = found !== null && !LISTED_DEFAULT.test(found[0]);
   const meaning = isSentence ? comment.replace(found[0], '') : comment;
   const cells = [

@@ -86,7 +86,7 @@ const OPTIONS = {
 
 const OF_KIND = {
   row: {},
-  version: { maxConnections: count(1).or(4) },
+  version: { maxConnections: count(1).or(4) } satisfies OptionTable<Pick<SqlVersionLockOptions, 'maxConnections'>>,
   // One to hold on, one to wait on.
   advisory: { maxConnections: count(2).or(10) },
 };

@@ -1,7 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { Injectable } from '@nestjs/common';
-import { type LeaderTerm, type LockProvider, LockService, RunAsLeader } from '../../lib/index.js';
+import { type LeaderTerm, LockService, RunAsLeader } from '../../lib/index.js';
+import { type LockProvider } from '../../lib/api/lock-provider.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { BUCKETS } from '../../lib/providers/redis/key-layout.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';

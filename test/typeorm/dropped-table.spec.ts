@@ -1,3 +1,4 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { type DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
@@ -7,7 +8,6 @@ import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
-  VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 

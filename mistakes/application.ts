@@ -10,6 +10,7 @@ import { Observable } from 'rxjs';
 import { DataSource } from 'typeorm';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../lib/index.js';
 import * as library from '../lib/index.js';
+import * as composite from '../lib/composite.js';
 import * as memcached from '../lib/providers/memcached/index.js';
 import * as redis from '../lib/providers/redis/index.js';
 import * as redlock from '../lib/providers/redlock/index.js';
@@ -26,7 +27,7 @@ import { type Mistake, WRAPPED } from './mistake.js';
 /** What a user can import. */
 const IMPORTS: object = {
   ...{ ...common, ...schedule, ...terminus, NestFactory, Test, DataSource, Observable },
-  ...{ ...library, ...memcached, ...redis, ...redlock, ...sql, ...typeorm, ...zookeeper },
+  ...{ ...library, ...composite, ...memcached, ...redis, ...redlock, ...sql, ...typeorm, ...zookeeper },
   ...{ ...opentelemetry, ...swagger, ...health, ...testing },
 };
 
@@ -61,7 +62,9 @@ export async function messageOf(mistake: Mistake, places: Readonly<Record<string
     ...classes: Type[]
   ) => {
     const isAsync = typeof options === 'object' && 'useFactory' in options;
-    const locks = isAsync ? DistributedLockModule.forRootAsync(options) : DistributedLockModule.forRoot(options);
+    const locks = isAsync
+      ? DistributedLockModule.forRootAsync(options)
+      : DistributedLockModule.forRoot(options as DistributedLockModuleOptions | undefined);
     const controllers = classes.filter((each) => Reflect.hasMetadata('path', each));
     const providers = classes.filter((each) => !controllers.includes(each));
     @Module({ imports: [locks], controllers, providers })

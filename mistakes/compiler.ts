@@ -8,10 +8,10 @@ const root = join(import.meta.dirname, '..');
 // Files of the repository, since its own names would be resolved to a build.
 const HEAD = `
 import type { EntityManager } from 'typeorm';
-import { DistributedLock, DistributedLockModule, type Lock, LockManager, type LockService, MemoryLockProvider, RunOnce } from './lib/index.js';
+import { DistributedLock, DistributedLockModule, type Lock, type LockAdmin, LockManager, type LockService, MemoryLockProvider, RunOnce } from './lib/index.js';
 import { DistributedLockInstrumentation } from './lib/integrations/opentelemetry/index.js';
 import { RedisLockProvider } from './lib/providers/redis/index.js';
-import { type RowLockBackend, SqlVersionLockProvider } from './lib/providers/sql/index.js';
+import { SqlVersionLockProvider } from './lib/providers/sql/index.js';
 import { saveFenced } from './lib/providers/typeorm/index.js';
 `;
 

@@ -8,13 +8,12 @@ import { packageEntries } from './package-entries.mjs';
 
 // One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports into
 // api-report/, and the tables of options into the documentation. `npm run api:check` fails if one of them is stale, so every change of the
-// public API is reviewed. Both fail where a comment names another default than the code has.
+// public API is reviewed. Both fail for a type that users see and cannot import, for a name that two entries export, and where a comment names
+// another default than the code has.
 ensureInstalled();
 ensureBuilt();
 const { CompilerState, Extractor, ExtractorConfig, ExtractorLogLevel } = await import('@microsoft/api-extractor');
 
-/** Types that users see and cannot import, because no entry exports them. */
-const NOT_EXPORTED = 'not-exported.md';
 const check = process.argv.includes('--check');
 const reviewed = join(root, 'api-report');
 const fresh = join(root, '.cache/api-report');
@@ -31,7 +30,6 @@ const results = configs.map((config) => {
   return Extractor.invoke(config, { compilerState, localBuild: true, messageCallback });
 });
 if (results.some(({ succeeded }) => !succeeded)) process.exit(1);
-writeFileSync(join(fresh, NOT_EXPORTED), notExported());
 
 const [before, after] = [reviewed, fresh].map(textsOf);
 const stale = [...new Set([...before.keys(), ...after.keys()])].filter((file) => before.get(file) !== after.get(file));
@@ -49,9 +47,9 @@ const isStale = page !== readFileSync(join(root, OPTIONS_PAGE), 'utf8');
 if (isStale && check)
   console.error(`The types of options differ from ${OPTIONS_PAGE}. Run "npm run api" and commit it.`);
 else if (isStale) writeFileSync(join(root, OPTIONS_PAGE), page);
-const wrong = wrongDefaults();
-for (const problem of wrong) console.error(problem);
-process.exit(wrong.length > 0 || (check && (isStale || stale.length > 0)) ? 1 : 0);
+const faults = [...faultsOfEntries(), ...wrongDefaults()];
+for (const fault of faults) console.error(fault);
+process.exit(faults.length > 0 || (check && (isStale || stale.length > 0)) ? 1 : 0);
 
 /** What API Extractor would read from a file of its own, for one entry. */
 function extractorConfig({ name, types }) {
@@ -95,15 +93,21 @@ function onMessage(message, entry) {
   if (message.logLevel !== ExtractorLogLevel.Error) message.handled = true;
 }
 
-/** API Extractor looks at one entry at a time. A type that another entry exports is not hidden from users. */
-function notExported() {
-  const exported = [...textsOf(fresh).values()].flatMap((report) =>
-    Array.from(report.matchAll(/^export (?:abstract )?\w+ (\w+)/gm), ([, name]) => name),
-  );
-  const lines = hidden
-    .filter(({ type }) => !exported.includes(type))
-    .map(({ entry, type }) => `- \`${type}\`, by \`${entry}\``);
-  return `Types that the reports name and that no entry exports. Written by \`npm run api\`; do not edit.\n\n${lines.sort().join('\n')}\n`;
+/** Types that users see and cannot import, and names that they could import from two places. API Extractor looks at one entry at a time. */
+function faultsOfEntries() {
+  const entriesOf = new Map();
+  for (const [file, report] of textsOf(fresh)) {
+    const entry = basename(file, '.api.md');
+    for (const [, name] of report.matchAll(/^export (?:abstract )?\w+ (\w+)/gm)) {
+      entriesOf.set(name, (entriesOf.get(name) ?? new Set()).add(entry));
+    }
+  }
+  const unseen = hidden.filter(({ type }) => !entriesOf.has(type));
+  const twice = [...entriesOf].filter(([, entries]) => entries.size > 1);
+  return [
+    ...unseen.map(({ entry, type }) => `The public API of ${entry} uses the type ${type}, which no entry exports.`),
+    ...twice.map(([name, entries]) => `${name} is exported by ${[...entries].join(' and ')}: one entry is enough.`),
+  ];
 }
 
 function textsOf(folder) {

@@ -63,7 +63,7 @@ async function writeApiReference() {
     interfacePropertiesFormat: 'table',
     typeDeclarationFormat: 'table',
     skipErrorChecking: true, // the compiler does that
-    validation: { invalidLink: true, notExported: false }, // see api-report/not-exported.md
+    validation: { invalidLink: true, notExported: false }, // scripts/api-report.mjs looks for them
     logLevel: 'Warn',
   });
   const project = await typedoc.convert();

@@ -26,6 +26,7 @@ for (const build of builds) {
   const { bare, failover } = namesIn(build);
   const { FailoverLockProvider, LockManager, namespace, RedisLockProvider, TypeOrmRowLockProvider } = await load(
     build,
+    'composite',
     'redis',
     'typeorm',
   );

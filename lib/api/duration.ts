@@ -3,12 +3,10 @@ import { LockConfigError } from './errors.js';
 import { shown } from './printable.js';
 
 /** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'` or `'7d'`. */
-export type Duration = number | `${number}${Unit}`;
+export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
 /** A {@link Duration} in the options of the module or of a provider: as any text, since it often comes from configuration. Checked at boot. */
 export type ConfiguredDuration = number | string;
-
-type Unit = keyof typeof UNITS;
 
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 // No sign, no exponent and never without a unit: '5' from an .env file is not 5 ms.
@@ -65,5 +63,5 @@ export function durationInWords({ min = 0, max = MAX_FINITE, infinite = false }:
 
 function parse(text: string): number {
   const [, number, unit] = TEXT.exec(text) ?? [];
-  return number === undefined ? NaN : Number(number) * UNITS[unit as Unit];
+  return number === undefined ? NaN : Number(number) * UNITS[unit as keyof typeof UNITS];
 }

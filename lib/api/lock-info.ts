@@ -30,9 +30,6 @@ export interface LockInfo {
   readonly since: Date | null;
 }
 
-/** A lock in the list of all. */
-export type ListedLock = LockInfo;
-
 /** The process that leads a key, as any process sees it. */
 export interface Leader {
   /** Its module option `instance`, or its id where the backend does not know the name; `null` where the backend knows neither. */

@@ -1,8 +1,10 @@
 import type { Clock } from './clock.js';
 import type { LockError } from './errors.js';
-import type { ListedLock, LockInfo } from './lock-info.js';
+import type { FailoverState } from './failover-state.js';
+import type { LockInfo } from './lock-info.js';
 import type { LimitShare, LockMode } from './lock-mode.js';
 import type { LockLogger } from './logger.js';
+import type { PurgeOptions } from './purge-options.js';
 import type { Random } from './random.js';
 
 /*
@@ -173,7 +175,7 @@ export interface LockBackend<State = unknown> {
    *
    * @throws LockConfigError with the reason, where `capabilities.list` is not claimed but there is something to say about it
    */
-  list?(query: { readonly prefix: string }): AsyncIterable<ListedLock>;
+  list?(query: { readonly prefix: string }): AsyncIterable<LockInfo>;
 
   /**
    * The namespaces on this server in which keys are held or retained, in no order and each one time, for an operator whose {@link list} is
@@ -189,6 +191,15 @@ export interface LockBackend<State = unknown> {
 
   /** Settings of the server that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
+
+  /** Deletes what is left of keys that are not used any more, and resolves to how many; absent where nothing is left. @throws LockConfigError */
+  purge?(options: PurgeOptions): Promise<number>;
+
+  /** Makes a member the one that grants, for all processes; absent for a provider that has none to choose from. @throws LockConfigError */
+  switchTo?(member: string): Promise<void>;
+
+  /** The members among which {@link switchTo} chooses. */
+  readonly state?: FailoverState;
 
   /** Durable compare-and-set; absent where the server cannot promise that. */
   readonly casStore?: CasStore;

@@ -1,14 +1,8 @@
 import { LockConfigError } from '../api/errors.js';
-import type {
-  HeldLock,
-  ListedJob,
-  ListedLock,
-  ListOptions,
-  LockContention,
-  LockInfo,
-  WaitingLock,
-} from '../api/lock-info.js';
-import type { LockBackend } from '../api/lock-provider.js';
+import type { HeldLock, ListedJob, ListOptions, LockContention, LockInfo, WaitingLock } from '../api/lock-info.js';
+import type { FailoverState } from '../api/failover-state.js';
+import type { Diagnostic, LockBackend } from '../api/lock-provider.js';
+import type { PurgeOptions } from '../api/purge-options.js';
 import { shown } from '../api/printable.js';
 import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
@@ -20,8 +14,7 @@ import { type JobRecord, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
 
-/** A class of backends. */
-export type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
+type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
 /** Shows operators which locks are held, and frees them. Nothing of it is reachable from outside by itself. */
 export class LockAdmin {
@@ -55,7 +48,7 @@ export class LockAdmin {
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
    * @throws LockConfigError where the provider cannot tell. The iteration throws LockUnavailableError when the backend does not answer.
    */
-  list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<ListedLock> {
+  list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<LockInfo> {
     const core = this.#core(provider);
     if (typeof prefix !== 'string') {
       throw new LockConfigError(
@@ -80,12 +73,53 @@ export class LockAdmin {
   }
 
   /**
-   * The backend of a provider, for what only its kind can do: `switchTo` of a `FailoverBackend`, `purge` of a `RowLockBackend`.
+   * The settings of the server, and of the provider, that weaken the guarantee, as at boot.
    *
-   * @example `admin.backend(FailoverBackend).switchTo('sql')`
    * @param provider default: the module's default provider
-   * @throws LockConfigError where the provider has a backend of another kind
    */
+  async diagnose(provider?: string): Promise<readonly Diagnostic[]> {
+    return (await this.#core(provider).backend.diagnose?.()) ?? [];
+  }
+
+  /**
+   * Deletes the rows of SQL row and version locks that have not been used for `unusedFor`, and that no caller holds. Resolves to how many.
+   *
+   * A row lock leaves no trace of its use, so its row counts from its creation: a key that is used again costs one more statement the first
+   * time, and while its row goes an attempt that does not wait may find it busy. Rows of version locks: instead of `purgeAfter`.
+   *
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider has no rows
+   */
+  async purge(options: PurgeOptions, provider?: string): Promise<number> {
+    const core = this.#core(provider);
+    return await (core.backend.purge?.(options) ?? notOffered(core, 'purge()'));
+  }
+
+  /**
+   * Makes a member of a failover provider the one that grants, for all processes. Locks of the one before end within `window`. It stays until it
+   * fails or `switchTo` is called again: there is no failback.
+   *
+   * @param provider default: the module's default provider
+   * @throws LockConfigError for a name that is not among its `providers`, and where the provider is no failover
+   * @throws LockUnavailableError when it is unknown whether it was switched
+   */
+  async switchTo(member: string, provider?: string): Promise<void> {
+    const core = this.#core(provider);
+    await (core.backend.switchTo?.(member) ?? notOffered(core, 'switchTo()'));
+  }
+
+  /**
+   * The member of a failover provider that grants, the health of each, and the latest switches, as this process sees them.
+   *
+   * @param provider default: the module's default provider
+   * @throws LockConfigError where the provider is no failover
+   */
+  failoverState(provider?: string): FailoverState {
+    const core = this.#core(provider);
+    return core.backend.state ?? notOffered(core, 'failoverState()');
+  }
+
+  /** @internal The backend of a provider, in a test. */
   backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
@@ -207,7 +241,7 @@ function holdersAt({ watchdog }: ProviderCore, now: number): RequestCaller[] {
     .sort((one, other) => one.grantedAt - other.grantedAt || (one.subject.key < other.subject.key ? -1 : 1));
 }
 
-async function* eachWithJson(locks: AsyncIterable<ListedLock>): AsyncGenerator<ListedLock> {
+async function* eachWithJson(locks: AsyncIterable<LockInfo>): AsyncGenerator<LockInfo> {
   for await (const lock of locks) yield withJson(lock);
 }
 
@@ -217,5 +251,7 @@ function oneKey(key: string): string {
 }
 
 function notOffered(core: ProviderCore, what: string): never {
-  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}.`, { provider: core.name });
+  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}: use a provider that does.`, {
+    provider: core.name,
+  });
 }

@@ -97,12 +97,12 @@ export class LockManager {
     this.#withoutOptions = this.plan({});
   }
 
-  /** Names of the providers. */
+  /** @internal Names of the providers. */
   get providerNames(): string[] {
     return this.#providers.names;
   }
 
-  /** Aborts when {@link stop} begins: for work that holds locks for as long as the application runs. */
+  /** @internal Aborts when {@link stop} begins: for work that holds locks for as long as the application runs. */
   get stopping(): AbortSignal {
     return this.#stop.signal;
   }
@@ -150,12 +150,12 @@ export class LockManager {
     return runGuarded(acquired, task, plan.settings.onLost);
   }
 
-  /** As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */
+  /** @internal As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */
   acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     return this.#acquirer.acquire(normalizeKeys(key), plan, options);
   }
 
-  /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
+  /** @internal Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
     const { core, queues } = this.#providers.get(options.provider ?? this.#default);
     return { core, queues, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };

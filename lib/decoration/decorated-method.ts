@@ -9,9 +9,6 @@ type Method = (...args: unknown[]) => unknown;
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
-/** The target of a decorator on a property, which no class is: the compiler shows it as a sentence. */
-export type NoProperty = 'A property, such as an arrow function, cannot be decorated: write a method';
-
 /** The method that a decorator was put on. */
 export interface DecoratedMethod {
   /** For messages, such as `OrderService.pay`. */

@@ -1,7 +1,7 @@
 export { timeOfToken } from '../core/toolkit/fencing-token.js';
 export { instancesOf } from '../core/toolkit/instance-ids.js';
 export type { Clock, Timer } from '../api/clock.js';
-export type { LimitShare, LockMode } from '../api/lock-mode.js';
+export type { LimitShare } from '../api/lock-mode.js';
 export type * from '../api/lock-provider.js';
 export type { LockLogger } from '../api/logger.js';
 export type { Random } from '../api/random.js';

@@ -1,5 +1,5 @@
 import { LockConfigError } from '../api/errors.js';
-import type { ListedLock } from '../api/lock-info.js';
+import type { LockInfo } from '../api/lock-info.js';
 import type { AcquireRequest, BackendContext, Grant, RecordStore } from '../api/lock-provider.js';
 import { MemoryBackend } from '../providers/memory/memory-backend.js';
 import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
@@ -34,7 +34,7 @@ class BackendInMemory extends MemoryBackend {
     return grant === 'busy' || this.capabilities.fencing ? grant : { ...grant, fencingToken: null };
   }
 
-  override list(query: { readonly prefix: string }): AsyncIterable<ListedLock> {
+  override list(query: { readonly prefix: string }): AsyncIterable<LockInfo> {
     if (this.capabilities.list) return super.list(query);
     throw new LockConfigError('The lock provider for which these locks in memory stand does not offer list().');
   }

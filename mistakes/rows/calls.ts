@@ -425,13 +425,13 @@ export const calls: Group = {
       remedy: 'must be a text',
     },
     {
-      id: 'admin-backend-of-another-kind',
+      id: 'admin-purge-of-memory',
       how: 'call',
-      code: `app.get(LockAdmin).backend(RowLockBackend);`,
+      code: `await app.get(LockAdmin).purge({ unusedFor: '7d' });`,
       of: ['PurgeOptions.unusedFor'],
       place: '"default"',
-      value: 'RowLockBackend',
-      remedy: 'name the provider that has one',
+      value: 'purge()',
+      remedy: 'use a provider that does',
     },
     {
       id: 'save-fenced-column',

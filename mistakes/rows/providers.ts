@@ -636,7 +636,7 @@ export const sql: Group = {
     {
       id: 'purge-unused-for',
       how: 'types',
-      code: `declare const backend: RowLockBackend; void backend.purge({ unusedFor: '30 days' });`,
+      code: `declare const admin: LockAdmin; void admin.purge({ unusedFor: '30 days' });`,
       of: ['PurgeOptions.unusedFor'],
       place: 'unusedFor',
       value: `'"30 days"'`,

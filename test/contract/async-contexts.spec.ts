@@ -2,12 +2,13 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { Injectable } from '@nestjs/common';
 import { Redis } from 'ioredis';
-import { type LeaderTerm, type LockProvider, LockService, RunAsLeader } from '../../lib/index.js';
+import { type LeaderTerm, LockService, RunAsLeader } from '../../lib/index.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { BUCKETS } from '../../lib/providers/redis/key-layout.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { RedlockProvider } from '../../lib/providers/redlock/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { close, start } from '../nest/apps.js';
@@ -162,7 +163,7 @@ describe('the async context of a boot or a call', () => {
     try {
       const own = await wiresTo(quorum, library);
       wires.push(...own.wires);
-      await staysDetached(new RedlockProvider({ nodes: own.nodes, maxLease: '1m' }), cutOff);
+      await staysDetached(new RedlockLockProvider({ nodes: own.nodes, maxLease: '1m' }), cutOff);
     } finally {
       await quorum.stop();
     }

@@ -419,7 +419,7 @@ describe('a backend that does not answer', () => {
 
     createBackend(context: BackendContext): LockBackend {
       const backend = new MemoryLockProvider({ store: this.store }).createBackend(context);
-      const { waits } = backend;
+      const waits = backend.waits!;
       const answer = <T>(value: Promise<T>) => (this.isDown ? Promise.reject(new Error('down')) : value);
       return Object.assign(backend, {
         waits: {
@@ -514,7 +514,7 @@ describe('a board', () => {
   const onBoard = (store: MemoryStore, change: (waits: WaitBoard) => Partial<WaitBoard>): LockProvider => ({
     createBackend(context: BackendContext): LockBackend {
       const backend = new MemoryLockProvider({ store }).createBackend(context);
-      const { waits } = backend;
+      const waits = backend.waits!;
       const own: WaitBoard = {
         serverTime: () => waits.serverTime(),
         look: (key, most) => waits.look(key, most),

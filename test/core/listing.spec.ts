@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../lib/api/errors.js';
-import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { LockInfo } from '../../lib/api/lock-info.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { timeOfToken } from '../../lib/core/toolkit/fencing-token.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
@@ -15,8 +15,8 @@ async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
   await stopping;
 }
 
-async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
-  const listed: ListedLock[] = [];
+async function listOf(locks: LockManager, prefix?: string): Promise<LockInfo[]> {
+  const listed: LockInfo[] = [];
   for await (const lock of locks.admin.list({ prefix })) listed.push(lock);
   return listed;
 }

@@ -1,4 +1,5 @@
-import { MemberHealth, type ProviderState } from '../../lib/providers/failover/member-health.js';
+import type { ProviderState } from '../../lib/api/failover-state.js';
+import { MemberHealth } from '../../lib/providers/failover/member-health.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 describe('the health of a member', () => {

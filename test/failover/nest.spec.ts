@@ -1,18 +1,12 @@
+import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Controller, Get, Injectable, type LoggerService, Module, Post } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import type { INestApplication } from '@nestjs/common';
 import { HealthCheck, HealthCheckService, TerminusModule } from '@nestjs/terminus';
 import { DataSource } from 'typeorm';
-import {
-  currentLock,
-  DistributedLock,
-  DistributedLockModule,
-  FailoverBackend,
-  FailoverLockProvider,
-  LockAdmin,
-  LockService,
-} from '../../lib/index.js';
+import { currentLock, DistributedLock, DistributedLockModule, LockAdmin, LockService } from '../../lib/index.js';
+import { FailoverLockProvider } from '../../lib/composite.js';
 import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';

@@ -1,5 +1,5 @@
 import { it } from '@jest/globals';
-import { FailoverBackend, FailoverLockProvider } from '../../lib/index.js';
+import { FailoverLockProvider } from '../../lib/composite.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
@@ -16,7 +16,7 @@ it('ticks are begun once by instances whose clocks are wrong, also around a swit
   try {
     await fleet.start();
     await until(() => fleet.begun.length >= 3, 'three ticks on Redis', 60_000);
-    await fleet.managers[0]!.admin.backend(FailoverBackend).switchTo('sql');
+    await fleet.managers[0]!.admin.switchTo('sql');
     const before = fleet.begun.length;
     await until(() => fleet.begun.length >= before + 4, 'four ticks on the other one', 60_000);
     await fleet.stop();

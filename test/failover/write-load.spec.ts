@@ -2,7 +2,7 @@ import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SuspensionDetector } from '../../lib/core/toolkit/suspension.js';
 import type { BackendContext, CasStore } from '../../lib/api/lock-provider.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
-import type { ProviderState } from '../../lib/providers/failover/member-health.js';
+import type { ProviderState } from '../../lib/api/failover-state.js';
 import { SharedRecord } from '../../lib/providers/failover/shared-record.js';
 import { SwitchPolicy } from '../../lib/providers/failover/switch-policy.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';

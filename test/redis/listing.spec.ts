@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { LockInfo } from '../../lib/api/lock-info.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { withPrefix, systemRandom } from '../../lib/core/toolkit/random.js';
@@ -23,8 +23,8 @@ import type { DirectBackend } from '../direct-backend.js';
 
 const LONG = { lease: 600_000 };
 
-async function listOf(backend: DirectBackend<RedisBackend>, prefix = ''): Promise<ListedLock[]> {
-  const locks: ListedLock[] = [];
+async function listOf(backend: DirectBackend<RedisBackend>, prefix = ''): Promise<LockInfo[]> {
+  const locks: LockInfo[] = [];
   for await (const lock of backend.list({ prefix })) locks.push(lock);
   return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
 }
@@ -283,7 +283,7 @@ describe('the list of all locks in a Cluster', () => {
     const keys = Array.from({ length: 60 }, (_, index) => `k${index}`);
     await Promise.all(keys.map((key) => ann.take(key)));
     const list = ann.backend.list({ prefix: '' })[Symbol.asyncIterator]();
-    const first = (await list.next()).value as ListedLock;
+    const first = (await list.next()).value as LockInfo;
     const to = masterOf(first.key);
     const moved = keys.find((key) => masterOf(key) !== to)!;
     const [from, slot] = [masterOf(moved), String(slotOf(moved))];

@@ -78,7 +78,7 @@ export function backendOf(
   context: Partial<BackendContext> = {},
   events: TestEvent[] = [],
 ): DirectBackend<RedisBackend> {
-  const backend = new RedisLockProvider(options).createBackend(contextFor(events, context));
+  const backend = new RedisLockProvider(options).createBackend(contextFor(events, context)) as RedisBackend;
   started.add(backend);
   return direct(backend, events);
 }

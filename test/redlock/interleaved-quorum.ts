@@ -1,4 +1,5 @@
-import { RedlockLockProvider, type IoredisClient, type IoredisConnection } from '../../lib/providers/redlock/index.js';
+import type { IoredisClient, IoredisConnection } from '../../lib/providers/redis/client/ioredis.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
@@ -98,7 +99,7 @@ class Process {
   constructor(nodes: readonly ModelNode[], clock: FakeClock) {
     this.lines = nodes.map((node) => new Line(node));
     const provider = new RedlockLockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
-    this.backend = direct(provider.createBackend(contextFor([], { clock })));
+    this.backend = direct(provider.createBackend(contextFor([], { clock })) as RedlockBackend);
   }
 
   async start(): Promise<this> {

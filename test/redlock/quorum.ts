@@ -105,7 +105,7 @@ export async function startRedlock(
 ): Promise<StartedRedlock> {
   const events: TestEvent[] = [];
   const backend = direct(
-    providerOf(options).createBackend(contextFor(events, { name: 'redlock', ...context })),
+    providerOf(options).createBackend(contextFor(events, { name: 'redlock', ...context })) as RedlockBackend,
     events,
   );
   closing.add(() => backend.close());

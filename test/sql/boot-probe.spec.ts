@@ -2,13 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/glob
 import type { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
-import {
-  RowLockBackend,
-  SqlAdvisoryLockProvider,
-  SqlRowLockProvider,
-  SqlVersionLockProvider,
-  VersionLockBackend,
-} from '../../lib/providers/sql/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { TypeOrmAdvisoryLockProvider, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses } from '../typeorm/lock-processes.js';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
@@ -95,12 +89,11 @@ describe.each(databases)('the start of locks on %s', (type) => {
     expect(listed).toEqual([]);
     await (await rows.acquire('used')).release();
     await admin.query('UPDATE distributed_lock SET expires = 1');
-    const purge = (locks: LockManager, kind: typeof VersionLockBackend | typeof RowLockBackend) =>
-      locks.admin.backend(kind as typeof VersionLockBackend).purge({ unusedFor: '10m' });
+    const purge = (locks: LockManager) => locks.admin.purge({ unusedFor: '10m' });
     await admin.query(`DELETE FROM distributed_lock WHERE name LIKE '%#instance:%' OR name = 'test#purge'`);
     const before = await namesOf(LASTING);
-    expect(await purge(rows, RowLockBackend)).toBe(1);
-    expect(await purge(leases, VersionLockBackend)).toBe(0);
+    expect(await purge(rows)).toBe(1);
+    expect(await purge(leases)).toBe(0);
     expect(await namesOf(LASTING)).toEqual(before.filter((name) => name !== 'test:used'));
   });
 

@@ -56,9 +56,9 @@ async function locksWork(name: 'mysql' | 'postgres', plain: Settings, settings: 
   }
   const backend = new SqlVersionLockProvider(own).createBackend(contextFor());
   const record = `é "${JSON.stringify(settings)}" \\`;
-  expect(await backend.casStore.compareAndSet(record, null, record)).toBe(record);
-  expect(await backend.casStore.compareAndSet(record, null, 'other')).toBe(record);
-  expect(await backend.casStore.compareAndSet(record, record, 'next')).toBe('next');
+  expect(await backend.casStore!.compareAndSet(record, null, record)).toBe(record);
+  expect(await backend.casStore!.compareAndSet(record, null, 'other')).toBe(record);
+  expect(await backend.casStore!.compareAndSet(record, record, 'next')).toBe('next');
   await backend.close();
   return rows!;
 }

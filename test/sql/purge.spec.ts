@@ -1,7 +1,8 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { SqlVersionLockProvider, VersionLockBackend } from '../../lib/providers/sql/index.js';
+import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { isUnused } from '../../lib/providers/sql/table/purge.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -67,7 +68,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
     await fill(1_000);
     wire.slow(5, 'both');
     const over = new AbortController();
-    const purge = () => purging.admin.backend(VersionLockBackend).purge({ unusedFor: '1h' });
+    const purge = () => purging.admin.purge({ unusedFor: '1h' });
     const purged = purge().finally(() => {
       over.abort();
     });
@@ -154,7 +155,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
       try {
         const locks = await start(backend.server.port);
         await fill(3);
-        expect(await locks.admin.backend(VersionLockBackend).purge({ unusedFor: '1h' })).toBe(3);
+        expect(await locks.admin.purge({ unusedFor: '1h' })).toBe(3);
       } finally {
         await backend.admin.query('SET GLOBAL sql_safe_updates = 0');
       }

@@ -1,8 +1,10 @@
+import { type VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
+import { type RowLockBackend } from '../../lib/providers/sql/row/row-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
 import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
-import { type RowLockBackend, type VersionLockBackend } from '../../lib/providers/sql/index.js';
+import {} from '../../lib/providers/sql/index.js';
 import { contextFor } from '../backend-context.js';
 import { SqlBackend, TABLE } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';

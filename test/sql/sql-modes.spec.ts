@@ -8,7 +8,6 @@ import {
   sqlClientOf,
   SqlRowLockProvider,
   SqlVersionLockProvider,
-  VersionLockBackend,
 } from '../../lib/providers/sql/index.js';
 import { hasMySql, type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 import { LockProcesses } from '../typeorm/lock-processes.js';
@@ -88,7 +87,7 @@ describe('locks of MySQL or MariaDB work the same in the sql_mode of the server'
     for await (const { key: each, fencingToken } of locks.admin.list()) listed.push([each, fencingToken]);
     expect(listed).toEqual([[key, lock.fencingToken]]);
     await admin.query(`UPDATE distributed_lock SET expires = 0 WHERE name LIKE 'test#lease:a'`);
-    expect(await locks.admin.backend(VersionLockBackend).purge({ unusedFor: '10m' })).toBe(1);
+    expect(await locks.admin.purge({ unusedFor: '10m' })).toBe(1);
     expect(await lock.release()).toBe('released');
   }
 

@@ -106,7 +106,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
     const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
     const provider = new SqlVersionLockProvider(options).createBackend(contextFor());
     await provider.connect();
-    const { records } = provider;
+    const records = provider.records!;
     try {
       await records.replace('job', null, '0');
       const counts: number[] = [];

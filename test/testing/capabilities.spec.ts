@@ -1,4 +1,4 @@
-import { CombinedLockProvider, FailoverLockProvider } from '../../lib/index.js';
+import { CombinedLockProvider, FailoverLockProvider } from '../../lib/composite.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';

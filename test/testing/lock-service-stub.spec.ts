@@ -3,7 +3,6 @@ import { Injectable } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
 import { Test } from '@nestjs/testing';
 import {
-  CombinedLockProvider,
   currentLock,
   DistributedLock,
   LockAdmin,
@@ -16,6 +15,7 @@ import {
   LockKeyError,
   RunOnce,
 } from '../../lib/index.js';
+import { CombinedLockProvider } from '../../lib/composite.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';

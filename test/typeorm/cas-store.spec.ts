@@ -1,3 +1,4 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
@@ -6,7 +7,6 @@ import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
-  VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { lockTablesSql } from '../../lib/providers/sql/index.js';
 import { describeCasStore } from '../contract/describe-cas-store.js';

@@ -1,8 +1,9 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { type TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { type TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';

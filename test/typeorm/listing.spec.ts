@@ -1,9 +1,10 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import type { DataSource } from 'typeorm';
-import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { LockInfo } from '../../lib/api/lock-info.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
@@ -41,8 +42,8 @@ describe.each(databases)('the list of leases on %s', (type) => {
     return locks;
   }
 
-  async function listOf(locks: LockManager, prefix?: string): Promise<ListedLock[]> {
-    const all: ListedLock[] = [];
+  async function listOf(locks: LockManager, prefix?: string): Promise<LockInfo[]> {
+    const all: LockInfo[] = [];
     for await (const lock of locks.admin.list({ prefix })) all.push(lock);
     return all.sort((one, other) => (one.key < other.key ? -1 : 1));
   }
@@ -151,7 +152,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     const [ann, bob] = [await application('instances', 'ann'), await application('instances', 'bob')];
     const lock = await ann.acquire('a');
     await bob.acquire('b');
-    const purge = () => bob.admin.backend(VersionLockBackend).purge({ unusedFor: '1s' });
+    const purge = () => bob.admin.purge({ unusedFor: '1s' });
     await purge();
     expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
     const id = lock.holder.slice(0, 12);

@@ -1,14 +1,12 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import { silentLogger } from '../../lib/api/logger.js';
-import type { BackendClass } from '../../lib/core/lock-admin.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import {
-  RowLockBackend,
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
-  VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { SqlBackend as SqlLockBackend } from '../../lib/providers/sql/sql-backend.js';
@@ -110,22 +108,19 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
   });
 
   it.each([
-    ['row', () => new TypeOrmRowLockProvider(given()), RowLockBackend],
-    ['version', () => new TypeOrmVersionLockProvider(given()), VersionLockBackend],
-  ] as const)(
-    'needs DELETE to purge rows of %s',
-    async (_, make, Backend: BackendClass<RowLockBackend | VersionLockBackend>) => {
-      const locks = new LockManager({ providers: { sql: make() } });
-      managers.push(locks);
-      await locks.start();
-      await (await locks.acquire('old')).release();
-      await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
-      await expect(locks.admin.backend(Backend).purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
-      await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
-      await locks.admin.backend(Backend).purge({ unusedFor: '1s' });
-      // The one that each hour makes may have been first.
-      expect(await backend.admin.query(`SELECT name FROM ${LOCKS} WHERE name LIKE '%:old'`)).toEqual([]);
-      await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
-    },
-  );
+    ['row', () => new TypeOrmRowLockProvider(given())],
+    ['version', () => new TypeOrmVersionLockProvider(given())],
+  ] as const)('needs DELETE to purge rows of %s', async (_, make) => {
+    const locks = new LockManager({ providers: { sql: make() } });
+    managers.push(locks);
+    await locks.start();
+    await (await locks.acquire('old')).release();
+    await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
+    await expect(locks.admin.purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
+    await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
+    await locks.admin.purge({ unusedFor: '1s' });
+    // The one that each hour makes may have been first.
+    expect(await backend.admin.query(`SELECT name FROM ${LOCKS} WHERE name LIKE '%:old'`)).toEqual([]);
+    await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
+  });
 });

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { DataSource, EntityManager } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { entityManagerOf, RowLockBackend, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import { Account } from './accounts.js';
@@ -310,7 +310,7 @@ describe.each(databases)('row locks on %s', (type) => {
 
   it('the diagnostics have nothing against a single server', async () => {
     const locks = await process();
-    expect(await locks.admin.backend(RowLockBackend).diagnose()).toEqual([]);
+    expect(await locks.admin.diagnose()).toEqual([]);
   });
 
   it('purge() walks a large table in parts, and deletes only what is unused', async () => {
@@ -322,9 +322,9 @@ describe.each(databases)('row locks on %s', (type) => {
       `INSERT INTO ${TABLE} (name, expires) SELECT CONCAT('many:', n), CASE WHEN MOD(n, 100) = 0 THEN 1 ELSE ${never} END FROM (${NUMBERS[type](12_000)}) AS made`,
     );
     const before = await locks.acquire('during');
-    expect(await locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(120);
+    expect(await locks.admin.purge({ unusedFor: '1h' })).toBe(120);
     expect(await before.release()).toBe('released');
-    expect(await locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).toBe(0);
+    expect(await locks.admin.purge({ unusedFor: '1h' })).toBe(0);
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'many:%'`);
   });
 
@@ -334,7 +334,7 @@ describe.each(databases)('row locks on %s', (type) => {
     const locks = await process({ synchronize: false });
     await backend.admin.query(`ALTER TABLE ${TABLE} RENAME TO hidden`);
     try {
-      await expect(locks.admin.backend(RowLockBackend).purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
+      await expect(locks.admin.purge({ unusedFor: '1h' })).rejects.toBeInstanceOf(LockError);
     } finally {
       await backend.admin.query(`ALTER TABLE hidden RENAME TO ${TABLE}`);
     }

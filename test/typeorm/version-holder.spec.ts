@@ -1,8 +1,9 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockBusyError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { TypeOrmVersionLockProvider, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { until } from '../until.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';
 

@@ -1,3 +1,4 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, beforeAll, jest } from '@jest/globals';
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,11 +7,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import {
-  LockTables1700000000000,
-  TypeOrmVersionLockProvider,
-  VersionLockBackend,
-} from '../../lib/providers/typeorm/index.js';
+import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { contend, typeOrmLibrary } from './lease-processes.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';

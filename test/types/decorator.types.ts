@@ -8,7 +8,6 @@ import {
   type BusyContext,
   DistributedLock,
   LockDefaults,
-  LockFor,
   lockKey,
   type LossContext,
   RunOnce,
@@ -67,9 +66,6 @@ abstract class Locked<T extends HasId> {
 
   @DistributedLock<[Order]>((order) => order.id)
   async writtenParameters(order: Order) {}
-
-  @DistributedLock(LockFor<Locked<Order>['typed']>((order, amount) => `order:${order.id}:${amount ?? 0}`))
-  async typed(order: Order, amount?: number) {}
 
   @DistributedLock((order: Order, amount?: number) => `${order.id}:${amount ?? 0}`)
   async optional(order: Order, amount?: number) {}
@@ -276,9 +272,6 @@ class Refused {
 // @ts-expect-error: a class is no method
 @DistributedLock('a')
 class NoMethod {}
-
-// @ts-expect-error: the method's own parameters are known
-LockFor<Locked<Order>['typed']>((order) => order.number);
 
 /** A call that may be skipped has no result then. */
 class Skipping {

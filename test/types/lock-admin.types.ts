@@ -1,5 +1,6 @@
 // Compiled by `npm run typecheck`, never run.
-import type { ContentionTrace, LockAdmin, LockContention, WaitSum } from '../../lib/index.js';
+import type { LockAdmin, LockContention, WaitSum } from '../../lib/index.js';
+import type { ContentionTrace } from '../../lib/api/lock-traces.js';
 
 declare const admin: LockAdmin;
 declare const trace: ContentionTrace;

@@ -2,7 +2,7 @@
 /* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, for their types alone. */
 import type { EntityManager } from 'typeorm';
 import { DistributedLock, type Lock, type LockAdmin } from '../../lib/index.js';
-import { RetryOnConflict, RowLockBackend, saveFenced, VersionLockBackend } from '../../lib/providers/typeorm/index.js';
+import { RetryOnConflict, saveFenced } from '../../lib/providers/typeorm/index.js';
 
 declare const manager: EntityManager;
 declare const lock: Lock;
@@ -43,10 +43,10 @@ async function guards(account: Account) {
 
 /** How operators delete unused rows. */
 async function purges() {
-  const deleted: number = await admin.backend(RowLockBackend, 'sql').purge({ unusedFor: '7d' });
-  await admin.backend(VersionLockBackend).purge({ unusedFor: 1_000 });
+  const deleted: number = await admin.purge({ unusedFor: '7d' }, 'sql');
+  await admin.purge({ unusedFor: 1_000 });
   // @ts-expect-error: of when?
-  await admin.backend(VersionLockBackend).purge();
+  await admin.purge();
 }
 
 /** What can be run again. */

@@ -1,6 +1,6 @@
 import { jest } from '@jest/globals';
 import { CreateMode } from 'node-zookeeper-client';
-import type { ListedLock } from '../../lib/api/lock-info.js';
+import type { LockInfo } from '../../lib/api/lock-info.js';
 import type { LimitShare } from '../../lib/api/lock-mode.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
@@ -43,7 +43,9 @@ describe('The list of locks, on a real server', () => {
     const random = withPrefix(systemRandom(), instance.id);
     const { connectString } = server;
     const provider = new ZooKeeperLockProvider({ connectString, sessionTimeout: 30_000, ...options });
-    const backend = direct(provider.createBackend(contextFor([], { namespace, instance, random, ...context })));
+    const backend = direct(
+      provider.createBackend(contextFor([], { namespace, instance, random, ...context })) as ZooKeeperBackend,
+    );
     backends.push(backend);
     await backend.connect();
     return backend;
@@ -55,8 +57,8 @@ describe('The list of locks, on a real server', () => {
   ) => granted(await backend.acquire(request(key, { mode })));
   const limit = async (backend: DirectBackend<ZooKeeperBackend>, key: string, limited: LimitShare) =>
     granted(await backend.acquire(request(key, { mode: 'limited', limited })));
-  async function listOf(backend: DirectBackend<ZooKeeperBackend>, prefix = ''): Promise<ListedLock[]> {
-    const locks: ListedLock[] = [];
+  async function listOf(backend: DirectBackend<ZooKeeperBackend>, prefix = ''): Promise<LockInfo[]> {
+    const locks: LockInfo[] = [];
     for await (const lock of backend.list({ prefix })) locks.push(lock);
     return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
   }

@@ -35,7 +35,7 @@ describe('records on ZooKeeper', () => {
   async function start(sessionTimeout = SESSION): Promise<{ backend: ZooKeeperBackend; wire: TcpProxy }> {
     const wire = await startTcpProxy(server.port);
     const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
-    const backend = provider.createBackend(contextFor([], { namespace: 'shop' }));
+    const backend = provider.createBackend(contextFor([], { namespace: 'shop' })) as ZooKeeperBackend;
     stops.push(async () => {
       await backend.close();
       await wire.close();

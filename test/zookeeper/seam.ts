@@ -27,7 +27,7 @@ export async function startBackend(
   context: Partial<BackendContext> = {},
 ): Promise<StartedBackend> {
   const events: TestEvent[] = [];
-  const made = new ZooKeeperLockProvider(options).createBackend(contextFor(events, context));
+  const made = new ZooKeeperLockProvider(options).createBackend(contextFor(events, context)) as ZooKeeperBackend;
   const backend = direct(made, events);
   started.add(made);
   await backend.connect();

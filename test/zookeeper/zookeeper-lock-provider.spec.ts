@@ -7,6 +7,7 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
 import { SocketClient } from '../../lib/providers/zookeeper/socket-client.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -345,7 +346,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
       connectString: `127.0.0.1:${wire.port}`,
       sessionTimeout: SHORT_SESSION,
     });
-    const backend = direct(provider.createBackend(contextFor(events)), events);
+    const backend = direct(provider.createBackend(contextFor(events)) as ZooKeeperBackend, events);
     await expect(backend.connect()).rejects.toThrow(/cannot reach ZooKeeper: check its connectString/);
     wire.admit();
     await until(() => has({ backend, events }, 'recovered'), 'it has found the server');

@@ -1,14 +1,12 @@
 import type { Clock } from '../../api/clock.js';
 import type { Random } from '../../api/random.js';
 
-/** A pause that grows with each round, in ms. */
-export interface BackOff {
-  readonly first: number;
-  readonly most: number;
-}
-
 /** The pause before round `round` (from 0), doubled with each and shortened at random by up to a half, so that callers that failed together do not return together. */
-export function backOff(random: Random, round: number, { first, most }: BackOff): number {
+export function backOff(
+  random: Random,
+  round: number,
+  { first, most }: { readonly first: number; readonly most: number },
+): number {
   return Math.min(first * 2 ** round, most) * (0.5 + random.fraction() / 2);
 }
 

@@ -3,16 +3,11 @@ import { eventChannels } from '../../core/events/channels.js';
 import type { LockEventName } from '../../api/lock-events.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
-/** An emitter of events of the application: `EventEmitter2` of `@nestjs/event-emitter`, or anything else with its `emit`. */
-export interface LockEventTarget {
-  emit(name: string, event: unknown): unknown;
-}
-
 /**
  * A provider that emits every event of the application's locks once more through an emitter of the application, as
  * `lock.acquired`, `lock.lost` and so on, for `@OnEvent('lock.lost')`.
  *
- * @param emitter the injection token of the emitter
+ * @param emitter the injection token of an `EventEmitter2` of `@nestjs/event-emitter`, or of anything else with its `emit`
  * @example
  * ```ts
  * @Module({
@@ -21,12 +16,14 @@ export interface LockEventTarget {
  * })
  * ```
  */
-export function provideLockEventRelay(emitter: InjectionToken<LockEventTarget>): FactoryProvider {
+export function provideLockEventRelay(
+  emitter: InjectionToken<{ emit(name: string, event: unknown): unknown }>,
+): FactoryProvider {
   return {
     // One of its own for each call: an application may relay to several.
     provide: Symbol('lock event relay'),
     inject: [LockService, emitter],
-    useFactory: ({ events }: LockService, target: LockEventTarget) => {
+    useFactory: ({ events }: LockService, target: { emit(name: string, event: unknown): unknown }) => {
       for (const name of Object.keys(eventChannels) as LockEventName[]) {
         events.on(name, (event) => target.emit(`lock.${name}`, event));
       }

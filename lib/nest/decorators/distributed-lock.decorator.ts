@@ -13,7 +13,7 @@ import { lockedCall } from '../methods/locked-call.js';
 import { LockedMethod } from '../methods/locked-method.js';
 import type { KeySource } from '../methods/method-key.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type { BusyOption, ConfiguredLockOptions, LockDecorator, SkippableLockDecorator } from './decorator-types.js';
+import type { LockDecorator, SkippableLockDecorator } from './decorator-types.js';
 
 const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 
@@ -44,7 +44,9 @@ export function DistributedLock<
   S extends readonly unknown[] = readonly [],
 >(
   key: string | readonly string[] | KeyFunction<A>,
-  options?: (DistributedLockOptions<S> & BusyOption<B>) | ((config: never) => ConfiguredLockOptions<S> & BusyOption<B>),
+  options?:
+    | (DistributedLockOptions<S> & LockDecorator.BusyOption<B>)
+    | ((config: never) => LockDecorator.ConfiguredLockOptions<S> & LockDecorator.BusyOption<B>),
 ): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
   assertParentheses('@DistributedLock', key, options, EXAMPLE);

@@ -1,14 +1,11 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
-import { assertParentheses, copyMethodMetadata, type NoProperty } from '../../decoration/decorated-method.js';
+import { assertParentheses, copyMethodMetadata } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type { Prototype } from './decorator-types.js';
+import type { LockDecorator } from './decorator-types.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';
-
-/** Which leader a method waits for. */
-export type OnlyLeaderOptions = Pick<CampaignOptions, 'provider'>;
 
 /** Decorates async methods whose result may be `undefined`: a skipped call has none. */
 export interface OnlyLeaderDecorator {
@@ -16,10 +13,10 @@ export interface OnlyLeaderDecorator {
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  (target: NoProperty, property: string | symbol): void;
+  (target: LockDecorator.NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <M extends (...args: never[]) => PromiseLike<unknown>>(
-    target: Prototype,
+    target: LockDecorator.Prototype,
     method: string | symbol,
     descriptor: TypedPropertyDescriptor<M> & {
       // Written as a setter, since only there must `undefined` be assignable to the method's result.
@@ -43,7 +40,10 @@ export interface OnlyLeaderDecorator {
  * ```
  * @param key a fixed text, not a template
  */
-export function OnlyLeader(key: string, options: Configurable<OnlyLeaderOptions> = {}): OnlyLeaderDecorator {
+export function OnlyLeader(
+  key: string,
+  options: Configurable<Pick<CampaignOptions, 'provider'>> = {},
+): OnlyLeaderDecorator {
   assertParentheses('@OnlyLeader', key, options, "@OnlyLeader('billing')");
   const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
     const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);

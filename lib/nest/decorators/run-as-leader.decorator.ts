@@ -1,8 +1,8 @@
-import { assertParentheses, type NoProperty } from '../../decoration/decorated-method.js';
-import type { LeaderTask } from '../../recipes/leader-term.js';
+import { assertParentheses } from '../../decoration/decorated-method.js';
+import type { LeaderTerm } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { reserveServiceSlot } from '../service/service-slot.js';
-import type { Prototype } from './decorator-types.js';
+import type { LockDecorator } from './decorator-types.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';
 
@@ -12,9 +12,13 @@ export interface RunAsLeaderDecorator {
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  (target: NoProperty, property: string | symbol): void;
+  (target: LockDecorator.NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
-  <M extends LeaderTask>(target: Prototype, method: string | symbol, descriptor: TypedPropertyDescriptor<M>): void;
+  <M extends (term: LeaderTerm) => PromiseLike<unknown>>(
+    target: LockDecorator.Prototype,
+    method: string | symbol,
+    descriptor: TypedPropertyDescriptor<M>,
+  ): void;
 }
 
 /**

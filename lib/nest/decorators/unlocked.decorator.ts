@@ -1,10 +1,7 @@
 import 'reflect-metadata';
-import type { Prototype } from './decorator-types.js';
+import type { LockDecorator } from './decorator-types.js';
 
 const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
-
-/** Decorates what overrides a locked method: a method, or a property that holds a function. */
-export type UnlockedDecorator = (target: Prototype, name: string | symbol, descriptor?: unknown) => void;
 
 /**
  * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires one itself. Without it,
@@ -18,7 +15,7 @@ export type UnlockedDecorator = (target: Prototype, name: string | symbol, descr
  * }
  * ```
  */
-export function Unlocked(): UnlockedDecorator {
+export function Unlocked(): (target: LockDecorator.Prototype, name: string | symbol, descriptor?: unknown) => void {
   return (target, name) => {
     Reflect.defineMetadata(UNLOCKED, true, target, name);
   };

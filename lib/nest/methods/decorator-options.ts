@@ -3,13 +3,16 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockService } from '../service/lock.service.js';
 
-/** Options as they come from configuration: a duration may be any text, which is checked at boot. */
-export type FromConfig<O> = {
-  [K in keyof O]: Duration extends O[K] ? ConfiguredDuration | Exclude<O[K], Duration> : O[K];
-};
-
 /** Options, or a function that makes them of the module's `config`. */
-export type Configurable<O> = O | ((config: never) => FromConfig<O>);
+export type Configurable<O> = O | ((config: never) => Configurable.Options<O>);
+
+// eslint-disable-next-line @typescript-eslint/no-namespace -- no name of its own in the entry
+export declare namespace Configurable {
+  /** Options as they come from configuration: a duration may be any text, which is checked at boot. */
+  type Options<O> = {
+    [K in keyof O]: Duration extends O[K] ? ConfiguredDuration | Exclude<O[K], Duration> : O[K];
+  };
+}
 
 /** The options of one decorator: the same in all applications, or made once for each of its configuration. */
 export class DecoratorOptions<O extends object> {

@@ -1,4 +1,4 @@
-import { type DynamicModule, Module, type Provider } from '@nestjs/common';
+import { type ConfigurableModuleAsyncOptions, type DynamicModule, Module, type Provider } from '@nestjs/common';
 import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
@@ -12,11 +12,9 @@ import { LockInterceptor } from '../transports/lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from '../service/lock.service.js';
 import {
-  type ASYNC_OPTIONS_TYPE,
   ConfigurableModuleClass,
   type DistributedLockModuleOptions,
   MODULE_OPTIONS_TOKEN,
-  type OPTIONS_TYPE,
 } from '../options/module-options.js';
 
 /**
@@ -24,17 +22,19 @@ import {
  * module. It starts the providers before anybody is injected with them, and stops them after the last shutdown hook.
  */
 @Module({})
-export class DistributedLockModule extends ConfigurableModuleClass {
+export class DistributedLockModule {
   /** Without options: locks in the memory of this process. @throws LockConfigError for a provider in place of the options; at boot for others that are wrong */
-  static override forRoot(options: typeof OPTIONS_TYPE = {}): DynamicModule {
+  static forRoot(options: DistributedLockModuleOptions = {}): DynamicModule {
     assertNoProvider(options);
-    return withLocks(super.forRoot(options));
+    return withLocks(ConfigurableModuleClass.forRoot(options));
   }
 
   /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
-  static override forRootAsync(options: typeof ASYNC_OPTIONS_TYPE): DynamicModule {
+  static forRootAsync(
+    options: ConfigurableModuleAsyncOptions<DistributedLockModuleOptions, 'createDistributedLockOptions'>,
+  ): DynamicModule {
     read({ name: 'DistributedLockModule.forRootAsync()' }, options, ASYNC_OPTIONS);
-    return withLocks(super.forRootAsync(options));
+    return withLocks(ConfigurableModuleClass.forRootAsync(options));
   }
 }
 
@@ -45,11 +45,12 @@ const ASYNC_OPTIONS = {
   useClass: anything(),
   useExisting: anything(),
   provideInjectionTokensFrom: anything(),
-} satisfies OptionTable<typeof ASYNC_OPTIONS_TYPE>;
+} satisfies OptionTable<ConfigurableModuleAsyncOptions<DistributedLockModuleOptions, 'createDistributedLockOptions'>>;
 
 function withLocks(definition: DynamicModule): DynamicModule {
   return {
     ...definition,
+    module: DistributedLockModule,
     global: true,
     imports: [...(definition.imports ?? []), EndOfBoot],
     providers: [...(definition.providers ?? []), ...PROVIDERS],

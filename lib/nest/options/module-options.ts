@@ -39,12 +39,7 @@ export interface DistributedLockModuleOptions {
   failFast?: boolean | undefined;
 }
 
-/** The class that `useClass` and `useExisting` name. */
-export interface DistributedLockOptionsFactory {
-  createDistributedLockOptions(): DistributedLockModuleOptions | Promise<DistributedLockModuleOptions>;
-}
-
-export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN, OPTIONS_TYPE, ASYNC_OPTIONS_TYPE } =
+export const { ConfigurableModuleClass, MODULE_OPTIONS_TOKEN } =
   new ConfigurableModuleBuilder<DistributedLockModuleOptions>({ moduleName: 'DistributedLock' })
     .setClassMethodName('forRoot')
     .setFactoryMethodName('createDistributedLockOptions')

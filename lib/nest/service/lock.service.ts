@@ -5,7 +5,7 @@ import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import { assertTask, madeByNest } from '../../core/toolkit/arguments.js';
-import type { LeaderTask } from '../../recipes/leader-term.js';
+import type { LeaderTerm } from '../../recipes/leader-term.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
 import { Scheduler } from './scheduler.js';
@@ -30,6 +30,7 @@ export class LockService {
   readonly scheduler = new Scheduler();
   readonly #siblings: Map<string, LockService>;
 
+  /** @internal */
   constructor(
     /** @internal */
     readonly manager: LockManager = madeByNest('LockService'),
@@ -118,7 +119,11 @@ export class LockService {
    * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can never work. Never
    * LockBusyError or LockUnavailableError of this lock.
    */
-  async runAsLeader(key: string, task: LeaderTask, options: RunAsLeaderOptions = {}): Promise<void> {
+  async runAsLeader(
+    key: string,
+    task: (term: LeaderTerm) => PromiseLike<unknown>,
+    options: RunAsLeaderOptions = {},
+  ): Promise<void> {
     this.manager.missingValues.check(key);
     const { provider = this.provider, signal } = options;
     assertTask('runAsLeader()', task);

@@ -17,6 +17,7 @@ import { sendException } from './ws/exception-event.js';
  */
 @Catch(LockError, LockHttpException)
 export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {
+  /** @internal */
   constructor(
     @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     // A host and not its adapter, which a testing module gets only after it was compiled.

@@ -35,6 +35,7 @@ import { sendException } from './ws/exception-event.js';
 export class LockInterceptor implements NestInterceptor {
   readonly #warnedOf = new Set<LockedMethod>();
 
+  /** @internal */
   constructor(
     @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     @Inject(LockService) private readonly service: LockService,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { LockConfigError } from '../../api/errors.js';
-import type { ListedLock } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { type CaseDefinition, type Need, sharedMode, unclaimed } from '../case-definition.js';
 import type { DirectCaller } from '../direct-caller.js';
 import { rejectsWith } from '../expectations.js';
@@ -166,12 +166,12 @@ export const listingCases: readonly CaseDefinition[] = [
 ];
 
 /** Sorted by key. */
-async function listOf({ backend }: DirectCaller, prefix = ''): Promise<ListedLock[]> {
-  const locks: ListedLock[] = [];
+async function listOf({ backend }: DirectCaller, prefix = ''): Promise<LockInfo[]> {
+  const locks: LockInfo[] = [];
   for await (const lock of backend.list?.({ prefix }) ?? assert.fail('it claims a list and has none')) locks.push(lock);
   return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
 }
 
-function keysOf(locks: readonly ListedLock[]): string[] {
+function keysOf(locks: readonly LockInfo[]): string[] {
   return locks.map(({ key }) => key);
 }

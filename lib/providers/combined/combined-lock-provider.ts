@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { namesOfMembers } from '../../core/toolkit/members.js';
 import { type OptionTable, read } from '../../core/toolkit/options.js';
 import { CombinedBackend } from './combined-backend.js';
@@ -31,7 +31,7 @@ export class CombinedLockProvider implements LockProvider {
     this.members = read({ name: 'CombinedLockProvider', example }, options, OPTIONS).providers;
   }
 
-  createBackend(context: BackendContext): CombinedBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new CombinedBackend(context, new Map(this.members.map((name) => [name, context.member(name)])));
   }
 }

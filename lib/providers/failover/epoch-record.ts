@@ -1,3 +1,4 @@
+import type { ProviderSwitch, SwitchReason } from '../../api/failover-state.js';
 /**
  * The record that all processes share: which member grants, and what processes report about the members. It is changed by
  * compare-and-set alone, so every version follows from the one before.
@@ -39,23 +40,11 @@ export interface Report {
   readonly count: number;
 }
 
-/** One change of the provider that grants locks. */
-export interface ProviderSwitch {
-  readonly epoch: number;
-  readonly from: string;
-  readonly to: string;
-  readonly reason: SwitchReason;
-  /** By the wall clock of the process that switched, in ms since the Unix epoch. For people. */
-  readonly at: number;
-}
-
 /**
  * - `failure`: the provider did not answer most processes.
  * - `failback`: a preferred provider has been stable again for long enough.
  * - `manual`: an operator called `switchTo`.
  */
-export type SwitchReason = 'failure' | 'failback' | 'manual';
-
 // Enough to see what has happened lately, and little to write three times a window.
 const HISTORY = 20;
 // Bounds the record where processes crash again and again while no member fails, so that nobody counts.

@@ -1,24 +1,12 @@
+import type { FailoverState, ProviderState, SwitchReason } from '../../api/failover-state.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext, CasStore, Member } from '../../api/lock-provider.js';
 import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
-import type { EpochRecord, ProviderSwitch, SwitchReason } from './epoch-record.js';
+import type { EpochRecord } from './epoch-record.js';
 import { FailoverMember } from './failover-member.js';
 import type { FailoverSettings } from './failover-options.js';
-import type { ProviderState } from './member-health.js';
 import { SharedRecord } from './shared-record.js';
 import { SwitchPolicy } from './switch-policy.js';
-
-/** The state of the members, as a failover provider sees it. */
-export interface FailoverState {
-  /** The provider that grants locks, or `null` while that is not known. */
-  readonly active: string | null;
-  /** Grows with every switch. */
-  readonly epoch: number;
-  /** The health of each provider, as this process sees it. */
-  readonly providers: Readonly<Record<string, ProviderState>>;
-  /** The latest switches, oldest first. */
-  readonly history: readonly ProviderSwitch[];
-}
 
 /** The time in which one member grants. */
 export interface Epoch {

@@ -1,3 +1,4 @@
+import type { FailoverState } from '../../api/failover-state.js';
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { LockInfo } from '../../api/lock-info.js';
 import type {
@@ -23,11 +24,9 @@ import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { promised } from '../../core/toolkit/promised.js';
 import { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { type Epoch, Epochs, type FailoverState, TOKENS_PER_EPOCH } from './epochs.js';
+import { type Epoch, Epochs, TOKENS_PER_EPOCH } from './epochs.js';
 import { FailoverRequest } from './failover-request.js';
 import type { FailoverSettings } from './failover-options.js';
-
-export type { FailoverState } from './epochs.js';
 
 /** How long the answer of a member to a renewal is waited for, before the confirmation is reported alone. */
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;

@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../api/errors.js';
-import type { BackendContext, LockProvider, Member } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider, Member } from '../../api/lock-provider.js';
 import { FailoverBackend, memberLease } from './failover-backend.js';
 import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
@@ -27,7 +27,7 @@ export class FailoverLockProvider implements LockProvider {
     this.members = [...new Set([...providers, casStore])];
   }
 
-  createBackend(context: BackendContext): FailoverBackend {
+  createBackend(context: BackendContext): LockBackend {
     const { providers, casStore } = this.settings;
     const all = new Map(this.members.map((name) => [name, context.member(name)]));
     const { casStore: store, records } = all.get(casStore) ?? {};

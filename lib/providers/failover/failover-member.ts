@@ -5,7 +5,8 @@ import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';
-import { MemberHealth, type ProviderState } from './member-health.js';
+import { MemberHealth } from './member-health.js';
+import type { ProviderState } from '../../api/failover-state.js';
 
 const PROBE_LEASE = 1_000;
 /** A member that has just failed is probed more often. */

@@ -1,11 +1,5 @@
+import type { ProviderState } from '../../api/failover-state.js';
 import type { Clock } from '../../api/clock.js';
-
-/**
- * - `up`: it answers.
- * - `down`: it has failed several times in a row.
- * - `recovering`: it grants again, but not yet for long enough to be preferred.
- */
-export type ProviderState = 'up' | 'down' | 'recovering';
 
 /** After how many failures in a row a member is down. */
 const FAILURES = 3;

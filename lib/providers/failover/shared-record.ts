@@ -1,10 +1,11 @@
+import type { SwitchReason } from '../../api/failover-state.js';
 import type { Timer } from '../../api/clock.js';
 import { LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext, CasStore } from '../../api/lock-provider.js';
 import type { SuspensionDetector } from '../../core/toolkit/suspension.js';
 import { jitter, pause, withTimeout } from '../../core/toolkit/timing.js';
 import { Confirmation } from './confirmation.js';
-import { type EpochRecord, firstRecord, readRecord, type SwitchReason } from './epoch-record.js';
+import { type EpochRecord, firstRecord, readRecord } from './epoch-record.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { SwitchPolicy } from './switch-policy.js';
 

@@ -1,13 +1,6 @@
+import type { SwitchReason } from '../../api/failover-state.js';
 import type { BackendContext } from '../../api/lock-provider.js';
-import {
-  counting,
-  countedUp,
-  type EpochRecord,
-  reported,
-  type SwitchReason,
-  switched,
-  unreported,
-} from './epoch-record.js';
+import { counting, countedUp, type EpochRecord, reported, switched, unreported } from './epoch-record.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { MemberHealth } from './member-health.js';
 

@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { MemcachedBackend } from './memcached-backend.js';
 import { type MemcachedLockProviderOptions, type MemcachedSettings, readOptions } from './memcached-options.js';
 
@@ -20,7 +20,7 @@ export class MemcachedLockProvider implements LockProvider {
     this.#settings = readOptions(options);
   }
 
-  createBackend(context: BackendContext): MemcachedBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new MemcachedBackend(context, this.#settings);
   }
 }

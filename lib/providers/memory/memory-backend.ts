@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
@@ -125,7 +125,7 @@ export class MemoryBackend implements LockBackend {
 
   // An async generator, which reads each lock when it is asked for the next one.
   // eslint-disable-next-line @typescript-eslint/require-await
-  async *list({ prefix }: { readonly prefix: string }): AsyncIterable<ListedLock> {
+  async *list({ prefix }: { readonly prefix: string }): AsyncIterable<LockInfo> {
     const namespace = this.#name('');
     for (const name of this.store.keys(namespace + prefix)) {
       const found = this.store.report(name);

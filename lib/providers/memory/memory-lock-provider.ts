@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { option, type OptionTable, read } from '../../core/toolkit/options.js';
 import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
@@ -30,7 +30,7 @@ export class MemoryLockProvider implements LockProvider {
     this.#store = read(owner, options, OPTIONS).store;
   }
 
-  createBackend(context: BackendContext): MemoryBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new MemoryBackend(context, this.#store ?? new MemoryStore());
   }
 }

@@ -43,7 +43,7 @@ export class MemoryStore {
   #token = 0;
   #grantsSinceSweep = 0;
 
-  /** Uses this clock from now on. All providers of one store must use the same. */
+  /** @internal Uses this clock from now on. All providers of one store must use the same. */
   use(clock: Clock): void {
     this.#clock ??= clock;
   }
@@ -53,32 +53,32 @@ export class MemoryStore {
     return this.#clock?.wallTime() ?? 0;
   }
 
-  /** The keys that begin with this, as they are now: one that is freed and taken again would come again and again from the map. */
+  /** @internal The keys that begin with this, as they are now: one that is freed and taken again would come again and again from the map. */
   keys(prefix: string): readonly string[] {
     return Array.from(this.#slots.keys()).filter((key) => key.startsWith(prefix));
   }
 
-  /** An application uses it from now on. */
+  /** @internal An application uses it from now on. */
   enter({ id, name }: Instance): void {
     this.#instances.set(id, name);
   }
 
-  /** The application has stopped. Another of its providers may still use the store: then its id is shown instead of its name. */
+  /** @internal The application has stopped. Another of its providers may still use the store: then its id is shown instead of its name. */
   leave({ id }: Instance): void {
     this.#instances.delete(id);
   }
 
-  /** The name of an application, or its id if it has stopped. */
+  /** @internal The name of an application, or its id if it has stopped. */
   nameOf(id: string): string {
     return this.#instances.get(id) ?? id;
   }
 
-  /** How many keys the store has, for tests of leaks. */
+  /** @internal How many keys the store has, for tests of leaks. */
   get size(): number {
     return this.#slots.size;
   }
 
-  /** The hold, if it can be had now: nobody excludes it, and nobody waits for the key. Asked again, a holder finds its own. */
+  /** @internal The hold, if it can be had now: nobody excludes it, and nobody waits for the key. Asked again, a holder finds its own. */
   tryTake(key: string, request: StoreRequest): StoredHold | undefined {
     const slot = this.#slotOf(key);
     const now = this.#now();
@@ -90,7 +90,7 @@ export class MemoryStore {
     return this.#grant(slot, request, now);
   }
 
-  /** Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. Answers how to leave. */
+  /** @internal Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. Answers how to leave. */
   wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {
     const slot = this.#slotOf(key);
     const now = this.#now();
@@ -103,7 +103,7 @@ export class MemoryStore {
     };
   }
 
-  /** Renews a hold to `lease` ms from now; false when it is not held any more. */
+  /** @internal Renews a hold to `lease` ms from now; false when it is not held any more. */
   renew(key: string, holder: string, lease: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -115,7 +115,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** Ends a hold or a place in the queue; false when there was no such hold. */
+  /** @internal Ends a hold or a place in the queue; false when there was no such hold. */
   release(key: string, holder: string, keepFor: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -129,7 +129,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** Frees the key for all its holders; false when nobody had it. */
+  /** @internal Frees the key for all its holders; false when nobody had it. */
   free(key: string): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -143,7 +143,7 @@ export class MemoryStore {
     return holds.length > 0;
   }
 
-  /** The state of a key that is not free. */
+  /** @internal The state of a key that is not free. */
   report(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
@@ -156,20 +156,20 @@ export class MemoryStore {
     return { holds, mode, used, smallestLimit, waiters: waiters.length, endsAt };
   }
 
-  /** The hold of a key, or one of several, and how many there are: without those that are retained, and as they were last brought up to date. */
+  /** @internal The hold of a key, or one of several, and how many there are: without those that are retained, and as they were last brought up to date. */
   holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
     const slot = this.#slots.get(key);
     const hold = slot?.anyLive;
     return slot && hold && { hold, holders: slot.live };
   }
 
-  /** The holder writes its label: what it wrote ends with its hold. */
+  /** @internal The holder writes its label: what it wrote ends with its hold. */
   label(key: string, holder: string, text: string): void {
     const hold = this.#slots.get(key)?.heldBy(holder);
     if (hold) hold.label = text;
   }
 
-  /** The label of the one holder of a key. */
+  /** @internal The label of the one holder of a key. */
   labelOf(key: string): string | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;

@@ -1,4 +1,4 @@
-import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { isInstanceName } from '../../api/printable.js';
@@ -43,7 +43,7 @@ export class OperatorView {
   }
 
   /** Page by page, and each page in small calls, so that the server turns to other clients meanwhile. */
-  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const instances = new Map<string, string>();
     for await (const names of scan(this.servers, this.layout, this.layout.patternOf(prefix))) {
       const locks = names.flatMap((lock) => {
@@ -84,7 +84,7 @@ export class OperatorView {
   async #lookAt(
     locks: readonly { readonly lock: string; readonly key: string }[],
     names: Map<string, string>,
-  ): Promise<ListedLock[]> {
+  ): Promise<LockInfo[]> {
     const looks = await Promise.all(
       locks.map(({ lock, key }) =>
         this.#read(lock, key).catch((error: unknown) => {

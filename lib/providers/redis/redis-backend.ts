@@ -1,5 +1,5 @@
 import { LockConfigError } from '../../api/errors.js';
-import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
@@ -157,7 +157,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     }
   }
 
-  async *list(query: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+  async *list(query: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const ups = this.#ups;
     try {
       yield* this.#operatorView.list(query);

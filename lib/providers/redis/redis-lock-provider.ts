@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { readOptions, type RedisLockProviderOptions, type RedisSettings } from './client/redis-options.js';
 import { RedisBackend } from './redis-backend.js';
 
@@ -21,7 +21,7 @@ export class RedisLockProvider implements LockProvider {
     this.#settings = readOptions(options);
   }
 
-  createBackend(context: BackendContext): RedisBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new RedisBackend(context, this.#settings);
   }
 }

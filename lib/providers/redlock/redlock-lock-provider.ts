@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { RedlockBackend } from './redlock-backend.js';
 import { readRedlockOptions, type RedlockLockProviderOptions, type RedlockSettings } from './redlock-options.js';
 
@@ -22,7 +22,7 @@ export class RedlockLockProvider implements LockProvider {
     this.#settings = readRedlockOptions(options);
   }
 
-  createBackend(context: BackendContext): RedlockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new RedlockBackend(context, this.#settings);
   }
 }

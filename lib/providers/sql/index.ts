@@ -2,9 +2,6 @@ export { SqlAdvisoryLockProvider, type SqlAdvisoryLockProviderOptions } from './
 export type { SqlConnectionOptions, SqlServerSettings } from './sources/drivers.js';
 export { lockTablesSql, type LockTablesOptions } from './table/lock-tables-sql.js';
 export type { SqlLockOptions, SqlRowLockOptions, SqlSessionLockOptions, SqlVersionLockOptions } from './options.js';
-export type { PurgeOptions } from './table/purge.js';
-export { RowLockBackend } from './row/row-lock-backend.js';
 export { SqlRowLockProvider, type SqlRowLockProviderOptions } from './row/row-lock-provider.js';
 export { sqlClientOf, type SqlClient } from './row/sql-client-of.js';
-export { VersionLockBackend } from './version/version-lock-backend.js';
 export { SqlVersionLockProvider, type SqlVersionLockProviderOptions } from './version/version-lock-provider.js';

@@ -4,7 +4,7 @@ import { type OptionTable, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from '../sql/connection/answer.js';
 import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
 import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
-import { readSqlOptions, type SqlKind, type SqlSettings } from '../sql/options.js';
+import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } from '../sql/options.js';
 import type { SqlSource } from '../sql/sources/source.js';
 import type { DatabaseFamily } from '../sql/table/family.js';
 
@@ -21,13 +21,15 @@ interface TypeOrmMysqlDriver {
   createConnectionOptions(options: object, credentials: object): object;
 }
 
-export interface OnDataSource {
+/** The options of all locks in a database. */
+export type TypeOrmLockOptions = SqlLockOptions & {
   /**
    * The application's own: `mysql`, `mariadb` or `postgres`. Its options are used for connections of our own. It need not be initialized,
    * except for `entityManagerOf`.
    */
   readonly dataSource: DataSource;
-}
+};
+type OnDataSource = Pick<TypeOrmLockOptions, 'dataSource'>;
 
 const ADDRESS = {
   // A text may be an address with a password.

@@ -1,26 +1,18 @@
 import type { DataSource } from 'typeorm';
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
-import type {
-  SqlLockOptions,
-  SqlRowLockOptions,
-  SqlSessionLockOptions,
-  SqlSettings,
-  SqlVersionLockOptions,
-} from '../sql/options.js';
+import type { SqlRowLockOptions, SqlSessionLockOptions, SqlSettings, SqlVersionLockOptions } from '../sql/options.js';
 import type { LendTransaction } from '../sql/row/lent-transaction.js';
 import { RowLockBackend } from '../sql/row/row-lock-backend.js';
 import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
-import { type OnDataSource, readOptions } from './data-source.js';
+import { readOptions, type TypeOrmLockOptions } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';
 
-/** The options of all locks in a database. */
-export interface TypeOrmLockOptions extends SqlLockOptions, OnDataSource {}
 /** Locks that live as long as a connection. */
-export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, OnDataSource {}
+export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, TypeOrmLockOptions {}
 /** `maxConnections` counts one for each key that is held or waited for. */
-export interface TypeOrmRowLockProviderOptions extends SqlRowLockOptions, OnDataSource {}
-export interface TypeOrmVersionLockProviderOptions extends SqlVersionLockOptions, OnDataSource {}
+export interface TypeOrmRowLockProviderOptions extends SqlRowLockOptions, TypeOrmLockOptions {}
+export interface TypeOrmVersionLockProviderOptions extends SqlVersionLockOptions, TypeOrmLockOptions {}
 /** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */
 export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
 
@@ -47,7 +39,7 @@ export class TypeOrmRowLockProvider implements LockProvider {
     this.#dataSource = options.dataSource;
   }
 
-  createBackend(context: BackendContext): RowLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     const lend: LendTransaction = (session, holder) =>
       new EntityTransaction(session, holder, this.#dataSource, context);
     return new RowLockBackend(context, this.#settings, lend);
@@ -73,7 +65,7 @@ export class TypeOrmVersionLockProvider implements LockProvider {
     this.#settings = readOptions('TypeOrmVersionLockProvider', 'version', options);
   }
 
-  createBackend(context: BackendContext): VersionLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new VersionLockBackend(context, this.#settings);
   }
 }
@@ -98,7 +90,7 @@ export class TypeOrmAdvisoryLockProvider implements LockProvider {
     this.#settings = readOptions('TypeOrmAdvisoryLockProvider', 'advisory', options);
   }
 
-  createBackend(context: BackendContext): AdvisoryLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new AdvisoryLockBackend(context, this.#settings);
   }
 }

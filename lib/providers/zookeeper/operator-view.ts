@@ -1,4 +1,4 @@
-import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import type { RequestContext } from './request-context.js';
 import { isHashed, keyIn, type LockPaths } from './lock-path.js';
 import { instanceIdOf, instanceNameIn } from './node-content.js';
@@ -42,13 +42,13 @@ export class OperatorView {
   }
 
   /** All keys of the namespace come in one answer, since the server has no pages. What is in their folders is read as the list is. */
-  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock> {
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     // A server that is behind its leader would miss the latest locks.
     await this.context.session.heartbeat().catch((error: unknown) => {
       throw this.context.unavailable(undefined, error);
     });
     const instances = new Map<string, string>();
-    const reads: Promise<ListedLock | null>[] = [];
+    const reads: Promise<LockInfo | null>[] = [];
     for (const segment of await this.#namesIn(this.paths.namespace, undefined)) {
       const key = this.paths.keyOf(segment);
       const isHash = isHashed(segment);
@@ -105,7 +105,7 @@ export class OperatorView {
     folder: string,
     prefix: string,
     instances: Map<string, string>,
-  ): Promise<ListedLock | null> {
+  ): Promise<LockInfo | null> {
     const value = await this.context.session.client.read(folder).catch((error: unknown) => {
       throw this.context.unavailable(segment, error);
     });
@@ -115,7 +115,7 @@ export class OperatorView {
   }
 
   /** @param instances names by id, as far as they are known: a process that holds many keys is read once */
-  async #lookClosely(key: string, folder: string, instances: Map<string, string>): Promise<ListedLock | null> {
+  async #lookClosely(key: string, folder: string, instances: Map<string, string>): Promise<LockInfo | null> {
     const held = await this.#read(key, folder);
     if (!held) return null;
     const nodes = new Map(held.holders.slice(0, NAMED_HOLDERS).map((name) => [instanceIdOf(name), name]));

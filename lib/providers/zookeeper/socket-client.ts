@@ -2,7 +2,7 @@ import { connect, isIP, type Socket } from 'node:net';
 import { connect as connectSecurely } from 'node:tls';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import { type BackOff, backOff, pause } from '../../core/toolkit/timing.js';
+import { backOff, pause } from '../../core/toolkit/timing.js';
 import { closesSession, failureOf, isSessionGone, kindOf, NO_NODE } from './answer-codes.js';
 import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
@@ -56,7 +56,7 @@ const AUTH_XID = -4;
 /** The longest pause before the servers are tried once more, in ms. */
 const PAUSE = 250;
 /** The pauses while connections are refused, in ms; at most a quarter of the session. */
-const REFUSED: BackOff = { first: 250, most: 5_000 };
+const REFUSED = { first: 250, most: 5_000 };
 /** A connection that ends earlier than after so many ms has helped nobody much. */
 const SHORT = 1_000;
 /** How long a server may take to accept a connection and greet us, in ms: one of several may hang. At most a quarter of the session. */

@@ -12,10 +12,10 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import type { Timer } from '../../api/clock.js';
-import { type BackOff, backOff, withTimeout } from '../../core/toolkit/timing.js';
+import { backOff, withTimeout } from '../../core/toolkit/timing.js';
 import { safeText } from '../../api/cause.js';
 import { LockCapacityError, LockConfigError } from '../../api/errors.js';
-import type { ListedLock, LockInfo } from '../../api/lock-info.js';
+import type { LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperRequest } from './zookeeper-request.js';
 import { RequestContext } from './request-context.js';
 import { diagnose } from './diagnostics.js';
@@ -30,9 +30,9 @@ import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 // How long `close` waits for the last answers, in ms: once for the releases, once for the end of the session.
 const CLOSE_TIMEOUT = 2_000;
 /** The pauses before the next session after servers have refused one, in ms: one server may be misconfigured for a while. */
-const REFUSED: BackOff = { first: 5_000, most: 30_000 };
+const REFUSED = { first: 5_000, most: 30_000 };
 /** The same after several in a row that have expired before their time; the first of them is replaced immediately. */
-const EXPIRED: BackOff = { first: 250, most: 10_000 };
+const EXPIRED = { first: 250, most: 10_000 };
 
 /**
  * How many bytes the paths of the nodes of one session may have together.
@@ -161,7 +161,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     return this.#operatorView.forceRelease(key);
   }
 
-  list(query: { readonly prefix: string }): AsyncIterable<ListedLock> {
+  list(query: { readonly prefix: string }): AsyncIterable<LockInfo> {
     return this.#operatorView.list(query);
   }
 

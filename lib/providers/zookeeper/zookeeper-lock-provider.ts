@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { SocketClient } from './socket-client.js';
 import { ZooKeeperBackend } from './zookeeper-backend.js';
 import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings } from './zookeeper-options.js';
@@ -22,7 +22,7 @@ export class ZooKeeperLockProvider implements LockProvider {
     this.#settings = readOptions(options);
   }
 
-  createBackend(context: BackendContext): ZooKeeperBackend {
+  createBackend(context: BackendContext): LockBackend {
     const settings = this.#settings;
     return new ZooKeeperBackend(context, settings, (listener) => new SocketClient(settings, context, listener));
   }

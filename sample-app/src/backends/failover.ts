@@ -1,4 +1,4 @@
-import { FailoverLockProvider } from 'nestjs-distributed-lock';
+import { FailoverLockProvider } from 'nestjs-distributed-lock/composite';
 import { RedisLockProvider } from 'nestjs-distributed-lock/redis';
 import { SqlRowLockProvider } from 'nestjs-distributed-lock/sql';
 import type { Backend } from './backend.js';

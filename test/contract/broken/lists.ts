@@ -1,4 +1,4 @@
-import type { ListedLock, LockInfo } from '../../../lib/api/lock-info.js';
+import type { LockInfo } from '../../../lib/api/lock-info.js';
 import { DistantBackend } from '../memory-server.js';
 
 // Faults in the list of all locks. See ../kit-catches.spec.ts.
@@ -6,7 +6,7 @@ import { DistantBackend } from '../memory-server.js';
 type Query = Parameters<DistantBackend['list']>[0];
 
 export class ListsItsFirstPage extends DistantBackend {
-  override async *list(query: Query): AsyncIterable<ListedLock> {
+  override async *list(query: Query): AsyncIterable<LockInfo> {
     let count = 0;
     for await (const lock of super.list(query)) {
       if (count === 500) return;
@@ -17,14 +17,14 @@ export class ListsItsFirstPage extends DistantBackend {
 }
 
 export class ListsTwice extends DistantBackend {
-  override async *list(query: Query): AsyncIterable<ListedLock> {
+  override async *list(query: Query): AsyncIterable<LockInfo> {
     yield* super.list(query);
     yield* super.list(query);
   }
 }
 
 export class ReadsPrefixesAsPatterns extends DistantBackend {
-  override async *list({ prefix }: Query): AsyncIterable<ListedLock> {
+  override async *list({ prefix }: Query): AsyncIterable<LockInfo> {
     const pattern = new RegExp(
       `^${prefix
         .replace(/[[\]%]/g, '\\$&')
@@ -36,7 +36,7 @@ export class ReadsPrefixesAsPatterns extends DistantBackend {
 }
 
 export class ListsWithoutNames extends DistantBackend {
-  override async *list(query: Query): AsyncIterable<ListedLock> {
+  override async *list(query: Query): AsyncIterable<LockInfo> {
     for await (const lock of super.list(query)) yield { ...lock, instances: lock.instances.map(() => 'somebody') };
   }
 }
@@ -49,7 +49,7 @@ export class InspectsWithoutNames extends DistantBackend {
 }
 
 export class ListsRetainedKeysAsHeld extends DistantBackend {
-  override async *list(query: Query): AsyncIterable<ListedLock> {
+  override async *list(query: Query): AsyncIterable<LockInfo> {
     for await (const lock of super.list(query)) yield { ...lock, state: 'held' };
   }
 }

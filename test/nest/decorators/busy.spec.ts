@@ -6,7 +6,6 @@ import {
   DistributedLock,
   type DistributedLockModuleOptions,
   LockDefaults,
-  LockFor,
   LockService,
   LockBusyError,
   MemoryLockProvider,
@@ -40,7 +39,7 @@ describe('onBusy', () => {
       return `done ${id}`;
     }
 
-    @DistributedLock(LockFor<Orders['refused']>((id) => [`order:${id}`, 'all']), {
+    @DistributedLock((id: number) => [`order:${id}`, 'all'], {
       wait: 0,
       onBusy: ({ keys }) => {
         throw new ConflictException(keys);

@@ -3,7 +3,6 @@ import { Injectable, type LoggerService, Module, type OnApplicationBootstrap, Sc
 import { NestFactory } from '@nestjs/core';
 import { Cron, type CronOptions, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
 import {
-  CombinedLockProvider,
   currentLock,
   DistributedLockModule,
   type DistributedLockModuleOptions,
@@ -18,6 +17,7 @@ import {
   RunOnce,
   type SkipReason,
 } from '../../../lib/index.js';
+import { CombinedLockProvider } from '../../../lib/composite.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
 import { cronMarkOf } from '../../../lib/nest/methods/method-ticks.js';
 import { type AppOptions, close, Gate, isNest11, start, until } from '../apps.js';

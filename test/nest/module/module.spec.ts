@@ -6,7 +6,6 @@ import {
   DistributedLock,
   DistributedLockModule,
   type DistributedLockModuleOptions,
-  type DistributedLockOptionsFactory,
   LockAdmin,
   LockService,
   LockUnavailableError,
@@ -33,7 +32,7 @@ const two = (): DistributedLockModuleOptions => ({
 });
 
 @Injectable()
-class OptionsFactory implements DistributedLockOptionsFactory {
+class OptionsFactory {
   constructor(@Optional() @Inject('BACKENDS') private readonly backends?: DistributedLockModuleOptions) {}
   createDistributedLockOptions() {
     return Promise.resolve(this.backends ?? two());

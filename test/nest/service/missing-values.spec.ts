@@ -1,5 +1,5 @@
 import { Injectable } from '@nestjs/common';
-import { DistributedLock, LockFor, LockService, MemoryLockProvider, OnlyLeader, RunOnce } from '../../../lib/index.js';
+import { DistributedLock, LockService, MemoryLockProvider, OnlyLeader, RunOnce } from '../../../lib/index.js';
 import { start } from '../apps.js';
 
 interface Order {
@@ -47,7 +47,7 @@ describe('a key with the text of a missing value', () => {
   it('of a key function is reported with its method, once', async () => {
     @Injectable()
     class Orders {
-      @DistributedLock(LockFor<Orders['pay']>((order) => `order:${order.id}`))
+      @DistributedLock((order: Order) => `order:${order.id}`)
       async pay(order: Order) {
         return order;
       }

@@ -1,5 +1,5 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import type { JobTrace } from '../../../lib/index.js';
+import type { JobTrace } from '../../../lib/api/lock-traces.js';
 import { deferred } from '../../core/manager-rig.js';
 import { every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
 

@@ -2,14 +2,6 @@ import type { LockError } from '../../../api/errors.js';
 import { toClientError } from '../client-error.js';
 import { logLoss } from '../log-loss.js';
 
-/** The `extensions` of a lock error among the `errors` of a response. */
-export interface LockErrorExtensions {
-  /** The lock error's code, such as `LOCK_BUSY`. */
-  readonly code: string;
-  /** After how many seconds to try again; absent where trying again would not help. */
-  readonly retryAfter?: number;
-}
-
 /**
  * A lock error as GraphQL reports it; the lock error itself is the `cause`. GraphQL takes over the `extensions` of any
  * error that a resolver throws, so this is no `GraphQLError`, and no package of GraphQL is loaded for it.
@@ -17,9 +9,11 @@ export interface LockErrorExtensions {
 export class LockGraphqlError extends Error {
   override readonly name = 'LockGraphqlError';
 
+  /** @internal */
   constructor(
     message: string,
-    readonly extensions: LockErrorExtensions,
+    /** The lock error's code, such as `LOCK_BUSY`; and after how many seconds to try again, where that helps. */
+    readonly extensions: { readonly code: string; readonly retryAfter?: number },
     cause: LockError,
   ) {
     super(message, { cause });

@@ -24,6 +24,7 @@ export class LockHttpException extends HttpException {
   /** Seconds for the `Retry-After` header, or `undefined` where trying again would not help. */
   readonly retryAfter: number | undefined;
 
+  /** @internal */
   constructor(error: LockError, status: number, { message, code, retryAfter }: ClientError) {
     const title = STATUS_CODES[status] ?? 'Lock Error';
     super({ title, status, detail: message, code } satisfies LockProblem, status, { cause: error });

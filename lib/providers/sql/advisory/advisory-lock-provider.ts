@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlSessionLockOptions, SqlSettings } from '../options.js';
 import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { AdvisoryLockBackend } from './advisory-lock-backend.js';
@@ -26,7 +26,7 @@ export class SqlAdvisoryLockProvider implements LockProvider {
     this.#settings = readOptions('SqlAdvisoryLockProvider', 'advisory', options);
   }
 
-  createBackend(context: BackendContext): AdvisoryLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new AdvisoryLockBackend(context, this.#settings);
   }
 }

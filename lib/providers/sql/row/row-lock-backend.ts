@@ -1,6 +1,7 @@
 import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
+import type { PurgeOptions } from '../../../api/purge-options.js';
 import { connectToServer } from '../database.js';
-import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
+import { purge, readUnusedFor } from '../table/purge.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
 import { TokenCounters } from '../table/token-counters.js';
 import type { LendTransaction } from './lent-transaction.js';

@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlRowLockOptions, SqlSettings } from '../options.js';
 import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { LentTransaction } from './lent-transaction.js';
@@ -29,7 +29,7 @@ export class SqlRowLockProvider implements LockProvider {
     this.#settings = readOptions('SqlRowLockProvider', 'row', options);
   }
 
-  createBackend(context: BackendContext): RowLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new RowLockBackend(context, this.#settings, (session, holder) => new LentTransaction(session, holder));
   }
 }

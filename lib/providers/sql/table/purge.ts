@@ -1,13 +1,8 @@
-import { type Duration, toMilliseconds } from '../../../api/duration.js';
+import { toMilliseconds } from '../../../api/duration.js';
+import type { PurgeOptions } from '../../../api/purge-options.js';
 import { firstRow, propertyOf, textOf } from '../connection/answer.js';
 import type { Database } from '../database.js';
 import type { Family } from './family.js';
-
-/** The rows of the lock table to delete. */
-export interface PurgeOptions {
-  /** How long the rows to delete have not been used: 1 s to 24.8 days. */
-  readonly unusedFor: Duration;
-}
 
 // A statement reads this many rows of the table, so it takes a few ms however large the table is. An index on `expires` would be faster, and
 // each lease that is taken, renewed or released would have to write it.

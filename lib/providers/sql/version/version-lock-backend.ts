@@ -1,6 +1,7 @@
 import type { AcquireRequest, BackendContext, Holding, LockCapabilities } from '../../../api/lock-provider.js';
+import type { PurgeOptions } from '../../../api/purge-options.js';
 import { LockConfigError } from '../../../api/errors.js';
-import type { ListedLock, LockInfo } from '../../../api/lock-info.js';
+import type { LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../../core/toolkit/seen-holders.js';
 import { connectToServer } from '../database.js';
 import {
@@ -11,7 +12,7 @@ import {
   namespaceOfLease,
   purgeNameOf,
 } from '../table/lock-name.js';
-import { purge, type PurgeOptions, readUnusedFor } from '../table/purge.js';
+import { purge, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
 import { infoOf } from './lease-info.js';
@@ -68,7 +69,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
     return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(this.#nameOf(key)), key);
   }
 
-  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<ListedLock, void> {
+  async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo, void> {
     const { namespace } = this.context;
     const [first, end] = leaseNamesBetween(namespace, prefix);
     for (let from = first; ;) {

@@ -1,4 +1,4 @@
-import type { BackendContext, LockProvider } from '../../../api/lock-provider.js';
+import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlVersionLockOptions, SqlSettings } from '../options.js';
 import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
 import { VersionLockBackend } from './version-lock-backend.js';
@@ -24,7 +24,7 @@ export class SqlVersionLockProvider implements LockProvider {
     this.#settings = readOptions('SqlVersionLockProvider', 'version', options);
   }
 
-  createBackend(context: BackendContext): VersionLockBackend {
+  createBackend(context: BackendContext): LockBackend {
     return new VersionLockBackend(context, this.#settings);
   }
 }

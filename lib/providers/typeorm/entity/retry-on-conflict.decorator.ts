@@ -1,7 +1,7 @@
 import { OptimisticLockVersionMismatchError } from 'typeorm';
 import { LockConfigError, LockError } from '../../../api/errors.js';
 import { count, type OptionTable, read } from '../../../core/toolkit/options.js';
-import { copyMethodMetadata, decoratedMethod, type NoProperty } from '../../../decoration/decorated-method.js';
+import { copyMethodMetadata, decoratedMethod } from '../../../decoration/decorated-method.js';
 import { setTimeout } from '../../../core/toolkit/real-timers.js';
 
 const FIRST_PAUSE_MS = 20;
@@ -21,7 +21,10 @@ export interface RetryDecorator {
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  (target: NoProperty, property: string | symbol): void;
+  (
+    target: 'A property, such as an arrow function, cannot be decorated: write a method',
+    property: string | symbol,
+  ): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     target: object,

@@ -52,7 +52,7 @@ const SUBJECTS = {
     const client = new pg.Client(server.url);
     await client.connect();
     return {
-      ...{ url: server.url, args: ['--postgres', server.url, '--namespace', 'shop', '--table', TABLE] },
+      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
       shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
       count: async () =>
         (await client.query(`SELECT name FROM ${TABLE} WHERE name NOT LIKE '%#purge' ORDER BY name`)).rows as unknown,
@@ -63,7 +63,7 @@ const SUBJECTS = {
     const server = await startMariaDb();
     const client = await createConnection(server.url.replace('mariadb:', 'mysql:'));
     return {
-      ...{ url: server.url, args: ['--mysql', server.url, '--namespace', 'shop', '--table', TABLE] },
+      ...{ url: server.url, args: ['--url', server.url, '--namespace', 'shop', '--table', TABLE] },
       shop: await shopOf(new SqlVersionLockProvider({ url: server.url, table: TABLE, synchronize: true })),
       count: async () =>
         (

@@ -1,4 +1,4 @@
-import { LockBusyError, LockConfigError, LockDeadlockError, LockLostError } from '../../lib/api/errors.js';
+import { LockBusyError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { BACKENDS, deferred, startManager, watch } from './manager-rig.js';

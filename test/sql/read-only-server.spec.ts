@@ -25,8 +25,8 @@ const DATABASES = {
   mariadb: {
     start: () => startMySqlOrMariaDb(),
     connect: (url: string): Promise<Admin> => createConnection(url.replace('mariadb:', 'mysql:')),
-    stopWrites: ['SET GLOBAL read_only = 1'],
-    allowWrites: ['SET GLOBAL read_only = 0'],
+    stopWrites: (admin: Admin) => admin.query('SET GLOBAL read_only = 1'),
+    allowWrites: (admin: Admin) => admin.query('SET GLOBAL read_only = 0'),
     sleep: 'SELECT SLEEP(0.05)',
   },
   postgres: {
@@ -37,8 +37,24 @@ const DATABASES = {
       await client.query('SET default_transaction_read_only = off');
       return client;
     },
-    stopWrites: ['ALTER SYSTEM SET default_transaction_read_only = on', 'SELECT pg_reload_conf()'],
-    allowWrites: ['ALTER SYSTEM RESET default_transaction_read_only', 'SELECT pg_reload_conf()'],
+    async stopWrites(admin: Admin) {
+      await admin.query('ALTER SYSTEM SET default_transaction_read_only = on');
+      await admin.query('SELECT pg_reload_conf()');
+    },
+    async allowWrites(admin: Admin, url: string) {
+      await admin.query('ALTER SYSTEM RESET default_transaction_read_only');
+      await admin.query('SELECT pg_reload_conf()');
+      const isSeen = async () => {
+        const client = new pg.Client(url);
+        await client.connect();
+        const { rows } = await client.query<{ value: string }>(
+          `SELECT current_setting('default_transaction_read_only') AS value`,
+        );
+        await client.end();
+        return rows[0]!.value === 'off';
+      };
+      await until(isSeen, 'new sessions may write');
+    },
     sleep: 'SELECT pg_sleep(0.05)',
   },
 };
@@ -48,6 +64,16 @@ function send(type: SqlType, lock: Lock, sql: string): Promise<unknown> {
   return type === 'postgres'
     ? sqlClientOf<pg.Client>(lock).query(sql)
     : sqlClientOf<{ promise(): { query(sql: string): Promise<unknown> } }>(lock).promise().query(sql);
+}
+
+/** A process of version locks with one connection, which is used again: a new one would be looked at before it locks. */
+async function versionLocks(processes: LockProcesses, admin: Admin, url: string): Promise<LockManager> {
+  // The first process in an hour opens another connection, to purge.
+  const first = await processes.start(new SqlVersionLockProvider({ url, synchronize: true }));
+  const holder = `SELECT 'claimed' AS state FROM distributed_lock WHERE name = 'test#purge' AND holder IS NOT NULL`;
+  await until(async () => JSON.stringify(await admin.query(holder)).includes('"claimed"'), 'the purge is claimed');
+  await first.stop();
+  return processes.start(new SqlVersionLockProvider({ url, maxConnections: 1 }));
 }
 
 /** The messages of an error and of its causes. */
@@ -65,16 +91,13 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     server = await start();
     admin = await connect(server.url);
   }, 60_000);
-  beforeEach(() => operate(allowWrites));
+  beforeEach(() => allowWrites(admin, server.url));
   afterEach(() => processes.stop());
   afterAll(async () => {
     await admin.end();
     await server.stop();
   });
 
-  async function operate(statements: readonly string[]): Promise<void> {
-    for (const sql of statements) await admin.query(sql);
-  }
   const started = (Provider: (typeof KINDS)[number], options: object = {}): Promise<LockManager> =>
     processes.start(new Provider({ url: server.url, synchronize: true, sessionGuard: '5s', ...options }));
   /** The holder is notified long before the guard would end its lock. */
@@ -97,17 +120,17 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
   it.each(KINDS)('%p: its holder loses it by the next heartbeat', async (Provider) => {
     const locks = await started(Provider);
     const held = await locks.acquire('held');
-    await operate(stopWrites);
+    await stopWrites(admin);
     await lost(held);
   });
 
   it('a version lock: it grants and renews none, also by an account that may write nevertheless', async () => {
-    const locks = await processes.start(new SqlVersionLockProvider({ url: server.url, synchronize: true }));
+    const locks = await versionLocks(processes, admin, server.url);
     const held = await locks.acquire('held');
-    await operate(stopWrites);
+    await stopWrites(admin);
     await refused(locks);
     await expect(held.extend()).rejects.toThrow();
-    await operate(allowWrites);
+    await allowWrites(admin, server.url);
     await (await locks.acquire('free')).release();
     expect(await held.release()).toBe('released');
   });
@@ -118,10 +141,10 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     const held = await locks.acquire('held');
     // Its session is used again: a new connection would be looked at before it locks.
     await (await locks.acquire('free')).release();
-    await operate(stopWrites);
+    await stopWrites(admin);
     await refused(locks);
     await lost(held);
-    await operate(allowWrites);
+    await allowWrites(admin, server.url);
     await (await locks.acquire('free')).release();
   });
 
@@ -133,7 +156,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     const waits = new Promise((resolve) => waiter!.events.once('waiting', resolve));
     const waiting = waiter!.acquire('held').catch((error: unknown) => error);
     await waits;
-    await operate(stopWrites);
+    await stopWrites(admin);
     await refused(holder!);
     await held.release();
     expect(await waiting).toBeInstanceOf(LockConfigError);
@@ -145,7 +168,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     const task = (async () => {
       while (held.isHeld()) await send(type, held, sleep);
     })().catch(() => undefined);
-    await operate(stopWrites);
+    await stopWrites(admin);
     await lost(held);
     await task;
   });
@@ -153,7 +176,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
   it('with allowUnsafeTopology it goes on locking', async () => {
     const locks = await started(SqlAdvisoryLockProvider, { allowUnsafeTopology: true });
     const held = await locks.acquire('held');
-    await operate(stopWrites);
+    await stopWrites(admin);
     await (await locks.acquire('free')).release();
     // A heartbeat extends it.
     let least = held.remaining();
@@ -174,7 +197,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
       const locks = await started(SqlRowLockProvider);
       const held = await locks.acquire('held');
       await send(type, held, sql).catch(() => undefined);
-      await operate(stopWrites);
+      await stopWrites(admin);
       await lost(held);
     });
 
@@ -194,7 +217,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
 });
 
 describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to another %s', (type) => {
-  const { start } = DATABASES[type];
+  const { start, connect, stopWrites, allowWrites } = DATABASES[type];
   const processes = new LockProcesses();
   const servers: SqlServer[] = [];
   let wire: TcpProxy;
@@ -223,5 +246,25 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
     await until(() => !held.isHeld(), 'the lock is lost');
     expect(messagesOf(held.signal.reason)).toMatch(/two connections reached two servers/);
     await free.release();
+  });
+
+  it('a version lock that the first one refuses, which is read-only, is granted on the other one', async () => {
+    const [first, second] = servers;
+    wire.leadTo(first!.port);
+    const admin = await connect(first!.url);
+    const locks = await versionLocks(processes, admin, first!.url.replace(`:${first!.port}`, `:${wire.port}`));
+    const others = await processes.start(new SqlVersionLockProvider({ url: second!.url, synchronize: true }));
+    await (await locks.acquire('a')).release();
+    await stopWrites(admin);
+    wire.leadTo(second!.port);
+    const isGrantedThere = async () => {
+      const lock = await locks.acquire('a').catch(() => undefined);
+      const isThere = lock !== undefined && (await others.tryAcquire('a')) === null;
+      await lock?.release();
+      return isThere;
+    };
+    await until(isGrantedThere, 'the other one has the lock');
+    await allowWrites(admin, first!.url);
+    await admin.end();
   });
 });

@@ -12,13 +12,20 @@ const DATABASES = {
     initSql: `SET @init = 'set'`,
     init: 'SELECT @init AS value',
     undoInit: `SET @init = 'gone'`,
+    // Each with what shows it. Unqualified, the name is that of the temporary table, which is empty.
     left: [
-      'CREATE TEMPORARY TABLE distributed_lock LIKE other.distributed_lock',
-      'SET SESSION TRANSACTION READ ONLY',
-      'USE other',
-      'SET SESSION max_statement_time = 0.001',
-      'SET SESSION innodb_lock_wait_timeout = 1, SESSION wait_timeout = 1',
-      `SELECT GET_LOCK('of the task', 0)`,
+      [
+        'CREATE TEMPORARY TABLE distributed_lock LIKE other.distributed_lock',
+        'SELECT COUNT(*) > 0 AS value FROM distributed_lock',
+      ],
+      ['SET SESSION TRANSACTION READ ONLY', 'SELECT @@tx_read_only AS value'],
+      ['USE other', 'SELECT DATABASE() AS value'],
+      ['SET SESSION max_statement_time = 5', 'SELECT @@max_statement_time AS value'],
+      [
+        'SET SESSION innodb_lock_wait_timeout = 1, SESSION wait_timeout = 5',
+        'SELECT @@innodb_lock_wait_timeout AS value',
+      ],
+      [`SELECT GET_LOCK('of the task', 0)`, `SELECT IS_USED_LOCK('of the task') AS value`],
     ],
   },
   postgres: {
@@ -27,12 +34,21 @@ const DATABASES = {
     init: `SELECT current_setting('application_name') AS value`,
     undoInit: `SET application_name = 'gone'`,
     left: [
-      'CREATE TEMP TABLE distributed_lock (LIKE public.distributed_lock INCLUDING ALL)',
-      'SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY',
-      'SET ROLE low',
-      'SET SESSION AUTHORIZATION low',
-      'SET lock_timeout = 1; SET statement_timeout = 100',
-      'SELECT pg_advisory_lock(1)',
+      [
+        'CREATE TEMP TABLE distributed_lock (LIKE public.distributed_lock INCLUDING ALL)',
+        `SELECT to_regclass('pg_temp.distributed_lock')::text AS value`,
+      ],
+      [
+        'SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY',
+        `SELECT current_setting('default_transaction_read_only') AS value`,
+      ],
+      ['SET ROLE low', 'SELECT current_user AS value'],
+      ['SET SESSION AUTHORIZATION low', 'SELECT session_user AS value'],
+      ['SET lock_timeout = 1; SET statement_timeout = 5000', `SELECT current_setting('statement_timeout') AS value`],
+      [
+        'SELECT pg_advisory_lock(1)',
+        `SELECT count(*) AS value FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`,
+      ],
     ],
   },
 };
@@ -69,16 +85,16 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
     return (rows as typeof rows | undefined)?.[0]?.value;
   }
 
-  it.each(left)('has nothing left of "%s", and is used again', async (sql) => {
+  it.each(left)('has nothing left of "%s", and is used again', async (sql, look) => {
     const locks = await start();
+    const seen = async (lock: Lock) => [await ask(lock, connection), await ask(lock, look)];
     const before = await locks.withLock('x', async (lock) => {
-      const value = await ask(lock, connection);
+      const values = await seen(lock);
       await ask(lock, sql);
-      return value;
+      expect(await seen(lock)).not.toEqual(values);
+      return values;
     });
-    for (let round = 0; round < 3; round += 1) {
-      expect(await locks.withLock('x', (lock) => ask(lock, connection))).toBe(before);
-    }
+    for (let round = 0; round < 3; round += 1) expect(await locks.withLock('x', seen)).toEqual(before);
     const others = await start();
     // Where the first one locked another table, both would hold it.
     await locks.withLock('x', async () => {

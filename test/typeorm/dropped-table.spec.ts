@@ -1,4 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import mysql2 from 'mysql2';
+import pg from 'pg';
 import { type DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
@@ -9,6 +11,8 @@ import {
   TypeOrmVersionLockProvider,
   VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
+import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -21,6 +25,12 @@ const KINDS: readonly (readonly [string, (dataSource: DataSource, options?: obje
   ['fenced row', (dataSource) => new TypeOrmRowLockProvider({ dataSource, ...patient, fencing: true })],
   ['fenced advisory', (dataSource) => new TypeOrmAdvisoryLockProvider({ dataSource, ...patient, fencing: true })],
 ];
+
+/** The text of a statement, as a driver is given it. */
+function textOf(statement: unknown): string {
+  const { sql, text } = Object(statement) as { readonly sql?: string; readonly text?: string };
+  return sql ?? text ?? String(statement);
+}
 
 describe.each(databases)('a table that is dropped on %s', (type) => {
   let backend: SqlBackend;
@@ -84,15 +94,66 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     expect(renewed.isHeld()).toBe(false);
   });
 
-  it('does not fail the start of an application beside it, as with `dropSchema`', async () => {
-    for (let round = 0; round < 20; round += 1) {
-      const starting = KINDS.map(([, providerOf]) => start(providerOf(backend.source())));
-      const dropping = backend.admin.query('DROP TABLE IF EXISTS distributed_lock');
-      for (const locks of await Promise.all(starting)) await locks.withLock('a', () => Promise.resolve());
-      await dropping;
-      await Promise.all(managers.splice(0).map((manager) => manager.stop()));
+  /** A driver of a DataSource that drops the table before it sends the statement of this number, and how many it was given. */
+  function droppingBefore(number: number) {
+    let count = 0;
+    const drop = (sql: unknown) => {
+      // Neither what sets a session up nor what ends a transaction.
+      if (!/distributed_lock/.test(textOf(sql))) return undefined;
+      count += 1;
+      return count === number ? backend.admin.query('DROP TABLE IF EXISTS distributed_lock') : undefined;
+    };
+    class Client extends pg.Client {
+      override query(...statement: unknown[]): never {
+        const send = () => (super.query as (...statement: unknown[]) => never)(...statement);
+        return (drop(statement[0])?.then(send) ?? send()) as never;
+      }
     }
-  }, 120_000);
+    const createConnection = (options: mysql2.ConnectionOptions) => {
+      const connection = mysql2.createConnection(options);
+      const query = connection.query.bind(connection) as (...statement: unknown[]) => unknown;
+      // What it returns is not used, and must not be awaited.
+      const dropAndQuery = (...statement: unknown[]) => {
+        const dropping = drop(statement[0]) ?? Promise.resolve();
+        void dropping.then(() => {
+          query(...statement);
+        });
+      };
+      return Object.assign(connection, { query: dropAndQuery });
+    };
+    const driver = type === 'postgres' ? { ...pg, Client } : { ...mysql2, createConnection };
+    return { driver, count: () => count };
+  }
+
+  // A drop would wait for the transaction of a fenced row lock, which waits for its token.
+  it.each(KINDS.filter(([kind]) => kind !== 'fenced row'))(
+    'does not fail a start beside it, as with `dropSchema`: %s locks',
+    async (_, providerOf) => {
+      for (let number = 1; ; number += 1) {
+        const { driver, count } = droppingBefore(number);
+        const locks = await start(providerOf(backend.source({ driver })));
+        const statements = count();
+        await locks.withLock('a', () => Promise.resolve());
+        await locks.stop();
+        if (statements < number) break;
+      }
+    },
+  );
+
+  it('is not taken for one that cannot keep locks while it is dropped', async () => {
+    const family = type === 'mariadb' ? 'mysql' : 'postgres';
+    let isDropped = false;
+    const run = async (sql: string, parameters: readonly unknown[] = []) => {
+      if (!/ AS fits/.test(sql) || isDropped) return backend.admin.query<unknown>(sql, [...parameters]);
+      isDropped = true;
+      await backend.admin.query('DROP TABLE distributed_lock');
+      // As MariaDB 10.11 shows a table during a drop, in 9 of 300.
+      return [{ fits: null }];
+    };
+    await new LockTable(family, 'distributed_lock', FAMILIES[family], run).prepare(true, 'sql');
+    expect(isDropped).toBe(true);
+    await backend.admin.query('SELECT 1 FROM distributed_lock');
+  });
 
   it('is named with a remedy without `synchronize`', async () => {
     for (const [, providerOf] of KINDS.slice(0, 2)) {

@@ -69,14 +69,13 @@ type Question = (table: string) => readonly [sql: string, values: readonly unkno
 export const TABLE_QUESTIONS: Readonly<Record<DatabaseFamily, Readonly<Record<'schema' | 'fits', Question>>>> = {
   mysql: {
     schema: () => ['SELECT DATABASE() AS name', []],
-    // Other storage engines take no locks on rows, and without a primary key one key would have many rows. MariaDB shows a table without an
-    // engine while it drops it.
+    // Other storage engines take no locks on rows, and without a primary key one key would have many rows.
     fits(table) {
       const { schema, name } = partsOf(table);
       const sql =
         `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
         `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
-        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? AND t.ENGINE IS NOT NULL GROUP BY t.ENGINE`;
+        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`;
       return [sql, [schema ?? null, name]];
     },
   },

@@ -6,10 +6,10 @@ import { waitQuietly } from '../connection/postgres-dialect.js';
 import { advisoryLockNumber, userLockName } from './advisory-name.js';
 
 /**
- * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. It asks
- * whether the server is read-only, as `read_only`. The same operation is the same function.
+ * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: see {@link doneOf}. The first
+ * row has `isReadOnly`, if that is given, as `read_only`. The same operation is the same function.
  */
-export type OfMany = (names: readonly string[], isReadOnly: string) => Statement;
+export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
 type Statement = readonly [sql: string, values: readonly unknown[]];
 
@@ -37,13 +37,15 @@ export function doneOf(answer: unknown): readonly boolean[] {
   });
 }
 
+const question = (isReadOnly: string | undefined) => (isReadOnly === undefined ? '' : `, ${isReadOnly} AS read_only`);
+
 /** The same SELECT for each name. */
 const forEach =
   (expression: string): OfMany =>
-  (names, isReadOnly) => [
-    names.map(() => `SELECT ${expression} AS done, ${isReadOnly} AS read_only`).join(' UNION ALL '),
-    names,
-  ];
+  ([first = '', ...others], isReadOnly) => {
+    const [one, asked, other] = [`SELECT ${expression} AS done`, question(isReadOnly), question(isReadOnly && 'false')];
+    return [`${one}${asked}${` UNION ALL ${one}${other}`.repeat(others.length)}`, [first, ...others]];
+  };
 
 const tryUserLock = forEach('GET_LOCK(?, 0)');
 const unlockUserLock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
@@ -66,8 +68,11 @@ const ofEach =
   (expressionOf: (n: string) => string): OfMany =>
   (names, isReadOnly) =>
     names.length === 1
-      ? [`SELECT ${expressionOf('$1::bigint')} AS done, ${isReadOnly} AS read_only`, names]
-      : [`SELECT ${expressionOf('n')} AS done, ${isReadOnly} AS read_only FROM unnest($1::bigint[]) AS n`, [names]];
+      ? [`SELECT ${expressionOf('$1::bigint')} AS done${question(isReadOnly)}`, names]
+      : [
+          `SELECT ${expressionOf('n')} AS done${question(isReadOnly && `(SELECT ${isReadOnly})`)} FROM unnest($1::bigint[]) AS n`,
+          [names],
+        ];
 
 const calling = (name: string) => ofEach((n) => `${name}(${n})`);
 

@@ -188,7 +188,8 @@ export class HoldingSession {
     const { session } = this;
     const entries = names.map((name) => this.#names.get(name));
     try {
-      const answer = await session.run(...operation(names, session.facts.isReadOnly));
+      // What frees locks has nothing to undo, and asks nothing.
+      const answer = await session.run(...operation(names, undo && session.facts.isReadOnly));
       session.assertWriter(answer);
       return doneOf(answer);
     } catch (error) {
@@ -220,7 +221,7 @@ export class HoldingSession {
       });
     }
     try {
-      if (locked.length > 0) await this.session.run(...undo(locked, 'false'));
+      if (locked.length > 0) await this.session.run(...undo(locked));
     } catch {
       this.mayHaveLock = true;
       for (const name of locked) this.#leftOver.add(name);

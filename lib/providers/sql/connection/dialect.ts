@@ -88,6 +88,8 @@ export interface Dialect {
   setLimits(limits: TimeLimits, inTransaction: boolean, isReadOnly: string): string;
   /** How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. Without the lock it is answered up to `late` later. */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
+  /** Whether a read-only server refuses every account the SELECT that locks a row. */
+  readonly refusesRowLocks: boolean;
   /** Follows the SELECT that locks a row. */
   forMode(mode: LockMode): string;
   /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
-import { firstRow, propertyOf, textOf } from './answer.js';
+import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import {
   refuseStream,
   type Dialect,
@@ -71,6 +71,7 @@ const IN_TRANSACTION = 1;
 export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
   // Known from the first connection on.
   let isMariaDb = false;
+  let question: { readonly version: string; readonly isReadOnly: string } | undefined;
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -123,12 +124,15 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(setSession(settings));
+      const asked =
+        question?.version === version ? question : { version, isReadOnly: await isReadOnlyBy(variables, run) };
+      question = asked;
       return {
         // MariaDB derives its own from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
-        isReadOnly: isReadOnlyBy(variables),
+        isReadOnly: asked.isReadOnly,
         prepares: false,
         catchesErrors: false,
         // A user lock takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
@@ -146,6 +150,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     // COM_RESET_CONNECTION would keep the database of a USE, and MariaDB the character set of its own. This is as a new login.
     reset: (connection: MysqlConnection) => promisify(connection.changeUser.bind(connection))({}),
     setLimits: (limits, _, isReadOnly) => `${setSession(limitsOf(limits))}, ${failIf(isReadOnly)}`,
+    refusesRowLocks: false,
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
       // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
@@ -288,10 +293,15 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   );
 }
 
-/** By those variables that this server has. A few are words on some servers. */
-function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>): string {
+/** By those variables that this server has. Most are numbers; as text, each would take 3 µs (measured on MariaDB 10.11). From MariaDB 12 on one is a word. */
+async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run): Promise<string> {
   const known = READ_ONLY.filter((name) => variables.has(name));
-  return known.map((name) => `CAST(@@global.${name} AS CHAR) NOT IN ('0', 'OFF')`).join(' OR ') || 'false';
+  const values = firstRow(
+    await run(`SELECT ${known.map((name) => `@@global.${name} AS ${name}`).join(', ') || 'NULL'}`),
+  );
+  const isTrueOf = (name: string) =>
+    Number.isNaN(Number(values?.[name])) ? `CAST(@@global.${name} AS CHAR) NOT IN ('0', 'OFF')` : `@@global.${name}`;
+  return known.map(isTrueOf).join(' OR ') || 'false';
 }
 
 function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'diagnostics' | 'refusesWrites'> {

@@ -166,6 +166,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     setLimits: (limits, inTransaction, isReadOnly) => `${setLimits(limits, inTransaction)}, ${isReadOnly} AS read_only`,
     // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait where log_lock_waits is on.
     slice: { unit: 100, longest: 900, late: 0 },
+    refusesRowLocks: true,
     forMode: () => 'FOR UPDATE',
     withoutWait: (sql) => sql,
     heartbeat: (isReadOnly, isLent) =>

@@ -125,7 +125,8 @@ export class RowRequest implements SqlRequest {
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
-      const lock = `SELECT ${session.facts.isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
+      const isReadOnly = dialect.refusesRowLocks ? 'false' : session.facts.isReadOnly;
+      const lock = `SELECT ${isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
       if (await session.beginWith(`${lock} SKIP LOCKED`, this.#row)) return session;
       const exists = await this.#isThere(session);
       if (exists && request.wait > 0 && !this.#hasEnded()) {

@@ -1,17 +1,21 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { Injectable } from '@nestjs/common';
+import { Redis } from 'ioredis';
 import { type LeaderTerm, type LockProvider, LockService, RunAsLeader } from '../../lib/index.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
 import { BUCKETS } from '../../lib/providers/redis/key-layout.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { close, start } from '../nest/apps.js';
 import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
+import { startQuorum, wiresTo } from '../redlock/quorum.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { type ClusterNode, startRedisCluster } from '../servers/redis-cluster.js';
+import { startRedisSentinels } from '../servers/redis-sentinels.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -30,7 +34,7 @@ const hook = createHook({
 
 type Servers = readonly [RedisServer, MemcachedServer, ZooKeeperServer, SqlServer, SqlServer];
 let servers: Servers;
-let wire: TcpProxy;
+const wires: TcpProxy[] = [];
 
 beforeAll(async () => {
   servers = await Promise.all([
@@ -50,7 +54,7 @@ beforeEach(() => {
 });
 afterEach(async () => {
   hook.disable();
-  await wire.close();
+  await Promise.all(wires.splice(0).map((each) => each.close()));
 });
 
 const REDIS = 0;
@@ -61,7 +65,7 @@ const MYSQL = 4;
 
 function throughWire(address: string): string {
   const url = new URL(address);
-  url.port = String(wire.port);
+  url.port = String(wires[0]!.port);
   return url.toString();
 }
 
@@ -70,8 +74,8 @@ const sql = (server: typeof POSTGRES | typeof MYSQL) => ({ url: throughWire(serv
 const PROVIDERS: readonly [name: string, server: keyof Servers & number, create: () => LockProvider][] = [
   ['redis, by ioredis', REDIS, () => new RedisLockProvider(IOREDIS.server(throughWire(servers[REDIS].url)))],
   ['redis, by node-redis', REDIS, () => new RedisLockProvider(NODE_REDIS.server(throughWire(servers[REDIS].url)))],
-  ['memcached', MEMCACHED, () => new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}` })],
-  ['zookeeper', ZOOKEEPER, () => new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}` })],
+  ['memcached', MEMCACHED, () => new MemcachedLockProvider({ server: `127.0.0.1:${wires[0]!.port}` })],
+  ['zookeeper', ZOOKEEPER, () => new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wires[0]!.port}` })],
   ['leases on Postgres', POSTGRES, () => new SqlVersionLockProvider(sql(POSTGRES))],
   ['leases on MySQL', MYSQL, () => new SqlVersionLockProvider(sql(MYSQL))],
   ['advisory locks on Postgres', POSTGRES, () => new SqlAdvisoryLockProvider(sql(POSTGRES))],
@@ -117,37 +121,77 @@ async function tried(work: () => Promise<unknown>): Promise<boolean> {
   );
 }
 
+/** @param outage breaks all connections, and runs what is done meanwhile before new ones may be made */
+async function staysDetached(provider: LockProvider, outage: (meanwhile: () => Promise<unknown>) => Promise<unknown>) {
+  const { renewing, usesLeases } = watched(provider);
+  const app = await context.run('boot', () => start({ providers: [Leader] }, { provider }));
+  const { leading } = app.get(Leader);
+  const locks = app.get(LockService);
+  await until(() => leading.length > 0, 'a leader is elected');
+  const lock = await context.run('call', () => locks.acquire('a', usesLeases() ? { lease: '3s' } : {}));
+  await until(() => !usesLeases() || renewing.length > 0, 'the watchdog renews the lease');
+
+  const before = connecting.length;
+  expect(before).toBeGreaterThan(0);
+  const call = () => tried(() => locks.isLocked('a'));
+  await outage(() => context.run('call', call));
+  await context.run('call', async () => {
+    await until(async () => (await call()) || !usesLeases(), 'a call is answered again');
+    await tried(() => lock.release());
+    await until(() => tried(() => locks.withLock('b', () => undefined, { wait: 0 })), 'a lock is granted again');
+  });
+  expect(connecting.length).toBeGreaterThan(before);
+  expect(new Set([...connecting, ...leading, ...renewing])).toEqual(new Set([undefined]));
+  await close(app);
+}
+
+async function cutOff(meanwhile: () => Promise<unknown>): Promise<void> {
+  for (const wire of wires) wire.refuse();
+  await meanwhile();
+  for (const wire of wires) wire.admit();
+}
+
 describe('the async context of a boot or a call', () => {
   it.each(PROVIDERS)('is not that of work that outlives it: %s', async (_, server, create) => {
-    wire = await startTcpProxy(servers[server]!.port);
-    const provider = create();
-    const { renewing, usesLeases } = watched(provider);
-    const app = await context.run('boot', () => start({ providers: [Leader] }, { provider }));
-    const { leading } = app.get(Leader);
-    const locks = app.get(LockService);
-    await until(() => leading.length > 0, 'a leader is elected');
-    const lock = await context.run('call', () => locks.acquire('a', usesLeases() ? { lease: '3s' } : {}));
-    await until(() => !usesLeases() || renewing.length > 0, 'the watchdog renews the lease');
-
-    const before = connecting.length;
-    expect(before).toBeGreaterThan(0);
-    wire.refuse();
-    await context.run('call', () => tried(() => locks.isLocked('a')));
-    wire.admit();
-    await context.run('call', async () => {
-      const call = () => tried(() => locks.isLocked('a'));
-      await until(async () => (await call()) || !usesLeases(), 'a call is answered again');
-      await tried(() => lock.release());
-      await until(() => tried(() => locks.withLock('b', () => undefined, { wait: 0 })), 'a lock is granted again');
-    });
-    expect(connecting.length).toBeGreaterThan(before);
-    expect(new Set([...connecting, ...leading, ...renewing])).toEqual(new Set([undefined]));
+    wires.push(await startTcpProxy(servers[server]!.port));
+    await staysDetached(create(), cutOff);
   });
+
+  it.each([IOREDIS, NODE_REDIS])('is not that of work that outlives it: redlock, by %s', async (library) => {
+    const quorum = await startQuorum(3);
+    try {
+      const own = await wiresTo(quorum, library);
+      wires.push(...own.wires);
+      await staysDetached(new RedlockLockProvider({ nodes: own.nodes, maxLease: '1m' }), cutOff);
+    } finally {
+      await quorum.stop();
+    }
+  });
+
+  it.each([IOREDIS, NODE_REDIS])(
+    'is not that of work that outlives it: a failover by Redis Sentinel, by %s',
+    async (library) => {
+      const redis = await startRedisSentinels();
+      const [sentinel, master] = [redis.sentinels[0]!, redis.master].map(({ port }) => new Redis({ port }));
+      try {
+        await staysDetached(new RedisLockProvider(library.sentinel(redis.options)), async (meanwhile) => {
+          // It breaks the connections to the old master when that has become a replica.
+          await sentinel!.call('SENTINEL', ['FAILOVER', redis.options.name]);
+          await meanwhile();
+          await until(async () => (await master!.role())[0] === 'slave', 'the master is a replica');
+        });
+      } finally {
+        sentinel!.disconnect();
+        master!.disconnect();
+        await redis.stop();
+      }
+    },
+    120_000,
+  );
 
   it.each([IOREDIS, NODE_REDIS])(
     'is not that of connections to a new node of a Redis Cluster, by %s',
     async (library) => {
-      wire = await startTcpProxy(servers[REDIS].port);
       const cluster = await startRedisCluster();
       const [first, , last] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
       const slots = Array.from({ length: BUCKETS }, (_, bucket) => String(hashSlotOf(String(bucket))));

@@ -18,9 +18,6 @@ import { until } from '../until.js';
 
 const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
 
-/** It is used again, also where a purge would open one: a new connection is looked at before it locks. */
-const ONE_CONNECTION = { synchronize: true, maxConnections: 1, purgeAfter: false } as const;
-
 /** Runs statements of an operator, who may write nevertheless. */
 type Admin = { query(sql: string): Promise<unknown>; end(): Promise<unknown> };
 
@@ -67,6 +64,16 @@ function send(type: SqlType, lock: Lock, sql: string): Promise<unknown> {
   return type === 'postgres'
     ? sqlClientOf<pg.Client>(lock).query(sql)
     : sqlClientOf<{ promise(): { query(sql: string): Promise<unknown> } }>(lock).promise().query(sql);
+}
+
+/** A process of version locks with one connection, which is used again: a new one would be looked at before it locks. */
+async function versionLocks(processes: LockProcesses, admin: Admin, url: string): Promise<LockManager> {
+  // The first process in an hour opens another connection, to purge.
+  const first = await processes.start(new SqlVersionLockProvider({ url, synchronize: true }));
+  const holder = `SELECT 'claimed' AS state FROM distributed_lock WHERE name = 'test#purge' AND holder IS NOT NULL`;
+  await until(async () => JSON.stringify(await admin.query(holder)).includes('"claimed"'), 'the purge is claimed');
+  await first.stop();
+  return processes.start(new SqlVersionLockProvider({ url, maxConnections: 1 }));
 }
 
 /** The messages of an error and of its causes. */
@@ -118,7 +125,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
   });
 
   it('a version lock: it grants and renews none, also by an account that may write nevertheless', async () => {
-    const locks = await processes.start(new SqlVersionLockProvider({ url: server.url, ...ONE_CONNECTION }));
+    const locks = await versionLocks(processes, admin, server.url);
     const held = await locks.acquire('held');
     await stopWrites(admin);
     await refused(locks);
@@ -244,11 +251,10 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
   it('a version lock that the first one refuses, which is read-only, is granted on the other one', async () => {
     const [first, second] = servers;
     wire.leadTo(first!.port);
-    const at = (url: string) => processes.start(new SqlVersionLockProvider({ url, ...ONE_CONNECTION }));
-    const locks = await at(first!.url.replace(`:${first!.port}`, `:${wire.port}`));
-    const others = await at(second!.url);
-    await (await locks.acquire('a')).release();
     const admin = await connect(first!.url);
+    const locks = await versionLocks(processes, admin, first!.url.replace(`:${first!.port}`, `:${wire.port}`));
+    const others = await processes.start(new SqlVersionLockProvider({ url: second!.url, synchronize: true }));
+    await (await locks.acquire('a')).release();
     await stopWrites(admin);
     wire.leadTo(second!.port);
     const isGrantedThere = async () => {

@@ -1,3 +1,4 @@
+import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import mysql2 from 'mysql2';
 import pg from 'pg';
@@ -9,7 +10,6 @@ import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
-  VersionLockBackend,
 } from '../../lib/providers/typeorm/index.js';
 import { FAMILIES } from '../../lib/providers/sql/table/family.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';

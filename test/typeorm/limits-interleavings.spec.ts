@@ -36,6 +36,8 @@ const SQLITE: Family = {
   list: FAMILIES.mysql.list,
   now: `(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
   greatest: 'MAX',
+  insertKey: (table) =>
+    `INSERT INTO ${table} (name, expires, label) VALUES (?, ${SQLITE.now}, ?) ON CONFLICT (name) DO NOTHING`,
   changed: (answer) => (answer as { readonly changes: number }).changes,
   positionOf: FAMILIES.mysql.positionOf,
   asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,

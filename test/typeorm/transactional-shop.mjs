@@ -77,7 +77,7 @@ Reflect.defineMetadata('design:paramtypes', [TransactionHost], Shop);
 decorate(Shop, 'lockOutside', DistributedLock('stock:#{item}'), Transactional());
 decorate(Shop, 'lockInside', Transactional(), DistributedLock('stock:#{item}'));
 decorate(Shop, 'fails', DistributedLock('stock:#{item}'), Transactional());
-decorate(Shop, 'retried', DistributedLock('stock:#{item}'), RetryOnConflict({ delay: 0 }), Transactional());
+decorate(Shop, 'retried', DistributedLock('stock:#{item}'), RetryOnConflict(), Transactional());
 
 /** Without transactions of nestjs-cls: its other decorator is no mistake. */
 class Report {

@@ -111,7 +111,9 @@ export function readSqlOptions(
   address: Readonly<Record<string, Option<unknown>>>,
   sourceOf: () => SqlSource,
 ): SqlSettings {
-  const settings: Settings<typeof OPTIONS> = read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] });
+  const all = Object.entries(read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] }));
+  // The address may have a password, and what a backend keeps can be printed.
+  const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {
     refuse(

@@ -68,6 +68,6 @@ export interface ContentionTrace extends LockEvent {
    * - `unknown`: several held it together (`shared`, `limited`), or the backend does not know.
    */
   readonly blockedBy: 'holder' | 'queue' | 'unknown';
-  /** The instance of the one holder, as {@link LockContention.instances} names it; otherwise `null`. */
+  /** The instance of the one holder, as the instances of `LockContention` are named; otherwise `null`. */
   readonly instance: string | null;
 }

@@ -39,10 +39,13 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
       providers: {
         redis: new RedisLockProvider({ url: `redis://127.0.0.1:${wire.port}`, commandTimeout: '1s' }),
         mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true, fencing: true }),
-        main: withIntervals(new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql', window: '3s' }), {
-          // A probe may take half of it: a slow provider must not count as one that is down.
-          probeInterval: 3_000,
-        }),
+        main: withIntervals(
+          new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql', window: '3s' }),
+          {
+            // A probe may take half of it: a slow provider must not count as one that is down.
+            probeInterval: 3_000,
+          },
+        ),
       },
       default: 'main',
       namespace,

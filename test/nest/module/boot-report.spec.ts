@@ -188,8 +188,7 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   const logger = new CapturingLogger();
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
-  const why = (time: string) =>
-    `"minHold" keeps its key locked for ${time}, so that runs are skipped:`;
+  const why = (time: string) => `"minHold" keeps its key locked for ${time}, so that runs are skipped:`;
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.longer is due again after 10m, but ${why('15m')} lower it below 10m, or schedule the method less often.`,
     `warn: Jobs.justAsLong is due again after 10m, but ${why('10m')} lower it below 10m, or schedule the method less often.`,

@@ -87,7 +87,8 @@ export function lockErrorOf(
 /** The words of the server or of the driver. */
 export function reasonOf(error: unknown): string {
   // Node gives only a code where all addresses of a name refuse.
-  return (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
+  const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
+  return reason.replace(/\.$/, '');
 }
 
 /** The remedy for a refusal: each kind has one of its own. */

@@ -229,12 +229,13 @@ export const MUTANTS = [
     from: 'this.#hold(validUntil(sentAt, held.left));',
     to: 'this.#hold(validUntil(this.requests.context.clock.now(), held.left));',
     breaks: 'a confirmed lease counts from the receipt of the answer',
+    reason: 'a search of 100 s has not found it',
   },
   {
     id: 'min-hold-unconfirmed',
     file: `${REDIS}/redis-request.ts`,
-    from: 'const isTooShort = !isWhole && (!renew || minHold > 0);',
-    to: 'const isTooShort = !isWhole && !renew;',
+    from: 'const isTooShort = !isWhole && this.request.minHold > 0;',
+    to: 'const isTooShort = false;',
     breaks: 'a handoff to a request with minHold is not confirmed before the task',
     reason: 'a search of 60 s has not found it',
   },
@@ -287,6 +288,7 @@ export const MUTANTS = [
     from: "if (!resent?.withText && error.message.startsWith('NOSCRIPT')) {",
     to: "if (!resent?.withText && error.message.startsWith('NO SCRIPT')) {",
     breaks: 'a server that has forgotten the script does not get it again',
+    seed: 1,
   },
   {
     id: 'lost-connection-not-killed',
@@ -302,6 +304,7 @@ export const MUTANTS = [
     from: "          onFailure(new Error('The reply came after its connection was given up.'));\n          return;\n",
     to: '',
     breaks: 'a reply counts that came after its connection was given up',
+    reason: 'a search of 100 s has not found it',
   },
   {
     id: 'silence-not-noticed',
@@ -318,6 +321,7 @@ export const MUTANTS = [
     from: "if (outcome === 'unknown') this.#keep({",
     to: "if (outcome === 'unknown' && lasting < 0) this.#keep({",
     breaks: 'a release without an answer is not sent again',
+    seed: 26,
   },
   {
     id: 'release-not-prolonged',
@@ -325,6 +329,7 @@ export const MUTANTS = [
     from: '    for (const release of this.#pending) release.until = now + release.lasting;\n',
     to: '',
     breaks: 'what was sent before a long outage is executed after its release was given up',
+    reason: 'the search takes 93 s, to seed 190',
   },
   {
     id: 'given-up-unsent',
@@ -332,6 +337,7 @@ export const MUTANTS = [
     from: "const isSent = this.#sent || this.#phase !== 'pausing';",
     to: 'const isSent = false;',
     breaks: 'the release of a request that was given up is not repeated',
+    seed: 26,
   },
   {
     id: 'late-acknowledgement',
@@ -339,6 +345,7 @@ export const MUTANTS = [
     from: '    if (renewal < this.#firstThatCounts) return;\n',
     to: '',
     breaks: 'an acknowledgement counts after a shorter lease was sent',
+    reason: 'a search of 100 s has not found it',
   },
   {
     id: 'shorter-lease-counts-late',
@@ -346,6 +353,7 @@ export const MUTANTS = [
     from: '      this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));\n',
     to: '',
     breaks: 'a shorter lease counts from its acknowledgement, and not from its sending',
+    reason: 'a search of 100 s has not found it',
   },
   {
     id: 'no-margin',

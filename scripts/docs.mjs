@@ -1,4 +1,4 @@
-import { cpSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { commandLine } from './command-line.mjs';
 import { ensureInstalled, root, run } from './ensure-installed.mjs';
@@ -72,4 +72,26 @@ async function writeApiReference() {
   await typedoc.generateOutputs(project);
   if (typedoc.logger.hasErrors() || typedoc.logger.hasWarnings()) process.exit(1);
   rmSync(join(pages, 'docs/api/entries.md')); // the sidebar lists them
+  flattenRootEntry(join(pages, 'docs/api'));
+}
+
+/** TypeDoc makes a folder of an entry that has namespaces. The root is one page, and its namespaces are beside it. */
+function flattenRootEntry(folder) {
+  renameSync(join(folder, 'index/entries.md'), join(folder, 'index.md'));
+  renameSync(join(folder, 'index/namespaces'), join(folder, 'namespaces'));
+  rmSync(join(folder, 'index'), { recursive: true });
+  for (const page of readdirSync(folder, { recursive: true }).filter((file) => file.endsWith('.md'))) {
+    const text = readFileSync(join(folder, page), 'utf8');
+    const isNamespace = dirname(page) === 'namespaces';
+    const links = isNamespace
+      ? text.replaceAll('(../../', '(../')
+      : text.replaceAll('(../', page === 'index.md' ? '(' : '(../');
+    writeFileSync(
+      join(folder, page),
+      links
+        .replaceAll('(index/entries.md', '(index.md')
+        .replaceAll('(../entries.md', '(../index.md')
+        .replaceAll('(index/namespaces/', '(namespaces/'),
+    );
+  }
 }

@@ -1,10 +1,10 @@
 import { type VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { type RowLockBackend } from '../../lib/providers/sql/row/row-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
 import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
-import {} from '../../lib/providers/sql/index.js';
+import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { contextFor } from '../backend-context.js';
 import { SqlBackend, TABLE } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
@@ -51,6 +51,25 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(await valueOf(row!.records.replace('shared', 'a', 'b'))).toBe('b');
     expect(await valueOf(advisory!.records.replace('shared', 'a', 'c'))).toBe('b');
     expect(await valueOf(advisory!.records.read('shared'))).toBe('b');
+  });
+
+  it('wait for a transaction that prevents their row', async () => {
+    const { records } = await start(await kinds.version());
+    const other = backend.admin.createQueryRunner();
+    await other.startTransaction('REPEATABLE READ');
+    // On MariaDB it also locks the gaps between the rows.
+    await other.query(`SELECT name FROM ${TABLE} FOR UPDATE`);
+    const created = jest.spyOn(LockTable.prototype, 'createRow');
+    try {
+      const replaced = records.replace('in the way', null, 'a');
+      await until(() => created.mock.results.length > 0, 'it creates its row');
+      expect(await created.mock.results[0]?.value).toBe(type === 'postgres');
+      await other.rollbackTransaction();
+      expect(await valueOf(replaced)).toBe('a');
+    } finally {
+      created.mockRestore();
+      await other.release();
+    }
   });
 
   it('end 400 days after each write, which is never an empty change, and which says when it was', async () => {

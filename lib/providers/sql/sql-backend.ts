@@ -61,7 +61,7 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
   ) {
     this.commandTimeout = settings.commandTimeout;
     const recordsOf = (kind: RecordKind) =>
-      new SqlRecords(context, kind, (what, work) =>
+      new SqlRecords(context, kind, settings.commandTimeout, (what, work) =>
         this.operate(what, async ({ table }) => {
           await table.prepare(settings.synchronize, context.name);
           return work(table);

@@ -132,10 +132,10 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       for (let number = 1; ; number += 1) {
         const { driver, count } = droppingBefore(number);
         const locks = await start(providerOf(backend.source({ driver })));
-        const statements = count();
+        // Otherwise the start was over before the drop, which would take the lock of the next line with it.
+        if (count() < number) break;
         await locks.withLock('a', () => Promise.resolve());
         await locks.stop();
-        if (statements < number) break;
       }
     },
   );

@@ -11,11 +11,14 @@ import { stopServers } from './page-servers.js';
 import { blockFolder, removeFolder, runBlock } from './run-block.js';
 
 const blocks = codeBlocks();
-const blocksOf = (page: string) => blocks.filter(({ place }) => place.startsWith(`docs/recipes/${page}:`));
+/** The block of a page that begins with a file name. */
+const fileOn = (page: string, name: string) =>
+  blocks.find(({ place, text }) => place.startsWith(`docs/${page}:`) && text.includes(`// ${name}\n`))!;
 
-describe('the test that a late writer is refused', () => {
+describe('the test of docs/fencing.md that a late write is rejected', () => {
   const FENCE = ' AND (fence IS NULL OR fence <= $2)';
-  const [service, test] = blocksOf('late-writer-test.md') as [CodeBlock, CodeBlock];
+  const service = fileOn('fencing.md', 'stock.service.ts');
+  const test = fileOn('fencing.md', 'stock.service.spec.ts');
   let folder: string;
 
   beforeAll(async () => {

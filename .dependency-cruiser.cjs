@@ -16,12 +16,32 @@ const BELOW_NEST = `recipes|decoration|${BELOW_RECIPES}`;
 
 module.exports = {
   forbidden: [
-    { name: 'no-circle', severity: 'error', from: {}, to: { circular: true } },
+    // A circle of types alone is none at run time: the objects of one folder may know each other.
+    {
+      name: 'no-circle',
+      severity: 'error',
+      from: {},
+      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+    },
     only('api', 'api'),
     only('key', 'key|api'),
     only('decoration', 'decoration|api'),
     only('core', 'core|key|api'),
     only('cli', 'cli|providers|core|key|api'),
+    {
+      name: 'core-knows-no-insight',
+      comment: 'What explains and observes is attached through LockObserver: the path of a lock never mentions it.',
+      severity: 'error',
+      from: { path: '^lib/core/(acquire|hold|member|events|toolkit)/' },
+      to: { path: '^lib/core/insight/' },
+    },
+    {
+      name: 'acquire-above-hold',
+      comment: 'What holds knows who waits as types alone. A plan is of both.',
+      severity: 'error',
+      from: { path: '^lib/core/hold/' },
+      to: { path: '^lib/core/acquire/', pathNot: 'lock-plan', dependencyTypesNot: ['type-only'] },
+    },
     only('recipes', `recipes|${BELOW_RECIPES}`),
     only('nest/service', `nest/service|${BELOW_NEST}`),
     only('nest/options', `nest/(options|service)|${BELOW_NEST}`),

@@ -9,14 +9,14 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
-import { Contention } from './acquire/contention.js';
-import { LockOrder } from './acquire/lock-order.js';
 import type { LockPlan } from './acquire/lock-plan.js';
 import { resolveSettings } from './acquire/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
 import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
 import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
+import { Contention } from './insight/contention.js';
+import { LockOrder } from './insight/lock-order.js';
 import { Lifecycle, stopping } from './lifecycle.js';
 import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
@@ -79,18 +79,18 @@ export class LockManager {
     this.events = events;
     this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
-    const contention = new Contention();
+    const insight = { contention: new Contention(), order: new LockOrder(logger), warnedOf: new Set<string>() };
     const source = options.random ?? systemRandom();
     const id = instanceIdOf(source.id());
     const parts = {
       namespace,
       instance: { id, name: instance },
-      ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
+      ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight, maxWaiters },
     };
-    this.#providers = new Providers(options.providers, parts, maxWaiters);
-    this.admin = new LockAdmin(this.#providers, defaultProvider, clock, contention);
-    this.order = new LockOrder(logger);
-    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);
+    this.#providers = new Providers(options.providers, parts);
+    this.admin = new LockAdmin(this.#providers, defaultProvider, clock, insight.contention);
+    this.order = insight.order;
+    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock);
     // Wrong defaults are found now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
     this.#withoutOptions = this.plan({});
@@ -156,8 +156,8 @@ export class LockManager {
   /** Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL): LockPlan {
     if (options.signal !== undefined) assertSignal(options.signal);
-    const { core, queues } = this.#providers.get(options.provider ?? this.#default);
-    return { core, queues, settings: resolveSettings(options, this.#defaults, core), origin };
+    const core = this.#providers.get(options.provider ?? this.#default);
+    return { core, settings: resolveSettings(options, this.#defaults, core), origin };
   }
 
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
@@ -206,9 +206,9 @@ export class LockManager {
     // The timer keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
-    for (const { core, queues } of this.#providers) {
+    for (const { queues, watchdog } of this.#providers) {
       queues.dismiss('all', stopping);
-      core.watchdog.loseAll('shutdown');
+      watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
     systemTimers.rest();
@@ -216,7 +216,7 @@ export class LockManager {
 
   /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */
   async #idle(): Promise<void> {
-    const cores = Array.from(this.#providers, ({ core }) => core);
+    const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
   }
 }

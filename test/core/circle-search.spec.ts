@@ -1,6 +1,6 @@
 import fc from 'fast-check';
-import { findCircle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/acquire/circle-search.js';
-import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
+import { findCircle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/insight/circle-search.js';
+import { decodeWaits, encodeWaits } from '../../lib/core/insight/published-waits.js';
 
 type Mode = PublishedWait['mode'];
 

@@ -6,8 +6,7 @@ import type { LockDefaults, LockOptions, LossPolicy, ReEntry, ReleasePolicy } fr
 import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
 import type { OptionNames } from '../toolkit/given-options.js';
 import { meantBy } from '../toolkit/nearest.js';
-import type { Terms } from './caller.js';
-import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { AcquireRequest, LockCapabilities } from '../../api/lock-provider.js';
 
 const OPTIONS: OptionNames<LockOptions> = {
   provider: true,
@@ -28,6 +27,9 @@ const OPTIONS: OptionNames<LockOptions> = {
 
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
+
+/** The wishes of a caller for a key: a request with equal terms serves it. */
+export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'renew' | 'minHold'>;
 
 /** Options, checked and complete; all times in ms. */
 export interface LockSettings extends Terms {

@@ -39,7 +39,7 @@ function type(line: string, shell = 'sh') {
 
 /** The lines of the pages that write a file, each with a file that the migration tool has made for it. */
 async function linesOfPages(): Promise<{ line: string; file: string; database: 'mysql' | 'postgres' }[]> {
-  const pages = ['docs/recipes/lock-table-migration.md', 'docs/providers/sql-orms.md'];
+  const pages = ['docs/providers/sql.md', 'docs/providers/sql-orms.md'];
   const texts = await Promise.all(pages.map((page) => readFile(join(ROOT, page), 'utf8')));
   return texts.flatMap((text) =>
     Array.from(text.matchAll(/^npx nestjs-distributed-lock sql --database (\w+) --out "?([^"\n]+)"?$/gm), (match) => ({

@@ -1,8 +1,7 @@
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import { assertParentheses, copyMethodMetadata } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
-import { serviceOf } from '../service/service-of.js';
-import { reserveServiceSlot } from '../service/service-slot.js';
+import { reserveServiceSlot, serviceOf } from '../service/service-slot.js';
 import type { LockDecorator } from './decorator-types.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { recordLeaderMethod } from '../methods/leader-method.js';

@@ -3,7 +3,7 @@ import { LockConfigError } from '../../api/errors.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { ResultKind } from '../../decoration/decorated-method.js';
-import { serviceOf } from '../service/service-of.js';
+import { serviceOf } from '../service/service-slot.js';
 import { lockedIteration } from './locked-iteration.js';
 import type { LockedMethod } from './locked-method.js';
 import { lockedObservable } from './locked-observable.js';

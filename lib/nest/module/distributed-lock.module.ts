@@ -3,7 +3,7 @@ import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { anything, type OptionTable, read } from '../../core/toolkit/options.js';
-import { bootingServices } from '../service/live-services.js';
+import { bootingServices } from '../service/service-slot.js';
 import { EndOfBoot } from './end-of-boot.js';
 import { assertNoProvider } from './check-module-options.js';
 import { ModuleLifecycle } from './module-lifecycle.js';

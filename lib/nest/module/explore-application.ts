@@ -10,8 +10,7 @@ import { problemsOf } from './check-locked-method.js';
 import { compareKeys } from './same-keys.js';
 import { logger } from '../options/module-logger.js';
 import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
-import { liveServices } from '../service/live-services.js';
-import { fillServiceSlot, servicesInSlot } from '../service/service-slot.js';
+import { addService } from '../service/service-slot.js';
 import { type LockedProvider, ScheduledJobs } from './scheduled-jobs.js';
 import { unlockedOverrides } from './unlocked-overrides.js';
 
@@ -58,11 +57,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     }
     for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
     for (const warning of unlockedOverrides(prototype, instance, methods, leaderMethods)) unlocked.add(warning);
-    if (isObject(instance)) {
-      const others = servicesInSlot(instance).filter((each) => each !== service && liveServices.has(each));
-      fillServiceSlot(instance, [...others, service]);
-      if (others.length > 0) shared.add(prototype.constructor.name);
-    }
+    if (isObject(instance) && addService(instance, service)) shared.add(prototype.constructor.name);
   }
   const campaigns = new LeaderCampaigns(service, leaders);
   const jobs = new ScheduledJobs(service, locked, wrappers);

@@ -11,7 +11,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { warnOfSkippedRuns } from './boot-report.js';
 import { type ExploredApplication, exploreApplication } from './explore-application.js';
-import { bootingServices, liveServices } from '../service/live-services.js';
+import { bootingServices, liveServices } from '../service/service-slot.js';
 import { LockService } from '../service/lock.service.js';
 
 /**

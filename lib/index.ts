@@ -72,7 +72,7 @@ export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as
 export { LockAdmin } from './core/lock-admin.js';
 export { Unlocked } from './nest/decorators/unlocked.decorator.js';
 export type { Configurable } from './nest/methods/decorator-options.js';
-export type { ClassLockDefaults } from './nest/methods/class-defaults.js';
+export type { ClassLockDefaults } from './nest/methods/method-plan.js';
 export { LockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay } from './integrations/event-emitter/lock-event-relay.js';

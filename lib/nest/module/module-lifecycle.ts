@@ -47,11 +47,10 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
   /** After all hooks of the boot: {@link EndOfBoot} calls it. */
   onBooted(): void {
     if (!this.#service || !this.#explored) return;
-    const { jobs, methods } = this.#explored;
     bootingServices.delete(this.#service);
     liveServices.add(this.#service);
-    warnOfSkippedRuns(this.#service, methods);
-    jobs.start();
+    warnOfSkippedRuns(this.#explored);
+    this.#explored.jobs.start();
   }
 
   // Nest calls it after those of most other modules, and before the servers close. Connections that close in a later hook still work.

@@ -10,17 +10,15 @@ import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, defaultIfEmpty, EMPTY, map, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../../api/errors.js';
-import { MethodCall } from '../methods/method-call.js';
-import { keepRequestStreams } from '../methods/request-stream.js';
-import { lockedMethodsBehind } from '../methods/lock-metadata.js';
+import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
+import { lockCall } from '../methods/method-call.js';
 import { LockService } from '../service/lock.service.js';
-import { lockedObservable } from '../methods/locked-observable.js';
-import type { LockedMethod } from '../methods/locked-method.js';
+import { observed } from '../methods/results/observable.js';
 import { logger } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { catches } from './own-filters.js';
-import { observedInRequest, type RequestContext, requestLockOf } from '../methods/request-context.js';
-import { isStream } from '../methods/stream.js';
+import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
+import { isStream, keepRequestStreams } from '../methods/streams.js';
 import { reportedToGraphql } from './graphql/reported-iteration.js';
 import { asHttpError, reportFileErrors } from './http/http-response.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './http/streamed-response.js';
@@ -33,7 +31,7 @@ import { sendException } from './ws/exception-event.js';
  */
 @Injectable()
 export class LockInterceptor implements NestInterceptor {
-  readonly #warnedOf = new Set<LockedMethod>();
+  readonly #warnedOf = new Set<DeclaredMethod>();
 
   /** @internal */
   constructor(
@@ -43,7 +41,7 @@ export class LockInterceptor implements NestInterceptor {
   ) {}
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
-    const methods = lockedMethodsBehind(context.getHandler());
+    const methods = locksBehind(context.getHandler());
     const [method] = methods;
     // An interceptor runs twice where it is registered globally and named once more by the controller.
     if (method && requestLockOf(method)) return next.handle();
@@ -52,7 +50,7 @@ export class LockInterceptor implements NestInterceptor {
     const result =
       method?.isAroundRequest === true
         ? this.#around(method, { request, methods, answered: whenSent }, context, next)
-        : observedInRequest({ request, methods, answered: whenSent }, () => next.handle()).pipe(
+        : observedInRequest({ request, methods, answered: whenSent }, next).pipe(
             tap((value) => {
               // The lock of a generator is held until it was read to its end.
               if (method && context.getType() === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
@@ -69,7 +67,7 @@ export class LockInterceptor implements NestInterceptor {
   }
 
   #around(
-    method: LockedMethod,
+    method: DeclaredMethod,
     request: RequestContext,
     context: ExecutionContext,
     next: CallHandler,
@@ -77,12 +75,11 @@ export class LockInterceptor implements NestInterceptor {
     const plan = method.planIn(this.service);
     // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
-    const call = new MethodCall(plan, undefined, [], request);
     const isHttp = context.getType() === 'http';
-    const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
-    return lockedObservable(
-      async (signal) => call.lock(signal),
-      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handled),
+    const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
+    return observed(
+      (signal) => runInRequest(request, () => lockCall(method, undefined, [], signal, this.service)),
+      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handler),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
         if (sending) this.#warnOfSlowReaders(method, context);
@@ -93,7 +90,7 @@ export class LockInterceptor implements NestInterceptor {
 
   // Found when it streams, since the type of a method rarely says so. A bound by default would be worse: a response that goes on under a lost
   // lock looks complete.
-  #warnOfSlowReaders(method: LockedMethod, context: ExecutionContext): void {
+  #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
     this.#warnedOf.add(method);
@@ -139,7 +136,7 @@ function filtersOf(context: ExecutionContext): object[] {
 }
 
 // Only over HTTP is it known when a stream has been sent to its end.
-function refuseStream(method: LockedMethod): (result: unknown) => void {
+function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;
     throw new LockConfigError(

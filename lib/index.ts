@@ -79,5 +79,5 @@ export { provideLockEventRelay } from './integrations/event-emitter/lock-event-r
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type { DistributedLockModuleOptions } from './nest/options/module-options.js';
-export { LockGraphqlError } from './nest/transports/graphql/lock-graphql-error.js';
-export { LockHttpException, type LockProblem } from './nest/transports/http/lock-http-exception.js';
+export { LockGraphqlError } from './nest/transports/lock-graphql-error.js';
+export { LockHttpException, type LockProblem } from './nest/transports/lock-http-exception.js';

@@ -17,10 +17,7 @@ export interface OnlyLeaderDecorator {
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     target: LockDecorator.Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & {
-      // Written as a setter, since only there must `undefined` be assignable to the method's result.
-      set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-    },
+    descriptor: TypedPropertyDescriptor<M> & LockDecorator.Skips<M>,
   ): void;
 }
 

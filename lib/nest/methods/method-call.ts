@@ -2,7 +2,7 @@ import { type LockBusyError, LockConfigError, type LockDeadlockError } from '../
 import { isBusy } from '../../api/is-busy.js';
 import { publishSkipped } from '../../core/acquire/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import type { OnLoss } from '../../core/hold/guarded-task.js';
+import { type OnLoss, runGuarded } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import type { Run } from '../../recipes/jobs/job.js';
@@ -55,15 +55,32 @@ export async function lockCall(
   if (signal) signals.push(signal);
   if (plan.signal) signals.push(...signalOf(call));
   if (request?.answered) signals.push(request.answered);
-  const acquire = (any?: AbortSignal) => manager.acquirePlanned(plan.lock, keys, { signal: any });
   try {
-    const lock = await (signals.length > 1 ? underAny(signals, acquire) : acquire(signals[0]));
+    const lock =
+      signals.length > 1
+        ? await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }))
+        : await manager.acquirePlanned(plan.lock, keys, { signal: signals[0] });
     const onLost = typeof plan.onLost === 'string' ? plan.onLost : answerLoss(call, plan.onLost, keys);
     return { lock, onLost, run: undefined };
   } catch (error) {
     if (isBusy(error)) return answerBusy(call, error, keys);
     throw error;
   }
+}
+
+/** Runs a task under the lock of its call, which is released at its end. @param check throws for a result that the method must not give */
+export function perform(
+  { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
+  task: () => unknown,
+  check: (result: unknown) => void,
+): Promise<unknown> {
+  if (!run) return runGuarded(lock, task, onLost, check);
+  const checked = async (): Promise<unknown> => {
+    const result = await task();
+    check(result);
+    return result;
+  };
+  return runGuarded(lock, run.recorded(checked), onLost);
 }
 
 async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream: boolean): Promise<CallLock> {

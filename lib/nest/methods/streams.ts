@@ -7,7 +7,9 @@ import { isObservablePrototype } from '../../decoration/decorated-method.js';
 
 /** Whether a result is read only after it was returned, and so after the method has ended. */
 export function isStream(result: unknown): boolean {
-  return isIterable(result) || isObservable(result) || result instanceof StreamableFile || result instanceof Response;
+  if (typeof result !== 'object' || result === null) return false;
+  if (Symbol.asyncIterator in result || isObservable(result)) return true;
+  return result instanceof StreamableFile || result instanceof Response;
 }
 
 export function isIterable(value: unknown): value is AsyncIterable<unknown, unknown, unknown> {

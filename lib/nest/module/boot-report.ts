@@ -53,6 +53,22 @@ export function warnOfSkippedRuns({ service, plans }: Application): void {
   }
 }
 
+/**
+ * Warns if no code handles SIGTERM or SIGINT: the locks of the process then stay until their leases have run out. Locks in memory and those of a
+ * session end with the process.
+ */
+export function warnOfUnhandledSignals({ service: { manager } }: Application): void {
+  if (process.listenerCount('SIGTERM') > 0 || process.listenerCount('SIGINT') > 0) return;
+  const outlives = manager.providerNames.some((provider) => {
+    const { kind, capabilities } = describe(manager.plan({ provider }));
+    return kind !== 'MemoryLockProvider' && capabilities.lease === 'per-lock';
+  });
+  if (!outlives || manager.isForTests) return;
+  logger.warn(
+    'Nothing handles SIGTERM, so a stopped process keeps its locks until their leases run out: call app.enableShutdownHooks() in main.ts.',
+  );
+}
+
 /** A method and the lock that is planned for it. */
 interface Planned {
   readonly name: string;

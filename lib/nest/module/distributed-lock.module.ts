@@ -4,9 +4,8 @@ import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { anything, type OptionTable, read } from '../../core/toolkit/options.js';
 import { bootingServices } from '../service/service-slot.js';
-import { EndOfBoot } from './end-of-boot.js';
 import { assertNoProvider } from './check-module-options.js';
-import { ModuleLifecycle } from './module-lifecycle.js';
+import { DistributedLockCoreModule, ModuleLifecycle } from './module-lifecycle.js';
 import { LockErrorFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
@@ -52,7 +51,7 @@ function withLocks(definition: DynamicModule): DynamicModule {
     ...definition,
     module: DistributedLockModule,
     global: true,
-    imports: [...(definition.imports ?? []), EndOfBoot],
+    imports: [...(definition.imports ?? []), DistributedLockCoreModule],
     providers: [...(definition.providers ?? []), ...PROVIDERS],
     exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN],
   };

@@ -1,10 +1,9 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
-import { lockCall } from '../method-call.js';
+import { lockCall, perform } from '../method-call.js';
 import { isIteration, isStream, keepRequestStreams, refuseStream } from '../streams.js';
 import { iterated } from './iteration.js';
-import { perform } from './promise.js';
 
 type Steps = ReturnType<typeof iterated>;
 
@@ -19,24 +18,15 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   const { name } = method;
   return function (this: unknown, ...args) {
     keepRequestStreams(args);
-    let isRunning = false;
-    let steps: Steps | undefined;
-    const task = () => original.apply(this, args);
-    const run = async (): Promise<unknown> => {
-      // Until the end of this tick the caller may iterate.
-      await Promise.resolve();
-      if (steps) return steps;
-      isRunning = true;
-      return await awaited(method, this, args, task);
-    };
-    const result = run();
+    const state: Started = { isRunning: false, steps: undefined };
+    const result = awaited(method, this, args, original, state);
     const begin = (): void => {
-      if (isRunning) result.catch(() => undefined);
-      else steps ??= iterated(method, this, args, task);
+      if (state.isRunning) result.catch(() => undefined);
+      else state.steps ??= iterated(method, this, args, () => original.apply(this, args));
     };
     const forward = async (step: 'next' | 'return' | 'throw', value: unknown) => {
       begin();
-      const given = steps ?? (await result);
+      const given = state.steps ?? (await result);
       if (isIteration(given)) return given[step](value);
       throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
     };
@@ -52,18 +42,29 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   };
 }
 
+/** How a call has started: by a run, or by the steps of its consumer. */
+interface Started {
+  isRunning: boolean;
+  steps: Steps | undefined;
+}
+
 /** The result of the function, run under the lock. An async generator that it returns has not begun, so its steps lock again. */
 async function awaited(
   method: DeclaredMethod,
   self: unknown,
-  args: readonly unknown[],
-  run: () => unknown,
+  args: unknown[],
+  original: Method,
+  state: Started,
 ): Promise<unknown> {
+  // Until the end of this tick the caller may iterate.
+  await Promise.resolve();
+  if (state.steps) return state.steps;
+  state.isRunning = true;
   const call = await lockCall(method, self, args);
   if (!call.lock) return call.instead;
   const { lock } = call;
   let given: unknown;
-  const task = () => (given = run());
+  const task = () => (given = original.apply(self, args));
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
     // The function has worked under the lock for a promise of a generator. The result of a locked method below this one is

@@ -18,9 +18,6 @@ export interface DecoratedMethod {
   readonly kind: ResultKind;
 }
 
-// The types that decorators see of a method which has its result at once.
-const SYNCHRONOUS: readonly unknown[] = [String, Number, Boolean, BigInt, Symbol, Array, Date, Map, Set];
-
 /** @throws LockConfigError where `decorator` is not on an asynchronous method. */
 export function decoratedMethod(
   decorator: string,
@@ -81,9 +78,18 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
     case 'GeneratorFunction':
       return undefined;
   }
-  if (SYNCHRONOUS.includes(returnType)) return undefined;
+  if (isObservableClass(returnType)) return 'observable';
   // A return type of Promise proves nothing: swc emits it for async generators as well.
-  return isObservableClass(returnType) ? 'observable' : 'unknown';
+  return isValueClass(returnType) ? undefined : 'unknown';
+}
+
+/** Whether a type is the class of a result that the caller has without waiting. Decorators see Object for all that is no class. */
+function isValueClass(type: unknown): boolean {
+  if (typeof type !== 'function' || type === Object) return false;
+  const prototype: unknown = type.prototype;
+  return (
+    typeof prototype === 'object' && prototype !== null && !('then' in prototype || Symbol.asyncIterator in prototype)
+  );
 }
 
 /** Whether a type is the Observable of RxJS, of any copy of it: an application may have several. */

@@ -80,6 +80,19 @@ describe('decorating what cannot be locked', () => {
     }).toThrow(/^Orders\.count is synchronous/);
   });
 
+  it('says so of a method that returns an instance of a class, which a cast has brought past the compiler', () => {
+    class Receipt {}
+    decoration(() => {
+      class Orders {
+        @Locked()
+        receipt(): Receipt {
+          return new Receipt();
+        }
+      }
+      return Orders;
+    }).toThrow(/^Orders\.receipt is synchronous and cannot wait, as @DistributedLock does: make it async/);
+  });
+
   it('says what to switch on where decorators are compiled the new way', () => {
     decoration(() => {
       (Locked() as Untyped)(async () => undefined, { kind: 'method', name: 'pay', static: false });

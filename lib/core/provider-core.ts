@@ -83,7 +83,7 @@ export class ProviderCore {
     this.labels = new Labels(this.backend, clock);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
     const { waits } = this.backend;
-    this.deadlocks = waits && new DeadlockWatch(waits, clock, random, logger, instance.name);
+    this.deadlocks = waits && new DeadlockWatch(waits, clock, logger, instance, name);
   }
 
   /** Calls `listener` with what the backend reports, after the core has handled it. */

@@ -354,10 +354,10 @@ describe('a process of which nothing is known any more', () => {
     const held = await shop.locks.acquire('a');
     const second = nest(billing, 'b', 'a');
     await clock.advance(1_200);
-    const wait = { id: '0', key: 'b', mode: 'exclusive', since: 0, instance: 'shop', method: null } as const;
+    const name = `lock:${held.holder.slice(0, 12)}`;
     const publish = (beat: number, id = '0') => {
-      const text = encodeWaits(beat, [{ ...wait, id }]);
-      store.texts.set(held.holder, { text, until: clock.wallTime() + 3_000 });
+      const text = JSON.stringify([1, beat, 0, 'shop', ['b'], [held.holder.slice(-20)], `${id},0,0,0,0,-1`]);
+      store.texts.set(name, { text, until: clock.wallTime() + 3_000 });
     };
     /** One beat of `billing`. */
     const beats = async (beat?: (number: number) => void, most = 20) => {
@@ -367,7 +367,7 @@ describe('a process of which nothing is known any more', () => {
       }
       return second.state;
     };
-    return { ...rig, held, second, publish, beats };
+    return { ...rig, name, held, second, publish, beats };
   }
 
   it('is in a deadlock if it lives', async () => {
@@ -400,9 +400,9 @@ describe('a process of which nothing is known any more', () => {
   });
 
   it('is in none if its wait has ended, and the removal of the text comes late', async () => {
-    const { store, held, publish, beats } = await start();
+    const { store, name, publish, beats } = await start();
     expect(await beats((number) => publish(Math.min(number, 2)), 6)).toBe('pending');
-    store.texts.delete(held.holder);
+    store.texts.delete(name);
     expect(await beats()).toBe('pending');
   });
 
@@ -521,8 +521,9 @@ describe('a board', () => {
       const { waits } = backend;
       const own: WaitBoard = {
         serverTime: () => waits.serverTime(),
-        look: (key, most) => waits.look(key, most),
-        write: (texts, keepFor) => waits.write(texts, keepFor),
+        holders: (key: string, most: number) => waits.holders(key, most),
+        publish: (text: string | null, keepFor: number) => waits.publish(text, keepFor),
+        read: (id: string) => waits.read(id),
       };
       return Object.assign(backend, { waits: { ...own, ...change(own) } });
     },
@@ -562,8 +563,8 @@ describe('a board', () => {
 
   it.each([100, 200, 700])('that is %d ms away: a circle of three is found', async (delay) => {
     const { clock, store, start } = await applications();
-    const far = onBoard(store, ({ look }) => ({
-      look: async (key, most) => (await pass(clock, delay), look(key, most)),
+    const far = onBoard(store, ({ holders }) => ({
+      holders: async (key, most) => (await pass(clock, delay), holders(key, most)),
     }));
     const [x, y, z] = await Promise.all(['x', 'y', 'z'].map(async (name) => ({ ...(await start(name, far)), clock })));
     const long = { inner: { wait: 300_000 } };

@@ -23,7 +23,7 @@ export interface WaitLink {
 }
 
 // A search follows waits for so many keys. No circle of callers that nest locks in a few orders is longer.
-const MOST_KEYS = 64;
+const MOST_KEYS = 4_096;
 
 /**
  * The circle in which `start` waits for itself and of which it is the victim: the last one is its own wait, beside a grant of its own. `undefined` if there

@@ -2,12 +2,13 @@ import type { Clock, Timer } from '../../api/clock.js';
 import type { DeadlockMember } from '../../api/deadlock.js';
 import type { LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
-import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import type { Instance, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
-import type { Random } from '../../api/random.js';
 import { detached } from '../toolkit/detached.js';
+import { instanceIdOf } from '../toolkit/instance-ids.js';
 import { findCircle, isLater, keepsOut, type PublishedWait, type WaitLink } from './circle-search.js';
-import { decodeWaits, encodeWaits } from './published-waits.js';
+import { grantsOf, type HeldMeanwhile } from './held-meanwhile.js';
+import { readRecord, RecordWriter, type WaitRecord } from './published-waits.js';
 
 /** A caller that waits. An interface only because callers import their provider. */
 export interface WaitingCaller {
@@ -16,6 +17,7 @@ export interface WaitingCaller {
   /** When it came to the queue of the key, on the monotonic clock. */
   readonly since: number;
   readonly isQueued: boolean;
+  readonly meanwhile: HeldMeanwhile | undefined;
   /** The keys that its owner holds beside the one that it waits for, by the id of their grants: without limited ones, for which nobody waits alone. */
   grantsOfOwner(now: number): ReadonlyMap<string, string>;
   /** The callers of this circle wait for each other, and this one is refused. Answers the error that it gets. */
@@ -24,44 +26,51 @@ export interface WaitingCaller {
 
 /** A circle of which a caller of this process is the victim. */
 interface Suspicion {
-  /** As it was first seen. */
   readonly circle: readonly WaitLink[];
-  /** So often all of it has to be published again, before it counts. */
-  readonly beats: number;
+  /** When the look was over that saw it first, on the monotonic clock. */
+  readonly seenAt: number;
+  /** What the next look saw: how often each process of the circle had published. */
+  beats: readonly number[] | undefined;
 }
 
 /** A caller of this process, as far as it is published. */
 interface OwnWait {
   /** From its first publication on. */
   wait: PublishedWait | undefined;
-  /** The grants beside which it was published last. */
-  beside: readonly { readonly id: string; readonly key: string }[];
   suspicion: Suspicion | undefined;
+  /** In how many records it was. */
+  records: number;
+  /** At which beat its key was looked at last. */
+  lookedAt: number;
 }
 
-/** The waits that are published beside a grant of this key. */
-interface Beside {
-  readonly key: string;
-  readonly waits: PublishedWait[];
+/** Callers of owners with the same grants that wait for the same key in the same mode. One is published for all of them. */
+interface Alike {
+  readonly grants: readonly string[];
+  /** The keys of these. */
+  readonly keys: ReadonlySet<string>;
+  readonly first: WaitingCaller;
+  readonly own: OwnWait;
+  readonly callers: readonly WaitingCaller[];
 }
 
 /** A wait is published from this age on, in ms: almost all waits are shorter, and cost nothing. */
 const PUBLISHED_AFTER = 1_000;
-/** How often a wait is published again, in ms. */
+/** How often a process publishes, in ms, at most. */
 const BEAT = 500;
-/** A text ends after so many ms without a beat. */
+/** A record ends after so many ms without a beat. */
 const KEPT = 3_000;
 /**
- * A wait that was published so many times after one look was true when that look ended, if the look took less than LOOK. The first of these may have been in
- * flight when the text was read, the second was sent after that, since each is sent after the answer to the one before, and the third one BEAT later. A look
- * that takes longer needs one more for each LOOK.
+ * So often a process publishes after a look has read its record, before a wait that is still in it was true after the beginning of that look. The first one may
+ * have been in flight when the record was read; the second was composed after the answer to the first, which was not executed when the record was read.
  */
-const BEATS = 3;
-const LOOK = 450;
-/** How many waits are published, the oldest first: those in a deadlock stay, and others go. */
-const MOST_WAITS = 256;
+const BEATS = 2;
 /** How many keys one look reads. */
 const MOST_LOOKS = 128;
+/** How many of these at most are keys for which callers of this process wait, so that some are left for the keys behind them. Others have their turn in a later look. */
+const MOST_OWN = 64;
+/** How many records of processes one look reads. */
+const MOST_RECORDS = 64;
 /** How many holders of a key one look reads. */
 const MOST_HOLDERS = 64;
 const MOST_WARNINGS = 100;
@@ -69,23 +78,32 @@ const MOST_WARNINGS = 100;
 type Looks = ReadonlyMap<string, readonly WaitLink[]>;
 
 const NONE: readonly WaitLink[] = [];
-const NOTHING: ReadonlySet<string> = new Set();
 
 /**
  * Finds callers that wait for each other in a circle, over the processes of one provider, and refuses one of them.
  *
- * Each process publishes for what those callers wait that hold other locks, and looks from its own callers along what others have published. All see the same
- * victim, the latest of the circle, and only its own process refuses it. A circle counts when two looks have seen the same grants and waits, and each of
- * these processes was alive between them: the circle then existed at one moment. Such a circle ends only when a caller gives up or a lock is lost, and a wait that
- * ends is removed at once.
+ * Each process publishes one record: for what those callers wait that hold other locks, and by which grants. It looks from its own callers: the holders of a key,
+ * the records of their processes, the keys for which these wait. All see the same victim, the latest of the circle, and only its own process refuses it.
+ *
+ * The proof. T is the end of the look that saw the circle first. Each wait of it was in a record that was read before T, so it had begun, and its owner held
+ * the grant, before T. The next look reads of each process how often it has published, at a moment r after T. When its record has been published BEATS times
+ * since, it was composed after r, see BEATS; and if the wait is in it beside the grant, the wait had not ended, and the grant was held, at T. An id of a wait is
+ * never used twice, and a grant that an owner has lost does not come back: so at T all of the circle existed. No clock takes part in this. Where
+ * a record may or may not have been written, all waits get new ids, so the next records prove nothing for what was seen before.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<WaitingCaller, OwnWait>();
-  /** The keys of the grants beside which this process has a text, by the ids of these. */
-  readonly #written = new Map<string, string>();
-  /** The last write, and those before it. */
-  #writing: Promise<unknown> = Promise.resolve();
+  readonly #numbersOfLocks = new WeakMap<object, number>();
+  #locks = 0;
+  #number = 0;
   #beat = 0;
+  /** What the last record has. */
+  #published: readonly Alike[] = [];
+  /** The last write, and those before it: whether others see it. */
+  #writing: Promise<boolean> = Promise.resolve(true);
+  /** At which beat waits were removed between two. */
+  #removedAt = 0;
+  #mine: WaitRecord | undefined;
   /** When it was last published, on the monotonic clock. */
   #beatAt = -Infinity;
   #timer: Timer | undefined;
@@ -96,28 +114,30 @@ export class DeadlockWatch {
   constructor(
     private readonly board: WaitBoard,
     private readonly clock: Clock,
-    private readonly random: Random,
     private readonly logger: LockLogger,
-    private readonly instance: string,
+    private readonly instance: Instance,
+    private readonly provider: string,
   ) {}
 
   /** A caller has begun to wait under other locks. */
   watch(caller: WaitingCaller): void {
     if (this.#isStopped) return;
-    this.#waits.set(caller, { wait: undefined, beside: [], suspicion: undefined });
+    this.#waits.set(caller, { wait: undefined, suspicion: undefined, records: 0, lookedAt: 0 });
     // In no caller's context: the timers that follow would keep that context alive.
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISHED_AFTER);
   }
 
-  /** The caller waits no more. Its wait is removed from the board at once, because others would still count it. */
+  /**
+   * The caller waits no more. The next record is without it. One by which others may be refused already is removed at once, but only once in a beat:
+   * waits that end one after the other cost one record more.
+   */
   forget(caller: WaitingCaller): void {
     const own = this.#waits.get(caller);
-    if (own === undefined) return;
     this.#waits.delete(caller);
-    if (own.beside.length === 0) return;
-    const beside = this.#besideGrants(this.#waits.values());
-    // Without a new beat: that says that half a second has passed.
-    void detached(this.#write, new Map(own.beside.map(({ id }) => [id, beside.get(id)])));
+    if (own === undefined || own.records <= BEATS || this.#removedAt === this.#beat || this.#isStopped) return;
+    this.#removedAt = this.#beat;
+    // With the same number: that says how often half a second has passed.
+    void detached(this.#write, this.#published.filter(({ first, own: each }) => this.#waits.get(first) === each));
   }
 
   stop(): void {
@@ -125,7 +145,7 @@ export class DeadlockWatch {
     this.#waits.clear();
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-    void this.#publish(new Map());
+    if (!this.#isBusy) void this.#publish([]);
   }
 
   readonly #wakeIn = (delay: number): void => {
@@ -139,104 +159,135 @@ export class DeadlockWatch {
     void this.#publishAndLook().then(() => {
       this.#isBusy = false;
       if (this.#isStopped) this.stop();
-      else if (this.#waits.size > 0) this.#wakeIn(Math.max(begunAt, this.#beatAt) + BEAT - this.clock.now());
+      else if (this.#waits.size > 0 || this.#published.length > 0)
+        this.#wakeIn(Math.max(begunAt, this.#beatAt) + BEAT - this.clock.now());
     });
   };
 
   async #publishAndLook(): Promise<void> {
-    const isNew = this.#due().some(([, { wait }]) => wait === undefined);
+    const isNew = this.#alike().some(({ own }) => own.wait === undefined);
     // Without it, callers that are not published yet stay so. An outage has its own reports.
     const since = isNew ? await this.board.serverTime().catch(() => undefined) : undefined;
-    const due = this.#due();
-    this.#beat += 1;
+    const alike = this.#alike();
     this.#beatAt = this.clock.now();
-    if (since !== undefined) for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);
-    for (const [caller, own] of due) {
-      const grants = own.wait === undefined ? [] : caller.grantsOfOwner(this.#beatAt);
-      own.beside = Array.from(grants, ([id, key]) => ({ id, key }));
-    }
-    const failed = await this.#publish(this.#besideGrants(due.map(([, own]) => own)));
-    for (const [, own] of due) {
-      // Others may still see what a command has written that was not answered, and a connection may still deliver it. So nothing that they have seen counts
-      // for what is published next, under a new id.
-      if (own.beside.some(({ id }) => failed.has(id))) own.wait = own.suspicion = undefined;
-    }
-    const published = due.filter(([caller, { wait }]) => wait !== undefined && caller.isQueued);
-    if (published.length === 0) return;
-    const lookedAt = this.clock.now();
+    if (since !== undefined) for (const { first, own } of alike) own.wait ??= this.#waitOf(first, since);
+    const published = await this.#publish(alike);
+    if (published === undefined) return;
+    if (published.length === 0 || published.every(({ own }) => own.wait === undefined)) return;
     const looks = await this.#look(published);
-    const beats = BEATS + Math.floor((this.clock.now() - lookedAt) / LOOK);
     const refused = new Set<string>();
-    for (const [caller, own] of published) this.#judge(caller, own, { looks, beats, refused });
+    for (const each of published) this.#judge(each, looks, refused);
   }
 
-  /** The waits that are published now, the oldest first. Forgets callers that have left. */
-  #due(): [WaitingCaller, OwnWait][] {
+  /** The waits that are due, those that have waited longest first. */
+  #alike(): Alike[] {
     const now = this.clock.now();
-    const due: [WaitingCaller, OwnWait][] = [];
-    for (const entry of this.#waits) {
-      const [caller] = entry;
+    const sets = new Map<string, ReturnType<typeof setOf>>();
+    const all = new Map<string, Alike & { callers: WaitingCaller[] }>();
+    for (const [caller, own] of this.#waits) {
       if (!caller.isQueued) this.#waits.delete(caller);
-      else if (due.length < MOST_WAITS && now - caller.since >= PUBLISHED_AFTER && caller.grantsOfOwner(now).size > 0)
-        due.push(entry);
+      else if (now - caller.since >= PUBLISHED_AFTER) {
+        let owner = this.#ownerOf(caller);
+        let set = sets.get(owner);
+        if (set === undefined) sets.set(owner, (set = setOf(grantsOf(caller.meanwhile, this.provider, '', now))));
+        // One that waits for its own holder waits under the others of its owner.
+        if (set.keys.has(caller.key)) {
+          owner += ` ${caller.key}`;
+          set = sets.get(owner);
+          if (set === undefined) sets.set(owner, (set = setOf(caller.grantsOfOwner(now))));
+        }
+        const { grants, keys } = set;
+        if (grants.length === 0) continue;
+        const name = `${owner} ${caller.subject.mode} ${caller.key}`;
+        const there = all.get(name);
+        if (there === undefined) all.set(name, { grants, keys, first: caller, own, callers: [caller] });
+        else {
+          there.callers.push(caller);
+          // One that is published stays so. Otherwise the last one is, which waits longest from now on.
+          if (there.own.wait === undefined) Object.assign(there, { first: caller, own });
+        }
+      }
     }
-    return due;
+    return [...all.values()];
+  }
+
+  /** The same text for callers under the same locks. */
+  #ownerOf({ meanwhile }: WaitingCaller): string {
+    let name = '';
+    for (const lock of meanwhile?.outer ?? []) name += `${this.#numberOf(lock)},`;
+    for (const hold of meanwhile?.acquired ?? []) name += `${hold.request.id},`;
+    return name;
+  }
+
+  #numberOf(lock: object): number {
+    let number = this.#numbersOfLocks.get(lock);
+    if (number === undefined) this.#numbersOfLocks.set(lock, (number = this.#locks += 1));
+    return number;
   }
 
   #waitOf({ key, subject: { mode, method } }: WaitingCaller, since: number): PublishedWait {
-    return { id: this.random.id(), key, mode, since, instance: this.instance, method };
+    this.#number += 1;
+    return { id: `${this.instance.id}.${this.#number}`, key, mode, since, instance: this.instance.name, method };
   }
 
-  #besideGrants(published: Iterable<OwnWait>): ReadonlyMap<string, Beside> {
-    const all = new Map<string, Beside>();
-    for (const { wait, beside } of published) {
-      if (wait === undefined) continue;
-      for (const { id, key } of beside) {
-        const there = all.get(id);
-        if (there) there.waits.push(wait);
-        else all.set(id, { key, waits: [wait] });
-      }
-    }
-    return all;
+  /** Publishes as many of these waits as fit, and answers them; `undefined` if it is unknown what others see now. */
+  async #publish(alike: readonly Alike[]): Promise<readonly Alike[] | undefined> {
+    this.#beat += 1;
+    return (await this.#write(alike)) ? this.#published : undefined;
   }
 
-  /** Publishes these waits alone. Answers the ids of the grants beside which they may not be written. */
-  #publish(beside: ReadonlyMap<string, Beside>): Promise<ReadonlySet<string>> {
-    const changes = new Map<string, Beside | undefined>(beside);
-    for (const id of this.#written.keys()) if (!beside.has(id)) changes.set(id, undefined);
-    return this.#write(changes);
-  }
-
-  /** Puts these waits beside the grants with these ids, or removes what is there, behind the writes before. */
-  readonly #write = (changes: ReadonlyMap<string, Beside | undefined>): Promise<ReadonlySet<string>> => {
-    const texts: GrantText[] = [];
-    for (const [id, beside] of changes) {
-      const key = beside?.key ?? this.#written.get(id);
-      if (key === undefined) continue;
-      texts.push({ key, id, text: beside ? encodeWaits(this.#beat, beside.waits) : null });
-      // A text that is not removed ends by itself, and its beat stands still.
-      if (beside) this.#written.set(id, key);
-      else this.#written.delete(id);
-    }
-    if (texts.length === 0) return Promise.resolve(NOTHING);
-    const written = this.#writing.then(() => this.board.write(texts, KEPT));
-    const failed = written.then(
-      (ids) => new Set(ids),
-      () => new Set(texts.map(({ id }) => id)),
-    );
-    this.#writing = failed;
-    return failed;
+  /** Behind the writes before. Answers whether others see it now. */
+  readonly #write = (alike: readonly Alike[]): Promise<boolean> => {
+    const writer = new RecordWriter(this.instance.id, this.instance.name);
+    const wasPublished = this.#published.length > 0;
+    this.#published = alike.filter(({ own, grants }) => {
+      if (own.wait === undefined) return false;
+      own.records += 1;
+      if (writer.add({ wait: own.wait, grants })) return true;
+      // It was in the record before, and is not any more.
+      own.wait = own.suspicion = undefined;
+      own.records = 0;
+      return false;
+    });
+    if (writer.isEmpty && !wasPublished) return this.#writing;
+    const text = writer.text(this.#beat);
+    const written = this.#writing.then(() => this.board.publish(writer.isEmpty ? null : text, KEPT));
+    return (this.#writing = written.then(
+      () => {
+        this.#mine = writer.isEmpty ? undefined : readRecord(this.instance.id, text);
+        return true;
+      },
+      () => {
+        // Others may see this record or the one before it, and a connection may still deliver it. So nothing that they have seen counts for what is
+        // published next, under a new id.
+        for (const own of this.#waits.values()) {
+          own.wait = own.suspicion = undefined;
+          own.records = 0;
+        }
+        return false;
+      },
+    ));
   };
 
   /** By key: the holders that keep these callers out and wait themselves, those that keep these out, and so on. */
-  async #look(due: readonly [WaitingCaller, OwnWait][]): Promise<Looks> {
+  async #look(published: readonly Alike[]): Promise<Looks> {
     const looks = new Map<string, readonly WaitLink[]>();
-    const own = due.flatMap(([, { wait }]) => wait ?? []);
+    const records = new Map<string, Promise<WaitRecord | undefined>>();
+    const own = published.flatMap(({ own: { wait } }) => wait ?? []);
     const latest = own.reduce((one, other) => (isLater(one, other) ? one : other));
-    let keys = new Set(own.map(({ key }) => key));
+    const held = new Set(published.map((each) => each.keys));
+    const isOwn = (key: string) => [...held].some((each) => each.has(key));
+    let keys = new Set<string>();
+    for (const { own } of published.toSorted(byTurn)) {
+      if (own.wait !== undefined && (keys.size < MOST_OWN || keys.has(own.wait.key))) {
+        keys.add(own.wait.key);
+        own.lookedAt = this.#beat;
+      }
+    }
     while (keys.size > 0) {
-      const next = [...keys].slice(0, MOST_LOOKS - looks.size);
-      const found = await Promise.all(next.map((key) => this.#linksOf(key)));
+      // Keys of the own callers first: with these a circle may be closed.
+      const next = [...keys].sort((one, other) => Number(isOwn(other)) - Number(isOwn(one))).slice(0, MOST_LOOKS - looks.size);
+      const found = await Promise.all(next.map((key) => this.#linksOf(key, records)));
       for (const [index, key] of next.entries()) looks.set(key, found[index] ?? NONE);
       keys = new Set(
         found
@@ -249,36 +300,53 @@ export class DeadlockWatch {
     return looks;
   }
 
-  async #linksOf(key: string): Promise<readonly WaitLink[]> {
-    // A key that cannot be read has no holders that are known, and an outage ends with the next write.
-    const holders = await this.board.look(key, MOST_HOLDERS).catch((): readonly SeenGrant[] => []);
-    return holders.flatMap(({ id, mode, text }) => {
-      const { beat, waits } = (text === null ? undefined : decodeWaits(text)) ?? { beat: 0, waits: [] };
-      return waits.map((wait) => ({ grant: id, mode, wait, beat }));
-    });
+  async #linksOf(key: string, records: Map<string, Promise<WaitRecord | undefined>>): Promise<readonly WaitLink[]> {
+    // A key that cannot be read has no holders that are known, and an outage ends with the next record.
+    const holders = await this.board.holders(key, MOST_HOLDERS).catch((): readonly SeenGrant[] => []);
+    const links = holders.map(async ({ id, mode }) => (await this.#recordOf(instanceIdOf(id), records))?.linksOf(id, mode));
+    return (await Promise.all(links)).flatMap((each) => each ?? []);
   }
 
-  #judge(
-    caller: WaitingCaller,
-    own: OwnWait,
-    { looks, beats, refused }: { readonly looks: Looks; readonly beats: number; readonly refused: Set<string> },
-  ): void {
+  #recordOf(
+    instance: string,
+    records: Map<string, Promise<WaitRecord | undefined>>,
+  ): Promise<WaitRecord | undefined> | WaitRecord | undefined {
+    if (instance === this.instance.id) return this.#mine;
+    let record = records.get(instance);
+    if (record === undefined && records.size < MOST_RECORDS) {
+      const onText = (text: string | null) => (text === null ? undefined : readRecord(instance, text));
+      records.set(instance, (record = this.board.read(instance).then(onText, () => undefined)));
+    }
+    return record;
+  }
+
+  #judge({ own, callers }: Alike, looks: Looks, refused: Set<string>): void {
     const { wait, suspicion } = own;
-    if (wait === undefined || !caller.isQueued) return;
+    if (wait === undefined || own.lookedAt !== this.#beat) return;
     const linksOf = (key: string) => looks.get(key) ?? NONE;
-    const seen = suspicion && beatsSince(wait, suspicion.circle, linksOf);
-    if (suspicion === undefined || seen === undefined) {
+    const beats = suspicion && beatsOf(wait, suspicion.circle, linksOf);
+    if (suspicion === undefined || beats === undefined) {
       const circle = findCircle(wait, linksOf);
-      own.suspicion = circle && { circle, beats };
+      own.suspicion = circle && { circle, seenAt: this.clock.now(), beats: undefined };
       return;
     }
-    const { circle } = suspicion;
-    const held = caller.grantsOfOwner(this.clock.now()).get(circle.at(-1)?.grant ?? '');
-    if (seen < suspicion.beats || held === undefined) return;
+    suspicion.beats ??= beats;
+    const since = suspicion.beats;
+    if (!beats.every((beat, index) => beat >= (since[index] ?? Infinity) + BEATS)) return;
+    const { circle, seenAt } = suspicion;
     // One that was refused after this look is not in a circle any more.
     if (circle.some((link) => refused.has(link.wait.id))) return;
-    refused.add(wait.id);
-    const { message } = caller.refuseDeadlock(membersOf(held, circle));
+    for (const caller of callers) {
+      // Of those that are alike, who had come when the circle was seen.
+      if (!caller.isQueued || caller.since > seenAt) continue;
+      const held = caller.grantsOfOwner(this.clock.now()).get(circle.at(-1)?.grant ?? '');
+      if (held === undefined) return;
+      refused.add(wait.id);
+      this.#warn(caller, caller.refuseDeadlock(membersOf(held, circle)));
+    }
+  }
+
+  #warn(caller: WaitingCaller, { message }: LockDeadlockError): void {
     const place = caller.subject.method ?? caller.key;
     if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
     this.#warnedOf.add(place);
@@ -286,23 +354,31 @@ export class DeadlockWatch {
   }
 }
 
-/** How often the least active of a circle has published since it was seen; `undefined` if the circle is not there any more. */
-function beatsSince(
+/** Those first of which a circle was seen, and then those that have not been looked at for longest. */
+function byTurn({ own: one }: Alike, { own: other }: Alike): number {
+  return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.lookedAt - other.lookedAt;
+}
+
+function setOf(grants: ReadonlyMap<string, string>) {
+  return { grants: [...grants.keys()], keys: new Set(grants.values()) };
+}
+
+/** How often the processes of a circle had published when they were read; `undefined` if the circle is not there any more. */
+function beatsOf(
   start: PublishedWait,
   circle: readonly WaitLink[],
   linksOf: (key: string) => readonly WaitLink[],
-): number | undefined {
+): readonly number[] | undefined {
   let from = start;
-  let least = Infinity;
-  for (const { grant, wait, beat } of circle) {
+  const beats: number[] = [];
+  for (const { grant, wait } of circle) {
     const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
     if (now === undefined || !keepsOut(now, from)) return undefined;
-    least = Math.min(least, now.beat - beat);
+    beats.push(now.beat);
     from = wait;
   }
-  return least;
+  return beats;
 }
-
 /** @param held the key of the first one by which the circle is closed */
 function membersOf(held: string, circle: readonly WaitLink[]): readonly DeadlockMember[] {
   const own = circle.at(-1)?.wait;

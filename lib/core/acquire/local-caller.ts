@@ -129,6 +129,10 @@ export class LocalCaller extends Caller<KeyRequest> implements WaitingCaller {
     return this.#meanwhile?.outer.some((lock) => lock.isHeld()) === true;
   }
 
+  get meanwhile(): HeldMeanwhile | undefined {
+    return this.#meanwhile;
+  }
+
   grantsOfOwner(now: number): ReadonlyMap<string, string> {
     return grantsOf(this.#meanwhile, this.core.name, this.key, now);
   }

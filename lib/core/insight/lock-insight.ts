@@ -45,10 +45,11 @@ export class LockInsight implements LockObserver {
     private readonly core: ProviderCore,
     private readonly shared: SharedInsight,
   ) {
-    const { backend, clock, random, logger, instance } = core;
+    const { backend, clock, logger } = core;
     this.#labels = new Labels(backend, clock);
     const refuse = (waiter: Waiter, cycle: readonly DeadlockMember[]) => this.#refuseDeadlock(waiter, cycle);
-    this.#deadlocks = backend.waits && new DeadlockWatch(backend.waits, clock, random, logger, instance, refuse);
+    this.#deadlocks =
+      backend.waits && new DeadlockWatch(backend.waits, clock, logger, core.instance, core.name, refuse);
   }
 
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[]): void {

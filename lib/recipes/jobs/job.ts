@@ -111,7 +111,7 @@ export class Job {
     const { core } = this.plan;
     const next: JobRecord = {
       ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
-      ...{ instance: core.instance, attempt, schedule: this.schedule()?.text ?? null },
+      ...{ instance: core.instance.name, attempt, schedule: this.schedule()?.text ?? null },
     };
     try {
       const found = await this.stored.replace(seen, next, PATIENCE);

@@ -205,7 +205,7 @@ export class MissingRuns {
     const last = seen.record && seen.record.tick >= tick ? seen.record : { tick, attempt: 0 };
     const baseline: JobRecord = {
       ...{ tick: last.tick, attempt: last.attempt, run: core.random.id(), state: 'baseline' },
-      ...{ begunAt: now, endedAt: now, instance: core.instance, schedule: text },
+      ...{ begunAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
     const found = await this.job.stored.replace(seen, baseline, PATIENCE);
     if (found.record?.run !== baseline.run) this.#lookIn(0);

@@ -500,7 +500,7 @@ describe('an owner that waits for many keys', () => {
     const closes = nest(billing, 'key:399', 'outer', long);
     await clock.advance(12_000);
     const refused = waits.flatMap(({ error }, index) =>
-      error === undefined ? [] : `${keys[index % 400]} ${String((error as Error).name)}`,
+      error === undefined ? [] : `${keys[index % 400]} ${(error as Error).name}`,
     );
     expect(refused).toEqual(['key:399 LockDeadlockError', 'key:399 LockDeadlockError']);
     expect(closes.state).toBe('pending');

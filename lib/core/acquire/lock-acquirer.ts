@@ -114,19 +114,16 @@ export class LockAcquirer {
       held.around?.expire(now);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
-        core.observer.waitsForItself(subject, around);
       }
-      // A wait for its own holder has its own warning.
-      if (settings.wait > 0 && !held.around) core.observer.nests([key], plan, outer);
+      if (around !== undefined || (settings.wait > 0 && !held.around)) core.observer.nests([key], plan, outer, around);
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const queue = core.queues.of(key, otherKeysHeld);
     const meanwhile = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
     const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, meanwhile);
-    const { observer } = core;
-    if (!observer.traces) return waiter.acquire();
-    return observer.traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
+    const { traced } = core.observer;
+    return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
   /**

@@ -25,8 +25,8 @@ interface OwnWait {
   readonly key: string;
   /** The locks around its callers. Waits with the same owner have the same grants. */
   readonly owner: string;
-  /** The oldest caller first. */
   readonly callers: Set<Waiter>;
+  oldest: Waiter;
   /** As others know it, from its first publication on. */
   published: PublishedWait | undefined;
   /** In how many records it was, under that id. */
@@ -106,6 +106,7 @@ export class DeadlockWatch {
         key,
         owner,
         callers: new Set(),
+        oldest: caller,
         published: undefined,
         records: 0,
         lookedAt: 0,
@@ -128,7 +129,11 @@ export class DeadlockWatch {
     if (own === undefined) return;
     this.#waitOf.delete(caller);
     own.callers.delete(caller);
-    if (own.callers.size > 0) return;
+    const [oldest] = own.callers;
+    if (oldest !== undefined) {
+      own.oldest = oldest;
+      return;
+    }
     this.#waits.delete(own.name);
     if (own.records <= BEATS || this.#removedAt === this.#beat) return;
     this.#removedAt = this.#beat;
@@ -179,11 +184,11 @@ export class DeadlockWatch {
   /** The waits that are long enough, the longest first. */
   #due(): OwnWait[] {
     const latest = this.clock.now() - PUBLISHED_AFTER;
-    return [...this.#waits.values()].filter(({ callers }) => oldestOf(callers).since <= latest);
+    return [...this.#waits.values()].filter(({ oldest }) => oldest.since <= latest);
   }
 
-  #publishedAs({ key, callers }: OwnWait, since: number): PublishedWait {
-    const { terms, subject } = oldestOf(callers);
+  #publishedAs({ key, oldest }: OwnWait, since: number): PublishedWait {
+    const { terms, subject } = oldest;
     this.#numbers += 1;
     const id = `${this.instance.id}.${this.#numbers}`;
     return { id, key, mode: terms.mode, since, instance: this.instance.name, method: subject.method };
@@ -236,9 +241,9 @@ export class DeadlockWatch {
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
     const byOwner = new Map<string, ReadonlyMap<string, string>>();
-    return ({ owner, callers, key }) => {
+    return ({ owner, oldest, key }) => {
       let grants = byOwner.get(owner);
-      if (grants === undefined) byOwner.set(owner, (grants = grantsOfOwner(oldestOf(callers), this.provider, now)));
+      if (grants === undefined) byOwner.set(owner, (grants = grantsOfOwner(oldest, this.provider, now)));
       // A caller that waits for its own holder waits under the others of its owner.
       const others = [...grants].filter(([, held]) => held !== key);
       return others.length === grants.size ? grants : new Map(others);
@@ -293,12 +298,6 @@ export class DeadlockWatch {
     this.#warnedOf.add(place);
     this.logger.warn(`${message} (Warned once for each method, or key of a call.)`);
   }
-}
-
-/** There is always one: a wait ends with its last caller. */
-function oldestOf(callers: ReadonlySet<Waiter>): Waiter {
-  const [oldest] = callers;
-  return oldest!;
 }
 
 /** Suspected waits first, then those whose keys were not looked at for the longest time. */

@@ -1,9 +1,8 @@
-import type { LockDeadlockError, LockError, LockLostError } from '../../api/errors.js';
+import { type LockDeadlockError, type LockError, LockLostError } from '../../api/errors.js';
 import type { DeadlockMember } from '../../api/deadlock.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LockHolder } from '../../api/lock-holder.js';
-import type { AcquireTrace } from '../../api/lock-traces.js';
-import type { LockObserver, Refusal } from '../acquire/lock-observer.js';
+import type { HoldEnd, LockObserver, Refusal, Traced } from '../acquire/lock-observer.js';
 import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
 import type { Waiter } from '../acquire/waiter.js';
 import { acquireChannel, holdChannel } from '../events/channels.js';
@@ -52,12 +51,14 @@ export class LockInsight implements LockObserver {
       backend.waits && new DeadlockWatch(backend.waits, clock, logger, core.instance, core.name, refuse);
   }
 
-  nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[]): void {
-    if (keys.length > 1) this.shared.order.together(keys, plan, outer);
-    else this.shared.order.under(outer, subjectOf(keys[0] ?? '', plan));
+  nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void {
+    const { order } = this.shared;
+    if (around !== undefined) this.#warnOfOwnHolder(subjectOf(around.key, plan), around);
+    else if (keys.length > 1) order.together(keys, plan, outer);
+    else order.under(outer, subjectOf(keys[0] ?? '', plan));
   }
 
-  waitsForItself(wanted: LockEvent, { subject }: Holder): void {
+  #warnOfOwnHolder(wanted: LockEvent, { subject }: Holder): void {
     const { warnedOf } = this.shared;
     const caller = wanted.method ?? wanted.key;
     if (warnedOf.has(caller) || warnedOf.size === MOST_WARNINGS) return;
@@ -68,28 +69,19 @@ export class LockInsight implements LockObserver {
     );
   }
 
-  get traces(): boolean {
-    return acquireChannel.hasSubscribers;
-  }
-
-  traced<T>(
-    subject: LockEvent,
-    signal: AbortSignal | undefined,
-    acquire: (trace: AcquireTrace) => Promise<T>,
-  ): Promise<T> {
-    return traceAcquisition(subject, signal, acquire);
-  }
-
-  comes(waiter: Waiter, { onHolder }: AcquireTrace): void {
-    if (onHolder === undefined || !waiter.isQueued) return;
-    // If the wait is long, the subscriber learns the label of the holder.
-    Notes.on(waiter).isTraced = true;
-    this.#labels.awaited(waiter, onHolder);
+  get traced(): Traced | undefined {
+    return acquireChannel.hasSubscribers ? traceAcquisition : undefined;
   }
 
   waits(waiter: Waiter, instead: LockError | undefined): void {
     const { events } = this.core;
     const notes = Notes.on(waiter);
+    const { onHolder } = waiter.trace ?? {};
+    if (onHolder !== undefined && !notes.isTraced) {
+      // If the wait is long, the subscriber learns the label of the holder.
+      notes.isTraced = true;
+      this.#labels.awaited(waiter, onHolder);
+    }
     if (instead === undefined && notes.found === undefined) notes.found = holderBeside(waiter, this.core);
     if (notes.isReported) return;
     notes.isReported = true;
@@ -199,41 +191,42 @@ export class LockInsight implements LockObserver {
     events.publish(name, { ...holder.subject, remaining: Math.round(holder.remaining(clock.now())) });
   }
 
-  outlives(holder: Holder): void {
-    if (this.#hasWarnedOfOutliving) return;
-    this.#hasWarnedOfOutliving = true;
-    this.core.logger.warn(
-      `${nameOf(holder.subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
-        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
-    );
-  }
-
-  released(holder: Holder, result: 'released' | 'pending', failed: boolean): void {
-    const { events } = this.core;
-    this.#endTrace(holder, result, failed);
-    if (result === 'pending') events.publish('release-pending', holder.subject);
+  ended(holder: Holder, end: HoldEnd): void {
+    const { events, logger } = this.core;
+    if (end === 'nested') {
+      this.#warnOfOutliving(holder);
+      return;
+    }
+    this.#endTrace(holder, end);
+    if (end instanceof LockLostError) {
+      events.publish('lost', { ...holder.subject, held: this.#heldFor(holder), reason: end.reason });
+      logger.warn(end.message);
+      markReported(end);
+    } else if (end.result === 'pending') events.publish('release-pending', holder.subject);
     else if (events.has('released')) events.publish('released', { ...holder.subject, held: this.#heldFor(holder) });
   }
 
-  lost(holder: Holder, error: LockLostError): void {
-    const { events, logger } = this.core;
-    this.#endTrace(holder, error, false);
-    events.publish('lost', { ...holder.subject, held: this.#heldFor(holder), reason: error.reason });
-    logger.warn(error.message);
-    markReported(error);
+  #warnOfOutliving({ subject }: Holder): void {
+    if (this.#hasWarnedOfOutliving) return;
+    this.#hasWarnedOfOutliving = true;
+    this.core.logger.warn(
+      `${nameOf(subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
+        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
+    );
   }
 
   #heldFor({ grantedAt }: Holder): number {
     return Math.round(this.core.clock.now() - grantedAt);
   }
 
-  #endTrace(holder: Holder, end: 'released' | 'pending' | LockLostError, failed: boolean): void {
+  #endTrace(holder: Holder, end: Exclude<HoldEnd, 'nested'>): void {
     const endTrace = Notes.of(holder)?.endTrace;
     if (endTrace === undefined) return;
     // Its promise keeps the async context of the holder, and with it the locks before.
     holder.notes = undefined;
     this.#labels.forget(holder);
-    endTrace(end, failed);
+    if (end instanceof LockLostError) endTrace(end, false);
+    else endTrace(end.result, end.failed);
   }
 
   stop(): void {

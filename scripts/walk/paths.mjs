@@ -77,15 +77,17 @@ function onPostgres(name) {
   };
 }
 
-/** A part of a lock in memory. What `prepare` returns is walked. */
+/** A part of a lock on Redis. What `prepare` returns is walked. */
 function partOfLock(prepare) {
   return async (build, walk) => {
-    const manager = await started(build, new build.MemoryLockProvider());
+    const server = await startRedisServer();
+    const manager = await started(build, new build.RedisLockProvider({ url: server.url }));
     const acquire = () => manager.acquire('key', { wait: 5_000 });
     await warmUp(manager);
     const run = await prepare({ acquire, events: manager.events });
     await walk(run);
     await manager.stop();
+    await server.stop();
   };
 }
 

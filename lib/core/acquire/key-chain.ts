@@ -2,7 +2,7 @@ import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Holder } from '../hold/holder.js';
 import type { KeyQueue } from './key-queue.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { NOT_ASKED } from './lock-observer.js';
 import { Waiter } from './waiter.js';
 

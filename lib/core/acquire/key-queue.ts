@@ -6,19 +6,17 @@ import { asItIs, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
 import { answerDueAt, refusalAfter } from './answer-deadline.js';
-import { KeyRequest, type RequestChange } from './key-request.js';
+import { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import type { Terms } from './lock-settings.js';
+import type { RequestChange } from './request-stage.js';
+import { PollingTurn } from './polling-turn.js';
+import type { Terms } from '../plan/lock-settings.js';
 import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
 // A bound on memory. Under overload a short wait is the better limit.
 const MAX_WAITERS = 10_000;
-
-// Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
-// come to it. So after this time, in ms, it pauses as after a request that was not answered.
-const TURN = 50;
 
 const BUSY: Refusal = { why: 'busy' };
 
@@ -38,8 +36,7 @@ export class KeyQueue {
   #request: KeyRequest | undefined;
   readonly #held = new Few<HeldGrant>();
   #enteredAt = -Infinity;
-  /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
-  #turnSince: number | undefined;
+  readonly #turn = new PollingTurn();
 
   constructor(
     readonly key: string,
@@ -172,7 +169,7 @@ export class KeyQueue {
   onChange(request: KeyRequest, change: RequestChange): void {
     switch (change.to) {
       case 'queued':
-        this.#turnSince = undefined;
+        this.#turn.end();
         this.#waiters.head?.waits(change.instead);
         this.#refuseLate();
         return;
@@ -313,13 +310,10 @@ export class KeyQueue {
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
     // Without callers left, this process keeps nobody out.
-    if (head === undefined) this.#turnSince = undefined;
-    else {
-      this.#turnSince ??= now;
-      if (this.#request === undefined && now - this.#turnSince >= TURN) {
-        this.#turnSince = undefined;
-        this.#newRequest(head).pause(1);
-      }
+    if (head === undefined) this.#turn.end();
+    else if (this.#turn.isOver(now) && this.#request === undefined) {
+      this.#turn.end();
+      this.#newRequest(head).pause(1);
     }
     this.#advance();
   }

@@ -1,4 +1,3 @@
-import type { Timer } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
@@ -10,58 +9,12 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { KeyQueue } from './key-queue.js';
 import { NOT_ASKED } from './lock-observer.js';
+import { NEW, OVER, type Over, type Pausing, type Sent } from './request-stage.js';
 import type { Waiter } from './waiter.js';
 
 /** The most callers that one grant serves one after the other. */
 const LARGEST_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
-
-/** It was not sent yet, or its last ask was not answered: it will be sent. */
-interface Pausing {
-  readonly phase: 'pausing';
-  /** Ends the pause. Without one it is sent in this tick. */
-  readonly timer: Timer | undefined;
-  /** Why its last ask was not answered. */
-  readonly failure: unknown;
-}
-
-/**
- * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
- * - `queued`: it waits at the backend.
- */
-interface Sent {
-  phase: 'asking' | 'queued';
-  /** The waiter that was the oldest when it was sent. */
-  readonly askedFor: Waiter | undefined;
-  /** When it was sent, or its waiter had its turn since. On the monotonic clock. */
-  askedAt: number;
-  /** How many suspensions of the machine were known then. */
-  readonly suspensions: number;
-  /** Why the ask before was not answered, or what it waits for instead of the lock. */
-  failure: unknown;
-}
-
-/** It was refused or given up: its id is dead. */
-interface Over {
-  readonly phase: 'over';
-}
-
-const NEW: Pausing = { phase: 'pausing', timer: undefined, failure: undefined };
-const OVER: Over = { phase: 'over' };
-
-/** What happens to a request, for its queue. */
-export type RequestChange =
-  /** The backend has queued it. `instead`: it waits for that, and not for the lock. */
-  | { readonly to: 'queued'; readonly instead: LockError | undefined }
-  /** Its ask was not answered, and is sent again after a pause. */
-  | { readonly to: 'repeated' }
-  | { readonly to: 'granted'; readonly grant: HeldGrant }
-  /** Its grant was over before it came, and is given back. */
-  | { readonly to: 'outrun' }
-  /** Others have the lock. */
-  | { readonly to: 'busy'; readonly askedFor: Waiter | undefined }
-  /** The backend refuses, or the request was not to be asked. It is given up. */
-  | { readonly to: 'failed'; readonly error: unknown; readonly askedFor: Waiter | undefined };
 
 /**
  * A lock that this process asks a backend for under one id: on behalf of the oldest waiter of a queue, which it outlives if it fits the next. When it is

@@ -9,7 +9,7 @@ import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
 import { Waiter } from './waiter.js';
 
@@ -154,7 +154,7 @@ export class LockAcquirer {
     const now = this.clock.now();
     for (const hold of holds) {
       hold.expire(now);
-      if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'expired');
+      if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'expired');
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.

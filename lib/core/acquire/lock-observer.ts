@@ -4,7 +4,7 @@ import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Holder } from '../hold/holder.js';
 import type { KeyRequest } from './key-request.js';
-import type { LockPlan } from './lock-plan.js';
+import type { LockPlan } from '../plan/lock-plan.js';
 import type { Waiter } from './waiter.js';
 
 /** The error of a caller that was asked for before its turn, where the key before it was not granted. No user gets it. */

@@ -9,8 +9,8 @@ import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import type { KeyQueue } from './key-queue.js';
 import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
-import type { LockSettings } from './lock-settings.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import type { LockSettings } from '../plan/lock-settings.js';
 
 /** The locks of an owner while it waits for one more key. */
 export interface HeldMeanwhile {

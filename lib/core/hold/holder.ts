@@ -2,8 +2,8 @@ import { type LockLostError, LockUnavailableError, type LossReason } from '../..
 import type { LockEvent } from '../../api/lock-events.js';
 import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import type { ReleaseResult } from '../../api/lock.js';
-import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
-import type { LockSettings } from '../acquire/lock-settings.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import type { LockSettings } from '../plan/lock-settings.js';
 import { nameOf } from '../events/subject.js';
 import { detached } from '../toolkit/detached.js';
 import type { HeldGrant } from './held-grant.js';
@@ -159,7 +159,7 @@ export class Holder {
   expire(now: number): void {
     if (!this.#isHolding) return;
     if (now < this.endsAt) {
-      this.grant.expire(now);
+      if (now >= this.grant.lease.validUntil) this.grant.expire(now);
       return;
     }
     this.lose('max-hold');

@@ -1,7 +1,7 @@
 import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
 import { type JobRecord, MOST_AHEAD, recordText } from '../../core/job-record.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';

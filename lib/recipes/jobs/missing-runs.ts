@@ -1,6 +1,6 @@
 import { safeText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { type JobRecord, lastTimeOf, MOST_AHEAD } from '../../core/job-record.js';
 import type { Schedule } from '../../core/schedule.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { DEFAULTS } from '../../lib/core/acquire/lock-settings.js';
+import { DEFAULTS } from '../../lib/core/plan/lock-settings.js';
 
 it('the page of options names each default of a class, and of a module', () => {
   const page = readFileSync(new URL('../../docs/reference/options.md', import.meta.url), 'utf8');

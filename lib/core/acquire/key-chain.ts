@@ -2,7 +2,7 @@ import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Holder } from '../hold/holder.js';
 import type { KeyQueue } from './key-queue.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { NOT_ASKED } from './lock-observer.js';
 import { Waiter } from './waiter.js';
 
@@ -46,12 +46,12 @@ export class KeyChain {
     around: Holder | undefined,
   ): Promise<Holder> {
     const early = this.#early.shift();
-    const { observer } = this.plan.core;
+    const { traced } = this.plan.core.observer;
     // Usually the backend has granted all in one answer.
-    if (early?.waiter.holder && !observer.traces) return early.outcome;
+    if (early?.waiter.holder && traced === undefined) return early.outcome;
     const ask = (trace?: AcquireTrace) => this.#ask(key, otherKeysHeld, outer, around, trace);
     const acquire = early === undefined ? ask : (trace?: AcquireTrace) => this.#takeTurn(early, ask, trace);
-    return observer.traces ? observer.traced(subjectOf(key, this.plan), this.signal, acquire) : acquire();
+    return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
   /** Sends the early waiters away. Answers what those hold that were let in. */

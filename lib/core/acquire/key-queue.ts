@@ -5,24 +5,18 @@ import type { Holder } from '../hold/holder.js';
 import { asItIs, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
-import { KeyRequest, type RequestChange } from './key-request.js';
+import { answerDueAt, refusalAfter } from './answer-deadline.js';
+import { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import type { Terms } from './lock-settings.js';
+import type { RequestChange } from './request-stage.js';
+import { PollingTurn } from './polling-turn.js';
+import type { Terms } from '../plan/lock-settings.js';
 import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
-// down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
-// that as well.
-const ANSWER_TIMEOUT = 1_000;
-
 // A bound on memory. Under overload a short wait is the better limit.
 const MAX_WAITERS = 10_000;
-
-// Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
-// come to it. So after this time, in ms, it pauses as after a request that was not answered.
-const TURN = 50;
 
 const BUSY: Refusal = { why: 'busy' };
 
@@ -42,8 +36,7 @@ export class KeyQueue {
   #request: KeyRequest | undefined;
   readonly #held = new Few<HeldGrant>();
   #enteredAt = -Infinity;
-  /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
-  #turnSince: number | undefined;
+  readonly #turn = new PollingTurn();
 
   constructor(
     readonly key: string,
@@ -176,7 +169,7 @@ export class KeyQueue {
   onChange(request: KeyRequest, change: RequestChange): void {
     switch (change.to) {
       case 'queued':
-        this.#turnSince = undefined;
+        this.#turn.end();
         this.#waiters.head?.waits(change.instead);
         this.#refuseLate();
         return;
@@ -317,13 +310,10 @@ export class KeyQueue {
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
     // Without callers left, this process keeps nobody out.
-    if (head === undefined) this.#turnSince = undefined;
-    else {
-      this.#turnSince ??= now;
-      if (this.#request === undefined && now - this.#turnSince >= TURN) {
-        this.#turnSince = undefined;
-        this.#newRequest(head).pause(1);
-      }
+    if (head === undefined) this.#turn.end();
+    else if (this.#turn.isOver(now) && this.#request === undefined) {
+      this.#turn.end();
+      this.#newRequest(head).pause(1);
     }
     this.#advance();
   }
@@ -363,34 +353,14 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** For one whose wait is over. Unless the backend owes an answer or has failed, it has answered, and the lock was not the waiter's. */
   #refusalOf(waiter: Waiter): Refusal {
     const request = this.#request;
     if (request === undefined || this.#isHeldBeside(waiter)) return BUSY;
-    const { failure } = request;
-    if (request.isAsking || request.isRepeating) return { why: 'unavailable', cause: failure };
-    if (failure !== undefined) return { why: 'failed', error: failure };
-    if (request.unansweredFor(this.core.clock.now()) < ANSWER_TIMEOUT) return BUSY;
-    return { why: 'unavailable', cause: undefined };
+    return refusalAfter(request, this.core.clock.now());
   }
 
-  /**
-   * Until when a caller whose wait is over waits for an answer to the request. With `wait: 0` it does not wait for a holder, but it does for a connection:
-   * the one in use may be dead without a sign, as behind a NAT that has forgotten it, and is replaced after `commandTimeout`. So where the
-   * backend connects again by itself, a request that has failed is sent again within `commandTimeout` and a round trip.
-   *
-   * While the backend is known to be down for longer, a call fails with its first ask, so that an outage costs one ask for each call. An ask
-   * that crosses the deadline is waited for as long as one that is sent at it.
-   */
-  #answerDueAt({ deadline, startedAt }: Waiter): number {
-    const { backend, clock, reachability } = this.core;
-    const request = this.#request;
-    const repeatedUntil =
-      Math.min(startedAt + (backend.commandTimeout ?? -Infinity), reachability.downSince) + ANSWER_TIMEOUT;
-    if (request?.isRepeating) return repeatedUntil;
-    // While a grant of it is being confirmed, nobody knows.
-    if (!request?.isAsking && (request?.unansweredFor(clock.now()) ?? 0) < Infinity) return -Infinity;
-    return Math.max(Math.max(request?.askedAt ?? -Infinity, deadline) + ANSWER_TIMEOUT, repeatedUntil);
+  #answerDueAt(waiter: Waiter): number {
+    return answerDueAt(waiter, this.#request, this.core);
   }
 }
 

@@ -1,4 +1,3 @@
-import type { Timer } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
@@ -10,58 +9,12 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { KeyQueue } from './key-queue.js';
 import { NOT_ASKED } from './lock-observer.js';
+import { NEW, OVER, type Over, type Pausing, type Sent } from './request-stage.js';
 import type { Waiter } from './waiter.js';
 
 /** The most callers that one grant serves one after the other. */
 const LARGEST_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
-
-/** It was not sent yet, or its last ask was not answered: it will be sent. */
-interface Pausing {
-  readonly phase: 'pausing';
-  /** Ends the pause. Without one it is sent in this tick. */
-  readonly timer: Timer | undefined;
-  /** Why its last ask was not answered. */
-  readonly failure: unknown;
-}
-
-/**
- * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
- * - `queued`: it waits at the backend.
- */
-interface Sent {
-  phase: 'asking' | 'queued';
-  /** The waiter that was the oldest when it was sent. */
-  readonly askedFor: Waiter | undefined;
-  /** When it was sent, or its waiter had its turn since. On the monotonic clock. */
-  askedAt: number;
-  /** How many suspensions of the machine were known then. */
-  readonly suspensions: number;
-  /** Why the ask before was not answered, or what it waits for instead of the lock. */
-  failure: unknown;
-}
-
-/** It was refused or given up: its id is dead. */
-interface Over {
-  readonly phase: 'over';
-}
-
-const NEW: Pausing = { phase: 'pausing', timer: undefined, failure: undefined };
-const OVER: Over = { phase: 'over' };
-
-/** What happens to a request, for its queue. */
-export type RequestChange =
-  /** The backend has queued it. `instead`: it waits for that, and not for the lock. */
-  | { readonly to: 'queued'; readonly instead: LockError | undefined }
-  /** Its ask was not answered, and is sent again after a pause. */
-  | { readonly to: 'repeated' }
-  | { readonly to: 'granted'; readonly grant: HeldGrant }
-  /** Its grant was over before it came, and is given back. */
-  | { readonly to: 'outrun' }
-  /** Others have the lock. */
-  | { readonly to: 'busy'; readonly askedFor: Waiter | undefined }
-  /** The backend refuses, or the request was not to be asked. It is given up. */
-  | { readonly to: 'failed'; readonly error: unknown; readonly askedFor: Waiter | undefined };
 
 /**
  * A lock that this process asks a backend for under one id: on behalf of the oldest waiter of a queue, which it outlives if it fits the next. When it is
@@ -91,8 +44,6 @@ export class KeyRequest implements AcquireRequest {
   #sent = false;
   /** The request without whose grant its first ask has no effect, until that ask is answered. */
   #after: KeyRequest | undefined;
-  /** The request behind it has been reported, and that counts only behind its own answer. A backend that answers both in one tick may report that one first. */
-  #onReported: (() => void) | undefined;
   /** The server took the lock away before the grant has arrived. */
   #isRevoked = false;
   #controller: AbortController | undefined;
@@ -147,25 +98,18 @@ export class KeyRequest implements AcquireRequest {
   }
 
   waits(instead?: LockError): void {
-    if (this.#after?.isAsking) {
-      void this.#after.#reported().then(() => {
-        this.waits(instead);
-      });
-      return;
-    }
-    if (!this.#takesEffect()) return;
     if (instead === undefined) this.queue.core.reachability.answered();
     const sent = this.#inFlight;
     if (sent === undefined) return;
     if (sent.phase === 'asking') {
       sent.phase = 'queued';
       this.queue.core.suspension.queued(1);
-      this.#report();
     }
     this.#sent ||= instead === undefined;
     this.#rounds = 1;
     sent.failure = instead;
-    this.queue.onChange(this, { to: 'queued', instead });
+    // Nothing is reported of a waiter before its turn.
+    if (this.#after === undefined) this.queue.onChange(this, { to: 'queued', instead });
   }
 
   lost(cause?: unknown): void {
@@ -234,9 +178,13 @@ export class KeyRequest implements AcquireRequest {
     this.#oldest = oldest;
   }
 
-  /** Its waiter waits for the answer from now on, and not since the ask. */
+  /** The turn of its waiter has begun: this process holds under the request before it. */
   onTurn(): void {
-    if (this.#stage.phase === 'asking') this.#stage.askedAt = this.queue.core.clock.now();
+    this.#after = undefined;
+    const sent = this.#inFlight;
+    if (sent?.phase === 'asking') sent.askedAt = this.queue.core.clock.now();
+    else if (sent?.phase === 'queued')
+      this.queue.onChange(this, { to: 'queued', instead: sent.failure as LockError | undefined });
   }
 
   /** Sends it, the first time or again. */
@@ -280,13 +228,9 @@ export class KeyRequest implements AcquireRequest {
   /** In no caller's async context. */
   static readonly #send = (request: KeyRequest): void => {
     const { backend, releases } = request.queue.core;
-    const onAnswer = (answer: Grant | 'busy' | 'not-asked'): Promise<void> | undefined => {
-      const after = request.#after;
-      // Delivered behind the answer to the request before it, without whose grant it does not count.
-      if (after?.isAsking && answer !== 'not-asked') return after.#reported().then(() => onAnswer(answer));
+    const onAnswer = (answer: Grant | 'busy' | 'not-asked'): void => {
       request.#onAnswer(answer);
       releases.inFlight.done();
-      return undefined;
     };
     const onFailure = (error: unknown): void => {
       request.#onFailure(error);
@@ -350,8 +294,8 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /**
-   * Whether an answer to its ask counts: whether this process holds by the request before it, if there is one. Otherwise it is given up with whatever
-   * it was granted, because a caller never holds a key while it waits for one before it.
+   * Whether an answer counts: whether this process holds under the request before it, if there is one. Otherwise the request is given up with whatever it
+   * was granted, because a caller never holds a key while it waits for one before it, and its key is requested again in its turn.
    */
   #takesEffect(): boolean {
     const after = this.#after;
@@ -372,34 +316,15 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'granted' && this.#stage.isHeld;
   }
 
-  /** Resolves when its ask is answered, or when it is queued. */
-  #reported(): Promise<void> {
-    const before = this.#onReported;
-    return new Promise((resolve) => {
-      this.#onReported = () => {
-        before?.();
-        resolve();
-      };
-    });
-  }
-
   #become(next: Pausing | Sent | HeldGrant | Over): void {
     const { clock, suspension } = this.queue.core;
     const stage = this.#stage;
     if (stage.phase === 'pausing' && stage.timer !== undefined) clock.clearTimer(stage.timer);
     if (stage.phase === 'queued') suspension.queued(-1);
     this.#stage = next;
-    if (next.phase === 'asking') return;
-    if (next.phase !== 'pausing') {
-      // Renewals and the release would keep what is around them.
-      this.#oldest = undefined;
-      this.#after = undefined;
-    }
-    this.#report();
-  }
-
-  #report(): void {
-    this.#onReported?.();
-    this.#onReported = undefined;
+    if (next.phase !== 'granted' && next.phase !== 'over') return;
+    // Renewals and the release would keep alive what these reach.
+    this.#oldest = undefined;
+    this.#after = undefined;
   }
 }

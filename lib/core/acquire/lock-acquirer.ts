@@ -9,7 +9,7 @@ import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
 import { Waiter } from './waiter.js';
 
@@ -114,19 +114,16 @@ export class LockAcquirer {
       held.around?.expire(now);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
-        core.observer.waitsForItself(subject, around);
       }
-      // A wait for its own holder has its own warning.
-      if (settings.wait > 0 && !held.around) core.observer.nests([key], plan, outer);
+      if (around !== undefined || (settings.wait > 0 && !held.around)) core.observer.nests([key], plan, outer, around);
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const queue = core.queues.of(key, otherKeysHeld);
     const meanwhile = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
     const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, meanwhile);
-    const { observer } = core;
-    if (!observer.traces) return waiter.acquire();
-    return observer.traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
+    const { traced } = core.observer;
+    return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
   /**
@@ -157,7 +154,7 @@ export class LockAcquirer {
     const now = this.clock.now();
     for (const hold of holds) {
       hold.expire(now);
-      if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'expired');
+      if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'expired');
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.

@@ -58,7 +58,7 @@ export function excludes(one: LockMode, other: LockMode): boolean {
 export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);
   // One that the call has in hand may have been released while it waited for another key.
-  if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'released');
+  if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'released');
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(

@@ -9,8 +9,8 @@ import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import type { KeyQueue } from './key-queue.js';
 import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
-import type { LockSettings } from './lock-settings.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import type { LockSettings } from '../plan/lock-settings.js';
 
 /** The locks of an owner while it waits for one more key. */
 export interface HeldMeanwhile {
@@ -36,6 +36,8 @@ export class Waiter {
   arrival = 0;
   isQueued = false;
   isLate: boolean;
+  /** The trace of its acquisition, where that is traced. */
+  trace: AcquireTrace | undefined;
   /** The observer's own. */
   notes: unknown;
   #timer: Timer | undefined;
@@ -90,14 +92,14 @@ export class Waiter {
   /**
    * Comes to its queue. Resolves when it holds.
    *
-   * @param trace of its acquisition, where that is traced
+   * @param trace of its acquisition
    * @param after it comes before its turn, which begins with {@link beginTurn}, and is refused with NOT_ASKED unless this is granted
    * @throws LockCapacityError when too many wait there already
    */
   acquire(trace?: AcquireTrace, after?: KeyRequest): Promise<Holder> {
     const { queue, signal } = this;
-    const { observer } = this.plan.core;
-    if (queue.isFull) throw observer.left(this, { why: 'full' });
+    this.trace = trace;
+    if (queue.isFull) throw this.plan.core.observer.left(this, { why: 'full' });
     const outcome = new Promise<Holder>((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
@@ -106,14 +108,13 @@ export class Waiter {
     else queue.addBehind(after, this);
     // Behind that, so that a signal which has aborted meanwhile takes it out.
     if (signal && this.isQueued) leaveOnAbort(signal, this);
-    if (trace) observer.comes(this, trace);
     return outcome;
   }
 
   /** It has its turn, after it has come before that. */
   beginTurn(trace: AcquireTrace | undefined): void {
+    this.trace = trace;
     this.queue.onTurn(this);
-    if (trace) this.plan.core.observer.comes(this, trace);
   }
 
   /** The application sends it away, or its chain. */

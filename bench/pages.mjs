@@ -1,4 +1,4 @@
-// Draws bench/results/*.json into docs/benchmarks.md, docs/scale.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
+// Draws bench/results/*.json into docs/benchmarks.md, docs/scale.md, maintainers/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
 // between the markers of these pages.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -15,7 +15,7 @@ const RESULTS_ON_NODE_24 = join(RESULTS, 'node-24');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
 const SCALE_PAGE = join(root, 'docs/scale.md');
-const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
+const LAB_NOTES = join(root, 'maintainers/lab-notes/benchmarks.md');
 
 const TITLES = {
   decorator: 'Decorator',

@@ -1,4 +1,4 @@
-// Draws chaos/results into docs/reliability.md and docs/lab-notes/chaos.md. Nobody edits the text between their markers.
+// Draws chaos/results into docs/reliability.md and maintainers/lab-notes/chaos.md. Nobody edits the text between their markers.
 import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
@@ -7,7 +7,7 @@ import { keptOnOtherServers, keptResults } from './results.mjs';
 import { subjects } from './subjects/index.mjs';
 
 export const RELIABILITY = join(root, 'docs/reliability.md');
-export const LAB_NOTES = join(root, 'docs/lab-notes/chaos.md');
+export const LAB_NOTES = join(root, 'maintainers/lab-notes/chaos.md');
 
 /** The generated parts of each page, by the names of their markers. */
 export function partsOfPages() {

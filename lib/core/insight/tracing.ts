@@ -1,6 +1,6 @@
 import { LockLostError } from '../../api/errors.js';
 import { withJson } from '../toolkit/with-json.js';
-import { acquireChannel, holdChannel } from './channels.js';
+import { acquireChannel, holdChannel } from '../events/channels.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 

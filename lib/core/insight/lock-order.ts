@@ -3,7 +3,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { LockLogger } from '../../api/logger.js';
 import { familyOf, nameOf, placeOf } from '../events/subject.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
 
 /** A call wanted a lock, and waited for it, while it held another one. */
 interface Nesting {

@@ -1,5 +1,10 @@
 import type { LockHolder } from '../../api/lock-holder.js';
 import type { Holding } from '../../api/lock-provider.js';
+import type { KeyRequest } from '../acquire/key-request.js';
+import { excludes } from '../acquire/re-entry.js';
+import type { Waiter } from '../acquire/waiter.js';
+import type { ProviderCore } from '../provider-core.js';
+import { answerOr } from '../toolkit/answer-or.js';
 
 /** The holder of a key, as far as this process knows. */
 export interface KnownHolding extends Holding {
@@ -7,6 +12,39 @@ export interface KnownHolding extends Holding {
   readonly method: string | null;
   /** This process holds it, by the queue that the caller came to. */
   readonly isHere: boolean;
+}
+
+/**
+ * The holder that keeps the caller out, if it is known: the one of this process, or as the backend has seen it for the request. The backend counts
+ * those that hold together, because it sees all of them.
+ */
+export function holderBeside(
+  { queue, terms }: Waiter,
+  core: ProviderCore,
+  request = queue.request,
+): KnownHolding | null {
+  const { instance } = core;
+  const now = core.clock.now();
+  let holders = 0;
+  for (const each of queue.held) {
+    const { mode } = each.request;
+    if (!excludes(mode, terms.mode) || !each.isValid(now)) continue;
+    holders += each.holderCount;
+    const [alone] = mode === 'exclusive' ? each.holders : [];
+    if (alone === undefined) continue;
+    const { grantedAt, subject } = alone;
+    return { holders, instance, since: grantedAt, seenAt: now, method: subject.method, isHere: true };
+  }
+  const isHere = holders > 0;
+  const seen = request === undefined ? null : holderSeenFor(request, core);
+  if (seen !== null) return { ...seen, method: null, isHere };
+  if (!isHere) return null;
+  return { holders, instance: holders > 1 ? null : instance, since: null, seenAt: now, method: null, isHere };
+}
+
+/** The holder that keeps the request out, as the backend last saw it. */
+export function holderSeenFor(request: KeyRequest, { backend }: ProviderCore): Holding | null {
+  return answerOr(null, () => backend.heldBy?.(request) ?? null);
 }
 
 /** The holder as the error of a busy lock and its event have it. */

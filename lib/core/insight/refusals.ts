@@ -10,9 +10,6 @@ import type { LockHolder } from '../../api/lock-holder.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf, placeOf } from '../events/subject.js';
 
-/** The refusal of a caller that was asked for before its turn, where the key before it was not granted. No user gets it. */
-export const NOT_ASKED = Symbol('not asked');
-
 /** The remedies for a call that waits for a lock of its own async context. */
 export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   // A decorated method has no lock in a variable.

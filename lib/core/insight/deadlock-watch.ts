@@ -1,26 +1,12 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { DeadlockMember } from '../../api/deadlock.js';
-import type { LockDeadlockError } from '../../api/errors.js';
-import type { LockEvent } from '../../api/lock-events.js';
 import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import type { Random } from '../../api/random.js';
 import { detached } from '../toolkit/detached.js';
+import type { Waiter } from '../acquire/waiter.js';
 import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { decodeWaits, encodeWaits } from './published-waits.js';
-
-/** A caller that waits. An interface only because callers import their provider. */
-export interface WaitingCaller {
-  readonly key: string;
-  readonly subject: LockEvent;
-  /** When it came to the queue of the key, on the monotonic clock. */
-  readonly since: number;
-  readonly isQueued: boolean;
-  /** The keys that its owner holds beside the one that it waits for, by the id of their grants: without limited ones, for which nobody waits alone. */
-  grantsOfOwner(now: number): ReadonlyMap<string, string>;
-  /** The callers of this cycle wait for each other, and this one is refused. Answers the error that it gets. */
-  refuseDeadlock(cycle: readonly DeadlockMember[]): LockDeadlockError;
-}
 
 /** A cycle of which a caller of this process is the victim. */
 interface Suspicion {
@@ -80,7 +66,7 @@ const NOTHING: ReadonlySet<string> = new Set();
  * ends is removed at once.
  */
 export class DeadlockWatch {
-  readonly #waits = new Map<WaitingCaller, OwnWait>();
+  readonly #waits = new Map<Waiter, OwnWait>();
   /** The keys of the grants beside which this process has a text, by the ids of these. */
   readonly #written = new Map<string, string>();
   /** The last write, and those before it. */
@@ -99,10 +85,12 @@ export class DeadlockWatch {
     private readonly random: Random,
     private readonly logger: LockLogger,
     private readonly instance: string,
+    /** Sends a caller away that is in this cycle. Answers the error that it gets. */
+    private readonly refuse: (caller: Waiter, cycle: readonly DeadlockMember[]) => Error,
   ) {}
 
   /** A caller has begun to wait under other locks. */
-  watch(caller: WaitingCaller): void {
+  watch(caller: Waiter): void {
     if (this.#isStopped) return;
     this.#waits.set(caller, { wait: undefined, beside: [], suspicion: undefined });
     // In no caller's context: the timers that follow would keep that context alive.
@@ -110,7 +98,7 @@ export class DeadlockWatch {
   }
 
   /** The caller waits no more. Its wait is removed from the board at once, because others would still count it. */
-  forget(caller: WaitingCaller): void {
+  forget(caller: Waiter): void {
     const own = this.#waits.get(caller);
     if (own === undefined) return;
     this.#waits.delete(caller);
@@ -152,7 +140,7 @@ export class DeadlockWatch {
     this.#beatAt = this.clock.now();
     if (since !== undefined) for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);
     for (const [caller, own] of due) {
-      const grants = own.wait === undefined ? [] : caller.grantsOfOwner(this.#beatAt);
+      const grants = own.wait === undefined ? [] : grantsOfOwner(caller, this.#beatAt);
       own.beside = Array.from(grants, ([id, key]) => ({ id, key }));
     }
     const failed = await this.#publish(this.#besideGrants(due.map(([, own]) => own)));
@@ -171,19 +159,19 @@ export class DeadlockWatch {
   }
 
   /** The waits that are published now, the oldest first. Forgets callers that have left. */
-  #due(): [WaitingCaller, OwnWait][] {
+  #due(): [Waiter, OwnWait][] {
     const now = this.clock.now();
-    const due: [WaitingCaller, OwnWait][] = [];
+    const due: [Waiter, OwnWait][] = [];
     for (const entry of this.#waits) {
       const [caller] = entry;
       if (!caller.isQueued) this.#waits.delete(caller);
-      else if (due.length < MOST_WAITS && now - caller.since >= PUBLISHED_AFTER && caller.grantsOfOwner(now).size > 0)
+      else if (due.length < MOST_WAITS && now - caller.since >= PUBLISHED_AFTER && grantsOfOwner(caller, now).size > 0)
         due.push(entry);
     }
     return due;
   }
 
-  #waitOf({ key, subject: { mode, method } }: WaitingCaller, since: number): PublishedWait {
+  #waitOf({ key, subject: { mode, method } }: Waiter, since: number): PublishedWait {
     return { id: this.random.id(), key, mode, since, instance: this.instance, method };
   }
 
@@ -229,7 +217,7 @@ export class DeadlockWatch {
   };
 
   /** By key: the holders that keep these callers out and wait themselves, those that keep these out, and so on. */
-  async #look(due: readonly [WaitingCaller, OwnWait][]): Promise<Looks> {
+  async #look(due: readonly [Waiter, OwnWait][]): Promise<Looks> {
     const looks = new Map<string, readonly WaitLink[]>();
     const own = due.flatMap(([, { wait }]) => wait ?? []);
     const latest = own.reduce((one, other) => (isLater(one, other) ? one : other));
@@ -259,7 +247,7 @@ export class DeadlockWatch {
   }
 
   #judge(
-    caller: WaitingCaller,
+    caller: Waiter,
     own: OwnWait,
     { looks, beats, refused }: { readonly looks: Looks; readonly beats: number; readonly refused: Set<string> },
   ): void {
@@ -273,17 +261,29 @@ export class DeadlockWatch {
       return;
     }
     const { cycle } = suspicion;
-    const held = caller.grantsOfOwner(this.clock.now()).get(cycle.at(-1)?.grant ?? '');
+    const held = grantsOfOwner(caller, this.clock.now()).get(cycle.at(-1)?.grant ?? '');
     if (seen < suspicion.beats || held === undefined) return;
     // One that was refused after this look is not in a cycle any more.
     if (cycle.some((link) => refused.has(link.wait.id))) return;
     refused.add(wait.id);
-    const { message } = caller.refuseDeadlock(membersOf(held, cycle));
+    const { message } = this.refuse(caller, membersOf(held, cycle));
     const place = caller.subject.method ?? caller.key;
     if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
     this.#warnedOf.add(place);
     this.logger.warn(`${message} (Warned once for each method, or key of a call.)`);
   }
+}
+
+/** The keys that its owner holds beside the one that it waits for, by the ids of their grants: without limited ones, for which nobody waits alone. */
+function grantsOfOwner({ key, provider, meanwhile }: Waiter, now: number): ReadonlyMap<string, string> {
+  const grants = new Map<string, string>();
+  if (meanwhile === undefined) return grants;
+  const around = meanwhile.outer.flatMap((lock) => (lock.isOpen && lock.provider === provider ? lock.holds : []));
+  for (const hold of [...meanwhile.acquired, ...around]) {
+    if (hold.key === key || hold.terms.limited !== undefined || !hold.isValid(now)) continue;
+    grants.set(hold.grant.request.id, hold.key);
+  }
+  return grants;
 }
 
 /** How often the least active of a cycle has published since it was seen; `undefined` if the cycle is not there any more. */

@@ -4,7 +4,8 @@ import type { LockBackend } from '../../api/lock-provider.js';
 import { detached } from '../toolkit/detached.js';
 import { promised } from '../toolkit/promised.js';
 import { labelText, readLabel } from './label-text.js';
-import type { KeyRequest, RequestCaller } from './key-request.js';
+import type { Waiter } from '../acquire/waiter.js';
+import type { Holder } from '../hold/holder.js';
 
 // A hold that lasts so long, in ms, is labelled, and a caller that waits so long looks at the label of the holder.
 const LONG = 250;
@@ -24,9 +25,9 @@ interface Pending {
  */
 export class Labels {
   /** In the order of their times. */
-  readonly #pending = new Map<RequestCaller, Pending>();
+  readonly #pending = new Map<Waiter | Holder, Pending>();
   /** The labels of those that hold long. */
-  readonly #texts = new WeakMap<RequestCaller, string>();
+  readonly #texts = new WeakMap<Holder, string>();
   #timer: Timer | undefined;
 
   constructor(
@@ -34,43 +35,39 @@ export class Labels {
     private readonly clock: Clock,
   ) {}
 
-  /** The caller holds by this request, and its hold has this `traceparent`; `null` if its span is not sampled. */
-  held(caller: RequestCaller, request: KeyRequest, traceparent: string | null): void {
+  /** The span of this hold has this `traceparent`; `null` if it is not sampled. */
+  held(holder: Holder, traceparent: string | null): void {
     // Of several holders, none alone keeps others out.
-    if (request.mode !== 'exclusive' || this.backend.label === undefined) return;
-    const text = labelText({ method: caller.subject.method, traceparent });
+    if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;
+    const text = labelText({ method: holder.subject.method, traceparent });
     if (text === undefined) return;
-    this.#add(caller, (now) => {
-      this.#texts.set(caller, text);
-      this.#write(caller, request, now);
+    this.#add(holder, (now) => {
+      this.#texts.set(holder, text);
+      this.#write(holder, now);
     });
   }
 
-  /** The caller waits for this key until `outcome` settles, and `onHolder` wants to know the holder. */
-  awaited(caller: RequestCaller, key: string, outcome: Promise<unknown>, onHolder: (label: HolderLabel) => void): void {
+  /** It waits until {@link forget}, and `onHolder` wants to know the holder. */
+  awaited(waiter: Waiter, onHolder: (label: HolderLabel) => void): void {
     if (this.backend.labelOf === undefined) return;
-    const forget = (): void => {
-      this.forget(caller);
-    };
-    outcome.then(forget, forget);
     const lookLater = (looks: number): void => {
-      this.#add(caller, () => {
-        void this.#look(caller, key, onHolder).then((isOver) => {
+      this.#add(waiter, () => {
+        void this.#look(waiter, onHolder).then((isOver) => {
           // A second look, because a holder that came in the same moment labels its lock in this one.
-          if (!isOver && looks === 1 && caller.isQueued) lookLater(2);
+          if (!isOver && looks === 1 && waiter.isQueued) lookLater(2);
         });
       });
     };
     lookLater(1);
   }
 
-  /** The request was renewed, by which the caller holds: its label lasts as long. */
-  renewed(caller: RequestCaller, request: KeyRequest): void {
-    if (this.#texts.has(caller)) this.#write(caller, request, this.clock.now());
+  /** Its grant was renewed: the label lasts as long. */
+  renewed(holder: Holder): void {
+    if (this.#texts.has(holder)) this.#write(holder, this.clock.now());
   }
 
-  /** The wait of the caller is over, or its hold. */
-  forget(caller: RequestCaller): void {
+  /** The wait or the hold is over. */
+  forget(caller: Waiter | Holder): void {
     this.#pending.delete(caller);
   }
 
@@ -81,33 +78,33 @@ export class Labels {
     this.#timer = undefined;
   }
 
-  #write(caller: RequestCaller, request: KeyRequest, now: number): void {
-    const text = this.#texts.get(caller);
-    const remaining = caller.remaining(now);
+  #write(holder: Holder, now: number): void {
+    const text = this.#texts.get(holder);
+    const remaining = holder.remaining(now);
     // After a suspension of the machine, the next renewal shows whether the lock is still held.
-    if (text === undefined || remaining <= 0 || !request.isVerified()) return;
+    if (text === undefined || remaining <= 0 || !holder.grant.isVerified()) return;
     try {
-      this.backend.label?.(request, text, remaining);
+      this.backend.label?.(holder.grant.request, text, remaining);
     } catch {
       // The lock does not depend on it.
     }
   }
 
   /** Resolves to whether there is nothing to look for any more: there was a label, or no answer. */
-  async #look(caller: RequestCaller, key: string, onHolder: (label: HolderLabel) => void): Promise<boolean> {
+  async #look(waiter: Waiter, onHolder: (label: HolderLabel) => void): Promise<boolean> {
     try {
-      const text = await promised(() => this.backend.labelOf?.(key) ?? Promise.resolve(null));
+      const text = await promised(() => this.backend.labelOf?.(waiter.key) ?? Promise.resolve(null));
       const label = text === null ? undefined : readLabel(text);
       if (label === undefined) return false;
       // The caller may hold by now, or have got its error.
-      if (caller.isQueued) onHolder(label);
+      if (waiter.isQueued) onHolder(label);
     } catch {
       // The wait does not depend on it.
     }
     return true;
   }
 
-  #add(caller: RequestCaller, onLong: Pending['onLong']): void {
+  #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
     // Behind the others also if it is there: they are in the order of their times.
     this.#pending.delete(caller);
     this.#pending.set(caller, { at: this.clock.now() + LONG, onLong });

@@ -4,20 +4,17 @@ import type { Holding } from '../../api/lock-provider.js';
 import type { ContentionTrace } from '../../api/lock-traces.js';
 import { contentionChannel } from '../events/channels.js';
 import { familyOf } from '../events/subject.js';
-import type { Caller, CallerQueue } from './caller.js';
-import type { KeyRequest } from './key-request.js';
+import type { Waiter } from '../acquire/waiter.js';
+import type { Holder } from '../hold/holder.js';
+import { holderSeenFor } from './holder-report.js';
 
 /** The last row sums up the templates that came after the others. */
 const MOST_ROWS = 500;
 const MOST_INSTANCES = 8;
 
 type Cause = ContentionTrace['blockedBy'];
-
-/** A caller, as far as its wait is counted. */
-interface Contender extends Pick<Caller, 'subject' | 'since'> {
-  /** The holder that kept it out when it began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
-  readonly found: Holding | null | undefined;
-}
+/** The holder when the caller began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
+type Found = Holding | null | undefined;
 
 class Sum {
   waits = 0;
@@ -80,36 +77,36 @@ export class Contention {
   /** By provider and template. The row of the rest has no name. */
   readonly #rows = new Map<string, Row>();
 
-  /** The caller was granted its lock at `now`, by this request. */
-  granted(caller: Contender, queue: CallerQueue, request: Pick<KeyRequest, 'heldBy'>, now: number): void {
-    if (caller.found === undefined) return;
-    if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
+  /** The caller was let in. */
+  granted(caller: Waiter, found: Found, { grant, grantedAt: now }: Holder): void {
+    if (found === undefined) return;
+    if (this.#isHandedOn(caller, now)) this.#add(caller, now, 'queue', null);
     else {
-      const seen = request.heldBy;
+      const seen = holderSeenFor(grant.request, caller.queue.core);
       // A backend that looks only now sees the caller itself.
-      this.#addFor(caller, seen !== null && seen.seenAt < now ? seen : null, now);
+      this.#addFor(caller, found, seen !== null && seen.seenAt < now ? seen : null, now);
     }
   }
 
   /** The caller waits no more. `seen`: the holder that kept it out, as it was last seen. */
-  ended(caller: Contender, queue: CallerQueue, seen: Holding | null, now: number): void {
-    if (caller.found === undefined) return;
-    if (this.#isHandedOn(caller, queue, now)) this.#add(caller, now, 'queue', null);
-    else this.#addFor(caller, seen, now);
+  ended(caller: Waiter, found: Found, seen: Holding | null, now: number): void {
+    if (found === undefined) return;
+    if (this.#isHandedOn(caller, now)) this.#add(caller, now, 'queue', null);
+    else this.#addFor(caller, found, seen, now);
   }
 
   /** Others of this process had the lock while it waited. Readers that enter together with it were not before it. */
-  #isHandedOn({ since }: Contender, { enteredAt }: CallerQueue, now: number): boolean {
+  #isHandedOn({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
     return enteredAt > since && enteredAt < now;
   }
 
-  #addFor(caller: Contender, seen: Holding | null, now: number): void {
-    const { found = null, since } = caller;
+  #addFor(caller: Waiter, found: Holding | null, seen: Holding | null, now: number): void {
+    const { since } = caller;
     const last = seen !== null && seen.seenAt >= (found?.seenAt ?? 0) ? seen : found;
     this.#add(caller, now, causeOf(found, last, since), last?.instance ?? null);
   }
 
-  #add({ subject, since }: Contender, now: number, blockedBy: Cause, blocking: string | null): void {
+  #add({ subject, since }: Waiter, now: number, blockedBy: Cause, blocking: string | null): void {
     const waited = now - since;
     const instance = this.#rowOf(subject).add(waited, blockedBy, blocking);
     if (!contentionChannel.hasSubscribers) return;

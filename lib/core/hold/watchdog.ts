@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../api/clock.js';
 import type { LossReason } from '../../api/errors.js';
 import type { LockBackend, RenewOutcome } from '../../api/lock-provider.js';
-import type { KeyRequest } from './key-request.js';
+import type { HeldGrant } from './held-grant.js';
 import { DenseSet } from '../toolkit/dense-set.js';
 import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
@@ -13,7 +13,7 @@ import type { SuspensionDetector } from '../toolkit/suspension.js';
  * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
  */
 export class Watchdog {
-  readonly #requests = new DenseSet<KeyRequest>();
+  readonly #grants = new DenseSet<HeldGrant>();
   #timer: Timer | undefined;
   #wakesAt = Infinity;
   #knownSuspensions = 0;
@@ -24,39 +24,39 @@ export class Watchdog {
     private readonly suspension: SuspensionDetector,
   ) {}
 
-  /** The requests that it renews, in no order. */
-  get requests(): readonly KeyRequest[] {
-    return this.#requests.values();
+  /** The grants that it renews, in no order. */
+  get grants(): readonly HeldGrant[] {
+    return this.#grants.values();
   }
 
-  /** The request was granted at `now`. */
-  add(request: KeyRequest, now: number): void {
-    this.#requests.add(request);
-    this.#wakeBy(request.nextWake, now);
+  /** The grant has come at `now`. */
+  add(grant: HeldGrant, now: number): void {
+    this.#grants.add(grant);
+    this.#wakeBy(grant.nextWake, now);
   }
 
-  /** The request is given back or lost. */
-  remove(request: KeyRequest): void {
-    if (this.#requests.delete(request) && this.#requests.size === 0) this.#sleep();
+  /** The grant is given back or lost. */
+  remove(grant: HeldGrant): void {
+    if (this.#grants.delete(grant) && this.#grants.size === 0) this.#sleep();
   }
 
-  /** The times of the request have changed. */
-  reschedule(request: KeyRequest): void {
+  /** The times of the grant have changed. */
+  reschedule(grant: HeldGrant): void {
     // In no caller's context: this timer and those that follow it would keep that context alive.
-    if (this.#requests.has(request)) detached(this.#wakeBy, request.nextWake, this.clock.now());
+    if (this.#grants.has(grant)) detached(this.#wakeBy, grant.nextWake, this.clock.now());
   }
 
-  /** Renews the request now. */
-  renew(request: KeyRequest): Promise<RenewOutcome> {
-    const outcome = this.#send(request, this.suspension.observe());
+  /** Renews the grant now. */
+  renew(grant: HeldGrant): Promise<RenewOutcome> {
+    const outcome = this.#send(grant, this.suspension.observe());
     // Its lease may have become shorter, and its deadline with it.
-    this.reschedule(request);
+    this.reschedule(grant);
     return outcome;
   }
 
   /** Renews now all that are renewed at all: after a reconnect, before callers that wait ask; and after a suspension. */
   renewAll(): void {
-    for (const request of this.requests) request.held.hurry();
+    for (const grant of this.grants) grant.lease.hurry();
     this.#renewDue();
   }
 
@@ -70,35 +70,35 @@ export class Watchdog {
 
   /** Takes all locks away from their tasks and gives them back. */
   loseAll(reason: LossReason): void {
-    for (const request of this.requests) request.lose(reason);
+    for (const grant of this.grants) grant.lose(reason);
   }
 
   #renewDue(): void {
     this.#sleep();
     const now = this.clock.now();
-    const due: KeyRequest[] = [];
-    for (const request of this.requests) {
-      request.expireHolders(now);
-      if (this.#requests.has(request) && request.held.isDue(now)) due.push(request);
+    const due: HeldGrant[] = [];
+    for (const grant of this.grants) {
+      grant.expireHolders(now);
+      if (this.#grants.has(grant) && grant.lease.isDue(now)) due.push(grant);
     }
     if (due.length > 0) {
       const suspensions = this.suspension.observe();
-      for (const request of due) void this.#send(request, suspensions);
+      for (const grant of due) void this.#send(grant, suspensions);
     }
     let next = Infinity;
-    for (const request of this.requests) next = Math.min(next, request.nextWake);
+    for (const grant of this.grants) next = Math.min(next, grant.nextWake);
     this.#wakeBy(next, now);
   }
 
   /** @param suspensions how many there were before it is sent */
-  async #send(request: KeyRequest, suspensions: number): Promise<RenewOutcome> {
-    const outcome = await request.renewNow(suspensions);
-    if (outcome !== 'unknown') this.reschedule(request);
+  async #send(grant: HeldGrant, suspensions: number): Promise<RenewOutcome> {
+    const outcome = await grant.renewNow(suspensions);
+    if (outcome !== 'unknown') this.reschedule(grant);
     return outcome;
   }
 
   readonly #wakeBy = (time: number, now: number): void => {
-    if (time >= this.#wakesAt || this.#requests.size === 0) return;
+    if (time >= this.#wakesAt || this.#grants.size === 0) return;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
     // Rounded up: a timer that fires a fraction early would find nothing due and spin.

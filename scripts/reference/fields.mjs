@@ -5,11 +5,14 @@ export function fieldList(names) {
   return names.flatMap((name) => [...exportedType(name).members.values()].map(fieldLine)).join('\n');
 }
 
-/** A field with its type, and its comment if it has one. */
+/** A field or method as it is declared, and its comment if it has one. */
 export function fieldLine(member) {
-  const [{ type }] = member.declarations;
+  const [declaration] = member.declarations;
+  const text = inOneLine(declaration.getText())
+    .replace(/^(declare )?(readonly )?/, '')
+    .replace(/;$/, '');
   const comment = commentOf(member);
-  return `- \`${member.name}: ${inOneLine(type.getText())}\`${comment && `: ${inOneLine(comment)}`}`;
+  return `- \`${text}\`${comment && `: ${inOneLine(comment)}`}`;
 }
 
 /** What the comments of these types say, such as the meaning of each value. */

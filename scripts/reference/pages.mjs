@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from '../ensure-installed.mjs';
+import { caseList } from './cases.mjs';
 import { commandHelp } from './commands.mjs';
 import { errorSections } from './errors.mjs';
 import { eventSections } from './events.mjs';
@@ -10,6 +11,7 @@ import { optionsTable, optionsWithoutTable } from './options.mjs';
 
 /** The parts of pages that come from the code, by the names of their markers: `<!-- fields: LockEvent -->` … `<!-- /fields -->`. */
 const PARTS = {
+  cases: caseList,
   commands: commandHelp,
   comment: commentsOf,
   errors: errorSections,

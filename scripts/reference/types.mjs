@@ -14,21 +14,26 @@ export const program = ts.createProgram(
 );
 export const checker = program.getTypeChecker();
 
-/** The types and classes that users import, by their names in the sources. Authors of backends read api-report/provider-kit.api.md. */
-export const exported = new Map(
-  entries
-    .filter(({ name }) => name !== 'provider-kit')
+const ofAuthors = typesOf(entries.filter(({ name }) => name === 'provider-kit'));
+
+/** The types and classes that users import, by their names in the sources. */
+export const exported = typesOf(entries.filter(({ name }) => name !== 'provider-kit'));
+
+function typesOf(some) {
+  const types = some
     .flatMap(({ source }) =>
       checker.getExportsOfModule(checker.getSymbolAtLocation(program.getSourceFile(join(root, source)))),
     )
     .map((symbol) => (symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol))
-    .filter(({ flags }) => !(flags & ts.SymbolFlags.Function))
-    .map((symbol) => [symbol.name, symbol]),
-);
+    .filter(({ flags }) => !(flags & ts.SymbolFlags.Function));
+  return new Map(types.map((symbol) => [symbol.name, symbol]));
+}
 
+/** A type or class that users or authors of providers import. */
 export function exportedType(name) {
-  if (!exported.has(name)) throw new Error(`No entry of the package exports ${name}.`);
-  return exported.get(name);
+  const symbol = exported.get(name) ?? ofAuthors.get(name);
+  if (!symbol) throw new Error(`No entry of the package exports ${name}.`);
+  return symbol;
 }
 
 /** The doc comment of a symbol, or of one of its members; empty without. */

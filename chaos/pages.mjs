@@ -18,7 +18,7 @@ export function partsOfPages() {
     [RELIABILITY]: {
       results: compact(resultTable(providers)),
       servers: compact(serverTable(keptOnOtherServers())),
-      excused: compact(excuseTable(providers)),
+      excused: excuseList(providers),
       controls: compact(controlTable(results.filter(isControl))),
     },
     [LAB_NOTES]: {
@@ -55,20 +55,14 @@ function serverTable(results) {
   );
 }
 
-/** Why acts were excused, and during which faults that documentation names. The rest followed such a fault within a lease. */
-function excuseTable(results) {
+/** Each reason for which acts were excused, and how many. The faults are in the lab notes. */
+function excuseList(results) {
   const byExcuse = new Map();
-  for (const { subject, total, faults } of results.filter(({ total }) => total.documented > 0)) {
-    const { allows, excuse } = subjects[subject];
-    const named = faults.filter(({ fault, documented }) => documented > 0 && fault in allows);
-    named.sort((one, other) => other.documented - one.documented);
-    const rest = total.documented - named.reduce((sum, { documented }) => sum + documented, 0);
-    const counts = named.map(({ fault, documented }) => `${fault} ${documented}`);
-    const during = [...counts, ...(rest > 0 ? [`soon after ${rest}`] : [])].join(', ');
-    byExcuse.set(excuse, [...(byExcuse.get(excuse) ?? []), `${subject} ${total.documented} (${during})`]);
+  for (const { subject, total } of results.filter(({ total }) => total.documented > 0)) {
+    const { excuse } = subjects[subject];
+    byExcuse.set(excuse, [...(byExcuse.get(excuse) ?? []), `${subject} ${total.documented}`]);
   }
-  const rows = [...byExcuse].map(([excuse, acts]) => [excuse, acts.join('; ')]);
-  return markdownTable(['why two held it', 'excused acts, and the faults during which they happened'], rows, 'text');
+  return Array.from(byExcuse, ([excuse, acts]) => `- ${excuse}: ${acts.join(', ')}`).join('\n');
 }
 
 function controlTable(results) {

@@ -24,7 +24,7 @@ export const faults = [
 export const allows = Object.fromEntries(
   ['failover', 'server paused', 'server paused in a handoff', 'server restarted'].map((name) => [name, ['overlap']]),
 );
-export const excuse = 'The promoted replica doesn't have the lock. The holder notices when it connects to it';
+export const excuse = 'The promoted replica lacks the lock. The holder notices when it connects to it';
 
 export async function startBackend() {
   const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');

@@ -10,6 +10,8 @@ export interface CodeBlock {
   /** A file that does not exist, beside the package's own, so that imports resolve as those of its users do. */
   readonly file: string;
   readonly text: string;
+  /** The text that a reader sees, with the imports of earlier blocks of the page. */
+  readonly visible: string;
   /** Whether `text` ends with code that starts what the block declares and uses it. */
   readonly isUsed: boolean;
   /** Why the tests only compile it. */
@@ -41,6 +43,7 @@ export function codeBlocks(): CodeBlock[] {
   return pages.flatMap((page) => {
     const text = readFileSync(join(root, page), 'utf8');
     const known = new Map<string, string>();
+    const seen = new Map<string, string>();
     const exported = new Map<string, CodeBlock>();
     const files = new Map<string, CodeBlock>();
     return Array.from(text.matchAll(BLOCK), ({ 0: all, index, groups = {} }) => {
@@ -50,36 +53,50 @@ export function codeBlocks(): CodeBlock[] {
       const then = contentOf('then');
       const line = text.slice(0, index + all.indexOf('```ts')).split('\n').length;
       const own = [contentOf('ts'), code, then].join('\n');
-      const inherited = [...known].filter(
-        ([name]) => new RegExp(`\\b${name}\\b`).test(own) && !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b`).test(own),
-      );
       const borrowed = Array.from(own.matchAll(DECLARED), ([, name = '']) => [name, exported.get(name)] as const);
-      for (const [statement] of own.matchAll(IMPORT)) for (const name of namesOf(statement)) known.set(name, statement);
-      const imports = inherited.map(([name, statement]) => single(name, statement));
       const stage = then === undefined ? [] : [STAGE];
       const imported = new Map<string, CodeBlock>();
-      const body = [...imports, own, 'export {};'].join('\n').replaceAll(IMPORTED_FILE, (specifier, name: string) => {
-        const from = files.get(name);
-        if (!from) return specifier;
-        const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
-        imported.set(module, from);
-        return module;
-      });
+      const moduleOf = (part: string, imports: Map<string, string>) =>
+        [...inheritedBy(part, imports), part, 'export {};']
+          .join('\n')
+          .replaceAll(IMPORTED_FILE, (specifier, name: string) => {
+            const from = files.get(name);
+            if (!from) return specifier;
+            const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
+            imported.set(module, from);
+            return module;
+          });
       const block: CodeBlock = {
         place: `${page}:${line}`,
         file: join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${line}.ts`),
-        text: [...stage, body].join('\n'),
+        text: [...stage, moduleOf(own, known)].join('\n'),
+        visible: moduleOf(code, seen),
         isUsed: then !== undefined,
         notRun: contentOf('not run')?.trim(),
         borrowed: new Map(borrowed.flatMap(([name, from]) => (from ? [[name, from]] : []))),
         imported,
       };
+      addImports(known, own);
+      addImports(seen, code);
       const [, fileName] = FILE_NAME.exec(code) ?? [];
       if (fileName !== undefined) files.set(fileName, block);
       for (const [, name = ''] of code.matchAll(EXPORTED)) exported.set(name, block);
       return block;
     });
   });
+}
+
+/** The imports of earlier blocks that this code needs: those of names that it uses and does not import. */
+function inheritedBy(code: string, imports: ReadonlyMap<string, string>): string[] {
+  return [...imports]
+    .filter(
+      ([name]) => new RegExp(`\\b${name}\\b`).test(code) && !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b`).test(code),
+    )
+    .map(([name, statement]) => single(name, statement));
+}
+
+function addImports(imports: Map<string, string>, code: string): void {
+  for (const [statement] of code.matchAll(IMPORT)) for (const name of namesOf(statement)) imports.set(name, statement);
 }
 
 /** The names that an import statement brings into scope. */

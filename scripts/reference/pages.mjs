@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from '../ensure-installed.mjs';
+import { capabilityTable } from './capabilities.mjs';
 import { caseList } from './cases.mjs';
 import { commandHelp } from './commands.mjs';
 import { errorSections } from './errors.mjs';
@@ -11,6 +12,7 @@ import { optionsTable, optionsWithoutTable } from './options.mjs';
 
 /** The parts of pages that come from the code, by the names of their markers: `<!-- fields: LockEvent -->` … `<!-- /fields -->`. */
 const PARTS = {
+  capabilities: capabilityTable,
   cases: caseList,
   commands: commandHelp,
   comment: commentsOf,

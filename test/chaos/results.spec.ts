@@ -1,29 +1,13 @@
 import { describe, expect, it } from '@jest/globals';
-import { readFileSync } from 'node:fs';
 
 // Plain JavaScript without types, as the programs are.
-const PAGES: string = '../../chaos/pages.mjs';
 const REPORT: string = '../../chaos/report.mjs';
-const MARKDOWN: string = '../../bench/markdown.mjs';
 
 interface Result {
   readonly total: object;
   readonly byRule: object;
   readonly faults: readonly object[];
 }
-
-describe('the pages', () => {
-  it('show exactly the results that were kept', async () => {
-    const { partsOfPages } = (await import(PAGES)) as { partsOfPages(): Record<string, Record<string, string>> };
-    const { withPart } = (await import(MARKDOWN)) as { withPart(text: string, part: string, content: string): string };
-    const pages = Object.entries(partsOfPages());
-    expect(pages).toHaveLength(2);
-    for (const [page, parts] of pages) {
-      const text = readFileSync(page, 'utf8');
-      for (const [part, content] of Object.entries(parts)) expect(withPart(text, part, content)).toBe(text);
-    }
-  });
-});
 
 describe('the result of a run', () => {
   const fault = { name: 'worker paused', sections: 10, overstays: 1, refused: 2, violations: 1 };

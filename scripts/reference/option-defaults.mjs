@@ -1,8 +1,8 @@
 import { join, relative } from 'node:path';
 import ts from 'typescript';
-import { root } from './ensure-installed.mjs';
-import { packageEntries } from './package-entries.mjs';
-import { defaultIn } from './options-page.mjs';
+import { root } from '../ensure-installed.mjs';
+import { defaultIn } from './options.mjs';
+import { checker, program } from './types.mjs';
 
 const UNITS = {
   ms: 1,
@@ -23,13 +23,6 @@ const AMOUNT = /^(\d[\d ]*(?:\.\d+)?) ?(ms|s|min|m|h|days?|d)?(?![a-z])/;
  * @returns {string[]} one sentence for each that differs
  */
 export function wrongDefaults() {
-  const { config } = ts.readConfigFile(join(root, 'tsconfig.build.json'), ts.sys.readFile);
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
-  const program = ts.createProgram(
-    packageEntries().map(({ source }) => join(root, source)),
-    options,
-  );
-  const checker = program.getTypeChecker();
   /** Of each declaration of an option: the initializer in a table, of the one that is about the fewest. */
   const found = new Map();
   for (const file of program.getSourceFiles()) {

@@ -14,7 +14,7 @@ function scripted() {
   const ends: string[] = [];
   const session = {
     ...{ run: ask, isLost: () => false, isSilent: false, overdueFor: 0 },
-    ...{ facts: { isReadOnly: 'false' }, assertWriter: () => undefined },
+    ...{ facts: { isReadOnly: 'false' } },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
@@ -144,7 +144,7 @@ describe('the locks on one session', () => {
       asked.push(values);
       return new Promise((resolve) => answers.push(resolve));
     };
-    const writer = { facts: { isReadOnly: 'false' }, assertWriter: () => undefined };
+    const writer = { facts: { isReadOnly: 'false' } };
     const session = { run, ...writer } as unknown as Session;
     const holding = new HoldingSession(session, postgresAdvisoryLocks, () => {});
     const first = holding.tryLock('1', 'exclusive');

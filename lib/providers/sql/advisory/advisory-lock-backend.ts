@@ -4,8 +4,7 @@ import type { SqlSettings } from '../options.js';
 import { SessionLockBackend } from '../session-lock-backend.js';
 import { AdvisoryRequest, type AdvisoryDatabase } from './advisory-request.js';
 import { postgresAdvisoryLocks, userLocks } from './advisory-statements.js';
-import { HoldingSessions } from './holding-sessions.js';
-import { LockPlaces } from './lock-places.js';
+import { HoldingSessions, lockPlaces } from './holding-sessions.js';
 
 const VIEWS = {
   mysql: 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)',
@@ -27,7 +26,7 @@ export class AdvisoryLockBackend extends SessionLockBackend<AdvisoryDatabase, Sq
     try {
       const scope = await advisory.scopeOf(database.run);
       const { lockTable } = (await database.server.control()).facts;
-      const places = lockTable === undefined ? undefined : new LockPlaces(this.context, lockTable);
+      const places = lockTable === undefined ? undefined : lockPlaces(this.context, lockTable);
       const holding = new HoldingSessions(database.sessions, advisory, most, places);
       return { ...database, advisory, scope, holding };
     } catch (error) {

@@ -1,12 +1,11 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
-import type { ConnectionRequest } from '../connection/connection-slots.js';
 import { failureOf } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
+import type { ConnectionRequest, Slots } from '../connection/sessions.js';
 import { SilentServerError } from '../connection/in-time.js';
 import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
-import type { LockPlaces } from './lock-places.js';
 
 /** A request that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -44,7 +43,7 @@ export class HoldingSession {
     /** Called when no user is left: the session is not used again. */
     private readonly onEmpty: () => void,
     /** Of the names on it; none where they are not limited. */
-    private readonly places?: LockPlaces,
+    private readonly places?: Slots,
   ) {
     session.onLost = (cause) => {
       this.#forgetAll();
@@ -189,9 +188,7 @@ export class HoldingSession {
     const entries = names.map((name) => this.#names.get(name));
     try {
       // What frees locks has nothing to undo, and asks nothing.
-      const answer = await session.run(...operation(names, undo && session.facts.isReadOnly));
-      session.assertWriter(answer);
-      return doneOf(answer);
+      return doneOf(await session.run(...operation(names, undo && session.facts.isReadOnly)));
     } catch (error) {
       if (undo) void this.#undo(error, names, entries, undo);
       throw error;

@@ -159,7 +159,7 @@ export class Server implements SessionHome {
       const connection = await this.#connect();
       try {
         const sentAt = this.clock.now();
-        const facts = await this.setUp(connection, kind);
+        const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
         // Others lock where new connections go by now.
@@ -172,8 +172,13 @@ export class Server implements SessionHome {
     });
   }
 
+  async reset(connection: DriverConnection, kind: SessionKind): Promise<void> {
+    await this.dialect.reset(connection);
+    await this.#setUp(connection, kind);
+  }
+
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
-  async setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
+  async #setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
     const { dialect } = this;
     const run = (sql: string, parameters: readonly unknown[] = []) =>
       inTime(this.clock, this.commandTimeout, dialect.send(connection, sql, parameters));

@@ -1,14 +1,12 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { Clock } from '../../../api/clock.js';
+import type { Clock, Timer } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
 import { failureOf, isReadOnlyRefusal } from './failure.js';
-import { inTime } from './in-time.js';
-import { Turn, type TurnLimits } from './turn.js';
-import { sliceLength } from './wait-slice.js';
+import { inTime, silentFor } from './in-time.js';
 
 /** A statement that was not sent. */
 export class TransactionEndedError extends Error {
@@ -20,6 +18,29 @@ export class TransactionEndedError extends Error {
 // How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
+// After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.
+const HALF_LENGTH_AFTER = 5_000;
+
+/** How a statement is sent, and for how long it is waited for. */
+interface StatementLimits {
+  /** Whether it may be sent only while the transaction lasts: a statement of the application, or the end of the transaction. Default false. */
+  readonly inTransaction?: boolean;
+  /** How long the server may work on it by itself, in ms. Default 0. */
+  readonly answeredWithin?: number;
+  /** After how many ms its caller is told that the server is silent. Default: never. */
+  readonly timeout?: number | undefined;
+}
+
+/** A statement, from its request to its answer. */
+interface QueuedStatement {
+  /** Undefined where its turn is all that is waited for. */
+  readonly send: (() => Promise<unknown>) | undefined;
+  readonly limits: StatementLimits;
+  resolve: (answer?: unknown) => void;
+  reject: (error: unknown) => void;
+  timer?: Timer;
+}
+
 /** The common part of the sessions of one server. */
 export interface SessionHome {
   readonly clock: Clock;
@@ -30,8 +51,8 @@ export interface SessionHome {
   readonly allowsReadOnly: boolean;
   /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
   fellSilent(since: number): void;
-  /** Sets up a connection that is new, or was reset. */
-  setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts>;
+  /** Undoes what the application has left on a connection: a role, a table, read-only transactions would fail the next caller's locks. */
+  reset(connection: DriverConnection, kind: SessionKind): Promise<unknown>;
   /** Asks the server, by its control session, whether it may still be written. @throws LockConfigError when it may not */
   confirmWriter(): Promise<void>;
   /** This server may not be written any more: all its sessions are lost. The error for the callers. */
@@ -59,14 +80,14 @@ export class Session {
   #hasTransaction = false;
   /** How many statements wait to be sent or for their answer. */
   #inFlight = 0;
-  /** The turn of the statement that is at the server. */
-  #turn: Turn<unknown> | undefined;
+  /** The statement that is at the server. */
+  #current: QueuedStatement | undefined;
   /** The server's answer that this statement has failed, while the server is asked what that has ended. */
   #failure: unknown;
-  /** The turns behind it. */
-  readonly #turns: Turn<unknown>[] = [];
+  /** The statements behind it. */
+  readonly #queue: QueuedStatement[] = [];
   /** Of a statement that waits for nothing. */
-  readonly #atOnce: TurnLimits;
+  readonly #atOnce: StatementLimits;
   #isSilent = false;
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
@@ -128,13 +149,13 @@ export class Session {
 
   /** Sends a statement whose turn it is. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
-    return this.home.dialect.send(this.connection, sql, parameters, this.facts.prepares);
+    return this.dialect.send(this.connection, sql, parameters, this.facts.prepares);
   }
 
   /** The connection as the application uses it, see {@link Dialect.lend}. */
   lend(statement: SendStatement): object {
     this.#isLent = true;
-    return this.home.dialect.lend(this.connection, statement);
+    return this.dialect.lend(this.connection, statement);
   }
 
   get dialect(): Dialect {
@@ -143,15 +164,8 @@ export class Session {
 
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
-    const { dialect } = this.home;
-    let answer: unknown;
-    try {
-      answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
-    } catch (error) {
-      throw this.refusalOf(error);
-    }
+    const answer = await this.#inTurn(() => this.dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
-    this.assertWriter(answer);
     return firstRow(answer);
   }
 
@@ -161,10 +175,9 @@ export class Session {
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
-      this.home.dialect.beginWait(this.connection, select, value, limits, this.facts),
+      this.dialect.beginWait(this.connection, select, value, limits, this.facts),
     );
     this.#hasTransaction = true;
-    this.assertWriter(answer);
     const row = firstRow(answer);
     if (!row) await this.rollback();
     return row;
@@ -188,20 +201,9 @@ export class Session {
     await this.#setLimits(this.limits);
   }
 
-  /** Looks at the answer to a statement that locks. @throws LockConfigError when it says that the server may not be written any more */
-  assertWriter(answer: unknown): void {
-    if (isTrue(firstRow(answer)?.['read_only'])) throw this.home.loseReadOnly(this.facts.server);
-  }
-
-  /** The error for the callers of a statement of ours. Of one that a read-only server refuses, the sessions of that server are lost. */
-  refusalOf(error: unknown): unknown {
-    const isReadOnly = isReadOnlyRefusal(error) && !this.home.allowsReadOnly;
-    return isReadOnly ? this.home.loseReadOnly(this.facts.server) : error;
-  }
-
   /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
-  confirm(): Promise<void> {
-    return this.#ask(this.#heartbeatSql);
+  async confirm(): Promise<void> {
+    await this.run(this.#heartbeatSql);
   }
 
   /** Commits what was written in the transaction, and frees its locks. It may take as long as silence may last: a synchronous standby may lag. */
@@ -229,7 +231,7 @@ export class Session {
     // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
     // may still take a lock.
     if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
-    else if (this.#isLent) void this.#reset();
+    else if (this.#isLent) this.#reset();
     else this.#free(true);
   }
 
@@ -266,7 +268,7 @@ export class Session {
     try {
       this.onLost?.(cause);
     } finally {
-      this.#nextTurn();
+      this.#sendNext();
     }
   }
 
@@ -278,7 +280,7 @@ export class Session {
   destroy(): void {
     if (this.#state === 'ended') return;
     if (this.control) this.home.endOnServer(this, this.control);
-    this.home.dialect.sever(this.connection);
+    this.dialect.sever(this.connection);
     this.#end();
   }
 
@@ -308,12 +310,12 @@ export class Session {
   async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
     const { clock, dialect, commandTimeout } = this.home;
     const length = sliceLength(dialect.slice, clock.now() - since);
-    const { late } = dialect.slice;
+    const answeredWithin = length + dialect.slice.late;
     try {
-      const limits = { answeredWithin: length + late, timeout: length + late + commandTimeout };
+      const limits = { answeredWithin, timeout: answeredWithin + commandTimeout };
       return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
-      if (failureOf(error) !== 'busy') throw this.refusalOf(error);
+      if (failureOf(error) !== 'busy') throw error;
       return undefined;
     }
   }
@@ -338,40 +340,25 @@ export class Session {
   }
 
   get #heartbeatSql(): string {
-    return this.home.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
+    return this.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
   }
 
-  #setLimits(limits: TimeLimits): Promise<void> {
-    return this.#ask(this.home.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
+  async #setLimits(limits: TimeLimits): Promise<void> {
+    await this.run(this.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
   }
 
-  /** Runs a statement that asks whether the server may still be written. @throws LockConfigError when it may not */
-  async #ask(sql: string): Promise<void> {
-    let answer: unknown;
-    try {
-      answer = await this.run(sql);
-    } catch (error) {
-      throw this.refusalOf(error);
-    }
-    this.assertWriter(answer);
-  }
-
-  /** Undoes what the application has left on the connection: a role, a table, read-only transactions would fail the next caller's locks. */
-  async #reset(): Promise<void> {
-    const { home, connection } = this;
+  #reset(): void {
     this.onLost = undefined;
-    const reset = async () => {
-      await home.dialect.reset(connection);
-      await home.setUp(connection, this.limits);
-    };
-    try {
-      await this.#inTurn(reset, this.#atOnce);
-      this.#isLent = false;
-      this.#free(true);
-    } catch {
-      // The next caller opens another one, and is told what is wrong.
-      this.destroy();
-    }
+    this.#inTurn(() => this.home.reset(this.connection, this.limits), this.#atOnce).then(
+      () => {
+        this.#isLent = false;
+        this.#free(true);
+      },
+      () => {
+        // The next caller opens another one, and is told what is wrong.
+        this.destroy();
+      },
+    );
   }
 
   #end(): void {
@@ -381,7 +368,7 @@ export class Session {
     this.#abandon(new Error('The session has ended.'));
     this.#free(false);
     this.home.ended(this);
-    this.#nextTurn();
+    this.#sendNext();
   }
 
   #free(isReusable: boolean): void {
@@ -399,91 +386,117 @@ export class Session {
    *
    * @throws TransactionEndedError when the statement may not be sent any more
    */
-  #inTurn<T>(send: (() => Promise<T>) | undefined, limits: TurnLimits): Promise<T> {
-    const own = send && this.#turn ? AsyncResource.bind(send) : send;
-    const turn = new Turn<T>(own, limits, this.home.clock, this.#onSilent);
-    if (send) this.#inFlight += 1;
-    this.#turns.push(turn as Turn<unknown>);
-    this.#nextTurn();
-    return turn.answer;
+  #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
+    // One promise: on Node 20 each costs what ten calls cost.
+    return new Promise<unknown>((resolve, reject) => {
+      const statement: QueuedStatement = {
+        send: send && this.#current ? AsyncResource.bind(send) : send,
+        ...{ limits, resolve, reject },
+      };
+      if (limits.timeout !== undefined) this.#limit(statement, limits.timeout);
+      if (send) this.#inFlight += 1;
+      this.#queue.push(statement);
+      this.#sendNext();
+    }) as Promise<T>;
   }
 
-  readonly #onSilent = (since: number): void => {
-    this.#isSilent = true;
-    this.home.fellSilent(since);
-  };
+  /** Its caller is told after `timeout` ms that the server is silent. */
+  #limit(statement: QueuedStatement, timeout: number): void {
+    const { clock } = this.home;
+    const since = clock.now();
+    const onLate = () => {
+      this.#isSilent = true;
+      this.home.fellSilent(since);
+      const { reject } = statement;
+      // What a late answer grants has to be undone, by the caller.
+      const late = new Promise((...settle) => {
+        [statement.resolve, statement.reject] = settle;
+      });
+      late.catch(() => undefined);
+      reject(silentFor(timeout, late));
+    };
+    statement.timer = clock.setTimer(onLate, timeout, true);
+  }
 
-  #nextTurn(): void {
-    while (!this.#turn) {
-      const turn = this.#turns.shift();
-      if (!turn) return;
-      if (turn.send) this.#begin(turn, turn.send);
-      else turn.resolve(undefined);
+  #sendNext(): void {
+    while (!this.#current) {
+      const statement = this.#queue.shift();
+      if (!statement) return;
+      if (statement.send) this.#send(statement, statement.send);
+      else this.#settle(statement).resolve();
     }
   }
 
-  #begin(turn: Turn<unknown>, send: () => Promise<unknown>): void {
-    this.#turn = turn;
-    if (turn.inTransaction ? !this.#hasTransaction : this.#state === 'ended') {
-      this.#fail(turn, new TransactionEndedError());
+  #send(statement: QueuedStatement, send: () => Promise<unknown>): void {
+    const { inTransaction, answeredWithin = 0 } = statement.limits;
+    this.#current = statement;
+    if (inTransaction ? !this.#hasTransaction : this.#state === 'ended') {
+      this.#fail(statement, new TransactionEndedError());
       return;
     }
     const sentAt = this.home.clock.now();
-    this.#dueAt = sentAt + turn.answeredWithin;
+    this.#dueAt = sentAt + answeredWithin;
     let answer: Promise<unknown>;
     try {
       answer = send();
     } catch (error) {
-      this.#fail(turn, error);
+      this.#fail(statement, error);
       return;
     }
     answer.then(
       (answer) => {
-        this.#onAnswer(turn, sentAt, answer);
+        this.#onAnswer(statement, sentAt, answer);
       },
       (error: unknown) => {
-        void this.#onError(turn, sentAt, error);
+        void this.#onError(statement, sentAt, error);
       },
     );
   }
 
-  /** The answer shows that the server has heard of us, and whether the transaction still exists. */
-  #onAnswer(turn: Turn<unknown>, sentAt: number, answer: unknown): void {
-    if (this.#turn !== turn) return;
+  /** The answer shows that the server has heard of us, and whether it may still be written and the transaction still exists. */
+  #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
+    if (this.#current !== statement) return;
     this.#heard(sentAt);
-    this.#endTurn();
-    turn.resolve(answer);
+    const isReadOnly = !statement.limits.inTransaction && isTrue(firstRow(answer)?.['read_only']);
+    if (isReadOnly) this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
+    else this.#settle(statement).resolve(answer);
     if (this.#hasTransaction) this.#observe(answer);
-    this.#nextTurn();
+    this.#sendNext();
   }
 
-  async #onError(turn: Turn<unknown>, sentAt: number, error: unknown): Promise<void> {
-    if (this.#turn !== turn) return;
-    if (this.home.dialect.isAnswer(error)) {
+  async #onError(statement: QueuedStatement, sentAt: number, error: unknown): Promise<void> {
+    if (this.#current !== statement) return;
+    if (this.dialect.isAnswer(error)) {
       this.#heard(sentAt);
       this.#failure = error;
-      if (this.#hasTransaction) await this.#observeAfter(turn, error);
+      if (this.#hasTransaction) await this.#observeAfter(statement, error);
     }
-    this.#fail(turn, error);
-    this.#nextTurn();
+    this.#fail(statement, error);
+    this.#sendNext();
   }
 
   /** A driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
   #abandon(reason: Error): void {
-    const turn = this.#turn;
-    if (turn) this.#fail(turn, this.#failure ?? reason);
+    if (this.#current) this.#fail(this.#current, this.#failure ?? reason);
   }
 
-  #fail(turn: Turn<unknown>, error: unknown): void {
-    if (this.#turn !== turn) return;
-    this.#endTurn();
-    turn.reject(error);
+  /** Of a statement of ours that a read-only server refuses, the sessions of that server are lost. */
+  #fail(statement: QueuedStatement, error: unknown): void {
+    if (this.#current !== statement) return;
+    const { reject } = this.#settle(statement);
+    const isRefused = !statement.limits.inTransaction && !this.home.allowsReadOnly && isReadOnlyRefusal(error);
+    reject(isRefused ? this.home.loseReadOnly(this.facts.server) : error);
   }
 
-  #endTurn(): void {
-    this.#turn = undefined;
-    this.#failure = undefined;
-    this.#inFlight -= 1;
+  /** Ends the turn of a statement, whose caller is to be answered. */
+  #settle(statement: QueuedStatement): QueuedStatement {
+    if (statement.timer !== undefined) this.home.clock.clearTimer(statement.timer);
+    if (this.#current === statement) {
+      this.#current = undefined;
+      this.#failure = undefined;
+      this.#inFlight -= 1;
+    }
+    return statement;
   }
 
   #heard(sentAt: number): void {
@@ -493,7 +506,7 @@ export class Session {
   }
 
   #observe(answer: unknown, cause?: unknown): void {
-    if (this.home.dialect.isInTransaction(this.connection, answer) !== false) return;
+    if (this.dialect.isInTransaction(this.connection, answer) !== false) return;
     this.lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
   }
 
@@ -501,8 +514,22 @@ export class Session {
    * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
    * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
-  async #observeAfter(turn: Turn<unknown>, error: unknown): Promise<void> {
+  async #observeAfter(statement: QueuedStatement, error: unknown): Promise<void> {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);
-    if (this.#turn === turn) this.#observe(answer, error);
+    if (this.#current === statement) this.#observe(answer, error);
   }
+}
+
+/**
+ * For how many ms a statement waits for a lock whose caller has waited for `waited` ms.
+ *
+ * A wait at the server is made of slices. In a long statement a session of Postgres has a snapshot, so that VACUUM removes nothing and CREATE
+ * INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. Each slice begins at the end of
+ * the server's queue. So they grow: a caller that has waited for longer is less often at the end, and more often at the head. With equal slices,
+ * the last caller that came is among the next ones that get the lock. Measured, eight processes that hold it for 0.4 s: the longest wait was 8
+ * to 9 s with equal slices, 4.5 to 4.9 s with these, and would be 2.8 s in turn.
+ */
+function sliceLength({ unit, longest }: Dialect['slice'], waited: number): number {
+  const share = waited / (waited + HALF_LENGTH_AFTER);
+  return unit * Math.max(1, Math.ceil((share * longest) / unit));
 }

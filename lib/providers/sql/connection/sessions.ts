@@ -1,6 +1,7 @@
+import type { Clock } from '../../../api/clock.js';
 import { LockCapacityError } from '../../../api/errors.js';
+import { pause } from '../../../core/toolkit/timing.js';
 import type { Run } from './answer.js';
-import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
@@ -13,9 +14,20 @@ export interface SessionLimits extends SessionKind {
   readonly reserved: number;
 }
 
+/** A need for a connection, until the signal aborts, or without one for `wait` ms. */
+export interface ConnectionRequest {
+  readonly wait: number;
+  readonly signal?: AbortSignal;
+  readonly key?: string;
+  /** Called when it has to wait; a caller that leaves gets this error. */
+  waits?(instead: LockCapacityError): void;
+  /** How many locks of this provider its caller holds already. */
+  readonly otherKeysHeld?: number;
+}
+
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
-  readonly slots: ConnectionSlots;
+  readonly slots: Slots;
   /** The sessions that nobody uses, and since when: the newest last. */
   readonly #idle: { readonly session: Session; readonly since: number }[] = [];
   readonly #used = new Set<Session>();
@@ -26,7 +38,7 @@ export class Sessions {
     private readonly server: Server,
     private readonly limits: SessionLimits,
   ) {
-    this.slots = new ConnectionSlots(server.clock, limits.most, limits.reserved);
+    this.slots = new Slots(server.clock, limits.most, limits.reserved, (key) => this.#exhausted(key));
   }
 
   /**
@@ -42,7 +54,7 @@ export class Sessions {
   }
 
   async #takeLater(request: ConnectionRequest): Promise<Session> {
-    await this.slots.take(request, (key) => this.#exhausted(key));
+    await this.slots.take(request);
     return this.#open();
   }
 
@@ -85,9 +97,9 @@ export class Sessions {
     } catch (error) {
       // Either the server has answered that it did nothing, or the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
-      else session.destroy();
       // On a read-only server, the next statement goes where the address leads by then.
-      throw session.refusalOf(error);
+      else session.destroy();
+      throw error;
     }
   };
 
@@ -147,5 +159,69 @@ export class Sessions {
       for (const { session } of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
       if (this.#idle.length > 0) this.#sweepLater();
     }, idleTime);
+  }
+}
+
+/**
+ * A limited number of connections, in the order of the requests.
+ *
+ * A caller that holds a lock keeps its connection until its nested locks are done. If such callers had all connections, none of them
+ * would progress. So the last `reserved` ones are for nested requests: the first `n` of them for callers that hold `n` locks. And no waiter
+ * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
+ */
+export class Slots {
+  readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
+  #used = 0;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly most: number,
+    private readonly reserved: number,
+    /** The error for a request that was not served. */
+    private readonly exhausted: (key: string | undefined) => LockCapacityError,
+  ) {}
+
+  /** Takes a connection if one is free. */
+  takeNow(request: ConnectionRequest): boolean {
+    if (this.#used >= this.#limitOf(request)) return false;
+    this.#used += 1;
+    return true;
+  }
+
+  /** Takes a connection. @throws LockCapacityError when none was free in the time of the request */
+  async take(request: ConnectionRequest): Promise<void> {
+    if (this.takeNow(request)) return;
+    const limit = this.#limitOf(request);
+    if (request.wait <= 0) throw this.exhausted(request.key);
+    const served = new AbortController();
+    const waiter = { limit, served };
+    this.#waiting.add(waiter);
+    request.waits?.(this.exhausted(request.key));
+    // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
+    const { signal } = request;
+    const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
+    await pause(this.clock, signal ? Infinity : request.wait, end);
+    this.#waiting.delete(waiter);
+    if (!served.signal.aborted) throw this.exhausted(request.key);
+  }
+
+  /** Whether a request that has a connection may keep it while it waits for a lock. */
+  mayWait(request: ConnectionRequest): boolean {
+    return this.#used < Math.max(2, this.#limitOf(request));
+  }
+
+  free(): void {
+    this.#used -= 1;
+    for (const waiter of this.#waiting) {
+      if (this.#used >= waiter.limit) continue;
+      this.#used += 1;
+      this.#waiting.delete(waiter);
+      waiter.served.abort();
+      return;
+    }
+  }
+
+  #limitOf({ otherKeysHeld = 0 }: ConnectionRequest): number {
+    return this.most - Math.max(0, this.reserved - otherKeysHeld);
   }
 }

@@ -11,8 +11,8 @@ import {
   secret,
   type Settings,
 } from '../../core/toolkit/options.js';
-import type { SqlSource } from './sources/source.js';
-import { FAMILIES, type Family, onWriter } from './table/family.js';
+import { FAMILIES, type SqlSource } from './connection/databases.js';
+import type { Family } from './connection/dialect.js';
 import { tableName } from './table/lock-schema.js';
 
 /** The options of all locks in a database. */
@@ -123,6 +123,7 @@ export function readSqlOptions(
     );
   }
   const source = sourceOf();
-  const family = allowUnsafeTopology ? FAMILIES[source.database] : onWriter(source.database);
-  return { ...settings, source, family, nestedConnections };
+  const family = FAMILIES[source.database];
+  const now = allowUnsafeTopology ? family.now : family.nowOnWriter;
+  return { ...settings, source, family: { ...family, now }, nestedConnections };
 }

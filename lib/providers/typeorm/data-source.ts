@@ -2,11 +2,11 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { type OptionTable, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from '../sql/connection/answer.js';
-import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
-import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
+import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql.js';
+import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres.js';
 import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } from '../sql/options.js';
-import type { SqlSource } from '../sql/sources/source.js';
-import type { DatabaseFamily } from '../sql/table/family.js';
+import type { SqlSource } from '../sql/connection/databases.js';
+import type { DatabaseFamily } from '../sql/connection/dialect.js';
 
 /** By the type of a DataSource; there are no locks for others. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([

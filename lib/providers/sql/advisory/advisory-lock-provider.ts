@@ -1,6 +1,6 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlSessionLockOptions, SqlSettings } from '../options.js';
-import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
+import { readOptions, type SqlConnectionOptions } from '../drivers.js';
 import { AdvisoryLockBackend } from './advisory-lock-backend.js';
 
 /** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */

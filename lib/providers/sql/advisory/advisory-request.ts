@@ -1,19 +1,23 @@
-import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
+import { pauseBeforeRetry } from '../connection/failure.js';
 import type { Database } from '../database.js';
-import { counterNameOf } from '../table/lock-name.js';
 import type { SqlSettings } from '../options.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
+import { counterOf } from '../session-locks.js';
 import type { SqlRequest } from '../sql-backend.js';
-import type { AdvisoryStatements } from './advisory-statements.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
 /** The database of the advisory locks, connected. */
 export interface AdvisoryDatabase extends Database {
-  readonly advisory: AdvisoryStatements;
-  /** A part of every name, see {@link AdvisoryStatements.scopeOf}. */
+  /** A part of every name, see `scopeOf` of the statements. */
   readonly scope: string;
   readonly holding: HoldingSessions;
 }
@@ -31,13 +35,13 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   #waitsOn: HoldingSession | undefined;
 
   constructor(
+    private readonly context: BackendContext,
     private readonly database: AdvisoryDatabase,
     private readonly settings: SqlSettings,
     private readonly request: AcquireRequest,
   ) {
-    const { namespace } = database.context;
-    this.#name = database.advisory.nameOf(database.scope, namespace, request.key);
-    this.#counter = settings.fencing ? counterNameOf(namespace, request.key) : undefined;
+    this.#name = settings.family.advisory.nameOf(database.scope, context.namespace, request.key);
+    this.#counter = counterOf(settings, context.namespace, request.key);
   }
 
   get unansweredFor(): number {
@@ -52,7 +56,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const last = fencingToken === null ? null : fencingToken + BigInt(followers);
       return { ...this.#grant, fencingToken: last, followers: 0, validUntil: this.#place.session.validUntil };
     }
-    const { context, holding } = this.database;
+    const { holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
@@ -68,7 +72,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       };
       const answer = await withAbort(request.signal, leave, () => this.#queue());
       if (answer) return answer;
-      await pauseBeforeRetry(context, request.signal);
+      await pauseBeforeRetry(this.context, request.signal);
     }
   }
 
@@ -132,9 +136,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const { callers, mode } = this.request;
       // The last of as many, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more.
       const lastToken =
-        this.#counter === undefined
-          ? null
-          : await this.database.table.nextTokens(this.#counter, BigInt(callers), session.run);
+        this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);

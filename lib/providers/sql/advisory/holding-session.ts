@@ -1,11 +1,11 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
-import { failureOf } from '../connection/failure.js';
+import { isTrue } from '../connection/answer.js';
+import type { AdvisoryStatements, OfMany } from '../connection/dialect.js';
+import { faultOf, SilentServerError } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
 import type { ConnectionRequest, Slots } from '../connection/sessions.js';
-import { SilentServerError } from '../connection/in-time.js';
-import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
 
 /** A request that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -142,7 +142,7 @@ export class HoldingSession {
       return await unlocks.add(name);
     } catch (error) {
       // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
-      if (failureOf(error) !== 'busy') throw error;
+      if (faultOf(error) !== 'busy') throw error;
       await unlocks.add(name);
       return true;
     } finally {
@@ -224,4 +224,12 @@ export class HoldingSession {
       for (const name of locked) this.#leftOver.add(name);
     }
   }
+}
+
+/** Of each lock, whether the statement succeeded. @throws Error when the server does not know (GET_LOCK: NULL) */
+function doneOf(answer: unknown): readonly boolean[] {
+  return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
+    if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
+    return isTrue(done);
+  });
 }

@@ -1,8 +1,8 @@
 import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
 import { LockCapacityError } from '../../../api/errors.js';
+import type { AdvisoryStatements } from '../connection/dialect.js';
 import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
-import type { AdvisoryStatements } from './advisory-statements.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
 // Which part of the server's lock table one provider of one process may have. Eight of them then fill what is promised to all clients; Postgres 15 took 1.7

@@ -2,12 +2,11 @@ import type { Clock } from '../../../api/clock.js';
 import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
 import { LockConfigError, type LockError, LockUnavailableError } from '../../../api/errors.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
-import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
+import { faultOf, inTime, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { SqlSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
-import { inTime } from './in-time.js';
 import { Session, type SessionHome } from './session.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.
@@ -230,7 +229,7 @@ export class Server implements SessionHome {
 
   /** A login that was accepted before and is refused now is an outage for a while: the next connection reads a rotated password again. */
   #maybeForNow(error: unknown): unknown {
-    if (!isRefusedLogin(error) || !this.#hasAccepted) return error;
+    if (faultOf(error) !== 'login' || !this.#hasAccepted) return error;
     const now = this.clock.now();
     this.#refusedSince ??= now;
     if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;

@@ -5,8 +5,7 @@ import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
 import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
-import { failureOf, isReadOnlyRefusal } from './failure.js';
-import { inTime, silentFor } from './in-time.js';
+import { faultOf, inTime, silentFor } from './failure.js';
 
 /** A statement that was not sent. */
 export class TransactionEndedError extends Error {
@@ -315,7 +314,7 @@ export class Session {
       const limits = { answeredWithin, timeout: answeredWithin + commandTimeout };
       return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
-      if (failureOf(error) !== 'busy') throw error;
+      if (faultOf(error) !== 'busy') throw error;
       return undefined;
     }
   }
@@ -484,7 +483,7 @@ export class Session {
   #fail(statement: QueuedStatement, error: unknown): void {
     if (this.#current !== statement) return;
     const { reject } = this.#settle(statement);
-    const isRefused = !statement.limits.inTransaction && !this.home.allowsReadOnly && isReadOnlyRefusal(error);
+    const isRefused = !statement.limits.inTransaction && !this.home.allowsReadOnly && faultOf(error) === 'read-only';
     reject(isRefused ? this.home.loseReadOnly(this.facts.server) : error);
   }
 

@@ -3,9 +3,9 @@ import { LockCapacityError } from '../../../api/errors.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import type { Run } from './answer.js';
 import type { SessionKind } from './dialect.js';
+import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
-import { SilentServerError } from './in-time.js';
 
 /** The kind of the sessions, and how many there may be. */
 export interface SessionLimits extends SessionKind {

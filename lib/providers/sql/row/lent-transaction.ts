@@ -1,4 +1,5 @@
 import type { SendStatement } from '../connection/dialect.js';
+import { faultOf } from '../connection/failure.js';
 import { type Session, TransactionEndedError } from '../connection/session.js';
 
 /** The transaction was not committed, or its outcome is unknown. */
@@ -57,7 +58,7 @@ export class LentTransaction {
       const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.dialect.isAnswer(error);
       if (isUnknown) throw new UncommittedError('unknown', error);
       if (!session.isSilent) await this.rollback().catch(() => undefined);
-      throw new UncommittedError(session.dialect.isNoSavepoint(error) ? 'replaced' : 'rolled-back', error);
+      throw new UncommittedError(faultOf(error) === 'no-savepoint' ? 'replaced' : 'rolled-back', error);
     }
     await this.afterEnd('Commit');
   }

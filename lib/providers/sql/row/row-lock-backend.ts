@@ -1,28 +1,28 @@
-import type { AcquireRequest, BackendContext } from '../../../api/lock-provider.js';
+import type { AcquireRequest, BackendContext, LockCapabilities } from '../../../api/lock-provider.js';
 import type { PurgeOptions } from '../../../api/purge-options.js';
-import { connectToServer } from '../database.js';
+import { connectToServer, type Database } from '../database.js';
 import { purge, readUnusedFor } from '../table/purge.js';
-import { SessionLockBackend } from '../session-lock-backend.js';
-import { TokenCounters } from '../table/token-counters.js';
+import { capabilitiesOf, refuseList } from '../session-locks.js';
+import { SqlBackend } from '../sql-backend.js';
 import type { LendTransaction } from './lent-transaction.js';
-import { RowRequest, type RowDatabase } from './row-request.js';
+import { RowRequest } from './row-request.js';
 import type { SqlSettings } from '../options.js';
 
-const VIEWS = {
-  mysql: 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)',
-  postgres: 'pg_locks and pg_stat_activity',
-};
-
 /** The row locks of one application. */
-export class RowLockBackend extends SessionLockBackend<RowDatabase, SqlSettings> {
+export class RowLockBackend extends SqlBackend<Database> {
+  // On Postgres readers pass a writer that waits for the row, which would starve.
+  readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'mysql');
+
   constructor(
     context: BackendContext,
     settings: SqlSettings,
     private readonly lend: LendTransaction,
   ) {
-    const { database } = settings.source;
-    // On Postgres readers pass a writer that waits for the row, which would starve.
-    super(context, settings, database === 'mysql', VIEWS[database]);
+    super(context, settings);
+  }
+
+  list(): never {
+    return refuseList(this.context, this.settings.family.views.row);
   }
 
   /**
@@ -35,7 +35,7 @@ export class RowLockBackend extends SessionLockBackend<RowDatabase, SqlSettings>
     return this.operate('purge()', (database) => purge(database, unusedFor));
   }
 
-  protected async open(): Promise<RowDatabase> {
+  protected open(): Promise<Database> {
     const {
       sessionGuard: guard,
       maxConnections: most,
@@ -43,11 +43,10 @@ export class RowLockBackend extends SessionLockBackend<RowDatabase, SqlSettings>
       connectionInitSql: initSql,
     } = this.settings;
     const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql, most, reserved };
-    const database = await connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
-    return { ...database, counters: new TokenCounters(database.table) };
+    return connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
   }
 
-  protected requestFor(database: RowDatabase, request: AcquireRequest): RowRequest {
-    return new RowRequest(database, this.settings, this.lend, request);
+  protected requestFor(database: Database, request: AcquireRequest, context: BackendContext): RowRequest {
+    return new RowRequest(context, database, this.settings, this.lend, request);
   }
 }

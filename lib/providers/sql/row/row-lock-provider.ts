@@ -1,6 +1,6 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlRowLockOptions, SqlSettings } from '../options.js';
-import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
+import { readOptions, type SqlConnectionOptions } from '../drivers.js';
 import { LentTransaction } from './lent-transaction.js';
 import { RowLockBackend } from './row-lock-backend.js';
 

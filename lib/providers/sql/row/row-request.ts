@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  BackendContext,
   Grant,
   ReleaseOptions,
   ReleaseOutcome,
@@ -9,22 +10,17 @@ import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../connection/answer.js';
 import type { Database } from '../database.js';
-import { counterNameOf, rowNameOf } from '../table/lock-name.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
+import { pauseBeforeRetry } from '../connection/failure.js';
+import { counterOf } from '../session-locks.js';
+import { rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
 import type { SqlRequest } from '../sql-backend.js';
-import type { TokenCounters } from '../table/token-counters.js';
 import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
 import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
 import type { SqlSettings } from '../options.js';
 
 // In ms. A slice of a wait that ends as soon has not waited.
 const TOO_EARLY = 50;
-
-/** The database of the row locks, connected. */
-export interface RowDatabase extends Database {
-  readonly counters: TokenCounters;
-}
 
 /** One request to lock one row, from its connection to the end of its transaction. */
 export class RowRequest implements SqlRequest {
@@ -38,15 +34,14 @@ export class RowRequest implements SqlRequest {
   #isWaiting = false;
 
   constructor(
-    private readonly database: RowDatabase,
+    private readonly context: BackendContext,
+    private readonly database: Database,
     private readonly settings: SqlSettings,
     private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
-    const { namespace } = database.context;
-    const { key } = request;
-    this.#row = rowNameOf(namespace, key);
-    this.#counter = settings.fencing ? counterNameOf(namespace, key) : undefined;
+    this.#row = rowNameOf(context.namespace, request.key);
+    this.#counter = counterOf(settings, context.namespace, request.key);
   }
 
   get unansweredFor(): number {
@@ -57,12 +52,11 @@ export class RowRequest implements SqlRequest {
     if (this.#grant && this.#session && !this.#hasEnded()) {
       return { ...this.#grant, validUntil: this.#session.validUntil };
     }
-    const { counters } = this.database;
     try {
       const session = await this.#lockRow();
       if (!session) return 'busy';
       if (this.#isWaiting) await session.endWait();
-      const token = this.#counter === undefined ? null : await counters.next(this.#counter);
+      const token = this.#counter === undefined ? null : await this.database.table.nextToken(this.#counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
       if (token !== null) await session.confirm();
       return this.#hold(session, token);
@@ -118,8 +112,8 @@ export class RowRequest implements SqlRequest {
 
   /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
   async #lockRow(): Promise<Session | undefined> {
-    const { request } = this;
-    const { table, sessions, server, context } = this.database;
+    const { request, context } = this;
+    const { table, sessions, server } = this.database;
     const { dialect } = server;
     this.#isWaiting = false;
     for (let made = 0; ;) {
@@ -185,7 +179,7 @@ export class RowRequest implements SqlRequest {
 
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
-    const { clock } = this.database.context;
+    const { clock } = this.context;
     const leave = () => {
       this.#abandon();
     };

@@ -1,8 +1,8 @@
 import { toMilliseconds } from '../../../api/duration.js';
 import type { PurgeOptions } from '../../../api/purge-options.js';
 import { firstRow, propertyOf, textOf } from '../connection/answer.js';
+import type { Family } from '../connection/dialect.js';
 import type { Database } from '../database.js';
-import type { Family } from './family.js';
 
 // A statement reads this many rows of the table, so it takes a few ms however large the table is. An index on `expires` would be faster, and
 // each lease that is taken, renewed or released would have to write it.

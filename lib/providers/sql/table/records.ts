@@ -1,7 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, RecordStore, StoredRecord } from '../../../api/lock-provider.js';
 import { firstRow, textOf } from '../connection/answer.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
 import {
   leaseLabelOf,
   labelOf,
@@ -39,7 +38,6 @@ export class SqlRecords implements RecordStore {
   constructor(
     private readonly context: BackendContext,
     private readonly kind: RecordKind,
-    private readonly commandTimeout: number,
     private readonly withTable: <T>(what: string, work: (table: LockTable) => Promise<T>) => Promise<T>,
   ) {}
 
@@ -50,17 +48,12 @@ export class SqlRecords implements RecordStore {
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
     return this.withTable(`Record "${name}"`, async (table) => {
       const row = this.#rowOf(name);
-      const { clock } = this.context;
-      const until = clock.now() + this.commandTimeout;
       for (;;) {
         const serverTime = await write(table, row, expected, next, KEEP[this.kind]);
         if (serverTime !== undefined) return { value: next, serverTime };
         const found = await read(table, row);
         if (found.value === null && expected === null) {
-          if (await table.createRow(row, leaseLabelOf(name))) continue;
-          // Another writer is creating the row, which takes a moment, or a transaction has locked the gap that the row belongs in.
-          if (clock.now() > until) throw new Error('A transaction has locked the rows of records');
-          await pauseBeforeRetry(this.context, new AbortController().signal);
+          await table.ensureRow('rows of records', row, leaseLabelOf(name));
         } else if (found.value !== expected && found.value !== next) return found; // otherwise it has changed back since
       }
     });

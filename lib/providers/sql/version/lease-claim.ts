@@ -1,4 +1,4 @@
-import { failureOf } from '../connection/failure.js';
+import { isContention } from '../connection/failure.js';
 import type { Lease, LeaseHold } from './lease.js';
 
 /** A lease that a request has. */
@@ -50,7 +50,7 @@ export async function unlessUndone<T>(claim: Promise<T>): Promise<T | undefined>
   try {
     return await claim;
   } catch (error) {
-    if (['busy', 'rolled-back'].includes(failureOf(error))) return undefined;
+    if (isContention(error)) return undefined;
     throw error;
   }
 }

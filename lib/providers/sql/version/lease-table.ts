@@ -1,6 +1,8 @@
+import type { BackendContext } from '../../../api/lock-provider.js';
 import type { Run } from '../connection/answer.js';
 import { Batches } from '../connection/batches.js';
-import type { DatabaseFamily, Family } from '../table/family.js';
+import type { Family } from '../connection/dialect.js';
+import type { SqlSettings } from '../options.js';
 import { LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
@@ -32,10 +34,11 @@ export class LeaseTable extends LockTable {
   readonly #renewals = new Batches((renewals: readonly Renewal[]) => this.#renewAll(renewals), Infinity);
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
-  /** @param connections how many statements `run` sends at a time: waiters leave half of them to renewals, claims and releases */
-  constructor(database: DatabaseFamily, table: string, family: Family, run: Run, connections: number) {
-    super(database, table, family, run);
-    this.#reads = new Batches((names) => this.#readLeases(names), Math.max(1, Math.floor(connections / 2)));
+  /** @param settings with the number of statements that `run` sends at a time: waiters leave half of them to renewals, claims and releases */
+  constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
+    super(table, family, run, context, settings);
+    const most = Math.max(1, Math.floor(settings.maxConnections / 2));
+    this.#reads = new Batches((names) => this.#readLeases(names), most);
   }
 
   /** Reads the row; undefined if there is none. */

@@ -19,7 +19,6 @@ import { infoOf } from './lease-info.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
-import type { SqlSettings } from '../options.js';
 
 // How long the row of a key that is not used stays, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
@@ -27,7 +26,7 @@ const UNUSED_FOR = 7 * 86_400_000;
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
-export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
+export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     limits: true,
@@ -124,7 +123,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', (database) => database.purge(unusedFor));
+    return this.operate('purge()', (database) => purge(database, unusedFor));
   }
 
   /** The lease that says so is not released: it ends before the next hour. */
@@ -136,20 +135,15 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await database.purge(UNUSED_FOR, leasesAndInstancesOf(namespace));
+    if (isOurs) await purge(database, UNUSED_FOR, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {
-    const { source, family, maxConnections } = this.settings;
-    const needs = { forStatements: maxConnections, table: true };
-    const server = await connectToServer(this.settings, this.context, needs);
-    const leases = new LeaseTable(source.database, server.tableName, family, server.run, maxConnections);
-    return {
-      ...server,
-      leases,
-      limited: new LimitedLeases(leases),
-      purge: (unusedFor, range) => purge(server, unusedFor, range),
-    };
+    const { settings, context } = this;
+    const needs = { forStatements: settings.maxConnections, table: true };
+    const database = await connectToServer(settings, context, needs);
+    const leases = new LeaseTable(database.tableName, settings.family, database.run, context, settings);
+    return { ...database, leases, limited: new LimitedLeases(leases) };
   }
 
   protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {

@@ -1,6 +1,6 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../../api/lock-provider.js';
 import type { SqlVersionLockOptions, SqlSettings } from '../options.js';
-import { readOptions, type SqlConnectionOptions } from '../sources/drivers.js';
+import { readOptions, type SqlConnectionOptions } from '../drivers.js';
 import { VersionLockBackend } from './version-lock-backend.js';
 
 export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;

@@ -11,8 +11,8 @@ import type { SeenHolders } from '../../../core/toolkit/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
-import type { NameRange } from '../table/purge.js';
-import type { Connected, SqlRequest } from '../sql-backend.js';
+import type { Database } from '../database.js';
+import type { SqlRequest } from '../sql-backend.js';
 import { ExclusiveClaim } from './exclusive-claim.js';
 import type { Lease } from './lease.js';
 import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
@@ -29,11 +29,9 @@ const LAST_LOOK = 50;
 const MOST_LOST = 5;
 
 /** The database of the leases, connected. */
-export interface LeaseDatabase extends Connected {
+export interface LeaseDatabase extends Database {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;
-  /** Deletes the rows that nobody has used for this many ms, in a range or all, and resolves to their number. */
-  purge(unusedFor: number, range?: NameRange): Promise<number>;
 }
 
 /** A row as it was read. */

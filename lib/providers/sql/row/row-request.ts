@@ -15,8 +15,13 @@ import { counterOf } from '../session-locks.js';
 import { rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
 import type { SqlRequest } from '../sql-backend.js';
-import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
-import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
+import {
+  type LendTransaction,
+  type LentTransaction,
+  offerTransaction,
+  UncommittedError,
+  withdrawTransaction,
+} from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
 // In ms. A slice of a wait that ends as soon has not waited.

@@ -1,5 +1,5 @@
 import type { Lock } from '../../../api/lock.js';
-import { transactionOf } from './lent-transactions.js';
+import { transactionOf } from './lent-transaction.js';
 
 /** The methods that send statements: the `query` of a Client of pg, or the `query`, `execute` and `promise()` of a Connection of mysql2. */
 export interface SqlClient {

@@ -15,7 +15,7 @@ import {
 import { purge, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { namesOfInstances, registerInstance } from './instances.js';
-import { infoOf } from './lease-info.js';
+import { infoOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';

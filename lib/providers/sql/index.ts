@@ -8,5 +8,5 @@ export {
   SqlVersionLockProvider,
   type SqlVersionLockProviderOptions,
 } from './providers.js';
-export { sqlClientOf, type SqlClient } from './row/sql-client-of.js';
+export { sqlClientOf, type SqlClient } from './row/lent-transaction.js';
 export { lockTablesSql, type LockTablesOptions } from './table/lock-schema.js';

@@ -28,9 +28,7 @@ interface Name {
  * The session answers one statement at a time. Locks that are asked for meanwhile go together with the next one.
  */
 export class HoldingSession {
-  /** A lock that no request has any more could not be freed: the session has to end. */
-  mayHaveLock = false;
-  /** The names of such locks. */
+  /** The locks that it may have for no request: that it waits for, or that could not be freed. It is not used again then. */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
   /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
@@ -49,6 +47,11 @@ export class HoldingSession {
       this.#forgetAll();
       for (const user of [...this.#users.keys()]) user.onSessionLost(cause);
     };
+  }
+
+  /** Whether it may have a lock for no request: then its locks are freed by its end alone. */
+  get mayHaveLock(): boolean {
+    return this.#leftOver.size > 0;
   }
 
   /** Whether locks may be asked for on it. */
@@ -102,7 +105,7 @@ export class HoldingSession {
     const { mode } = request;
     const { session, statements } = this;
     // Until it has the lock. Otherwise the limits of a wait stay, too.
-    this.mayHaveLock = true;
+    this.#leftOver.add(name);
     await session.beginWait();
     for (;;) {
       const answer = await session.runSlice(request.since, (limits) =>
@@ -114,7 +117,7 @@ export class HoldingSession {
       if (answer === undefined) await session.run(statements.unlockAll);
     }
     await session.endWait();
-    this.mayHaveLock = false;
+    this.#leftOver.delete(name);
     this.#names.set(name, { mode, holders: 1, changes: undefined });
     return true;
   }
@@ -131,7 +134,6 @@ export class HoldingSession {
       known.changes = unlocked;
       return await unlocked;
     } catch (error) {
-      this.mayHaveLock = true;
       this.#leftOver.add(name);
       throw error;
     }
@@ -211,7 +213,7 @@ export class HoldingSession {
     } catch {
       // Those before the one that failed may have been taken, and so may the last one, if it was cancelled in the moment of the grant. What
       // others of this session hold, or have asked for since, is counted once too often then, or is not: that ends with the session.
-      this.mayHaveLock = true;
+      for (const name of names) this.#leftOver.add(name);
       locked = names.filter((name, index) => {
         const entry = this.#names.get(name);
         return !entry || (entry === entries[index] && entry.holders === 0);
@@ -220,7 +222,6 @@ export class HoldingSession {
     try {
       if (locked.length > 0) await this.session.run(...undo(locked));
     } catch {
-      this.mayHaveLock = true;
       for (const name of locked) this.#leftOver.add(name);
     }
   }

@@ -29,7 +29,9 @@ export class Server implements SessionHome {
   #refusedSince: number | undefined;
   /** All that are open, the control session among them. */
   readonly #sessions = new Set<Session>();
-  #control: { readonly opening: Promise<Session>; open?: Session } | undefined;
+  /** The control session, if it is open. */
+  openControl: Session | undefined;
+  #control: Promise<Session> | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
@@ -58,29 +60,30 @@ export class Server implements SessionHome {
     return this.settings.allowUnsafeTopology;
   }
 
-  /** The control session, if it is open. */
-  get openControl(): Session | undefined {
-    return this.#control?.open;
-  }
-
   /** The control session, opened again if it was lost. */
   control(): Promise<Session> {
-    if (this.#control) return this.#control.opening;
-    const opening = this.#open(CONTROL, undefined);
-    const control: { readonly opening: Promise<Session>; open?: Session } = { opening };
+    this.#control ??= this.#openControl();
+    return this.#control;
+  }
+
+  async #openControl(): Promise<Session> {
     const forget = () => {
-      if (this.#control === control) this.#control = undefined;
+      this.#control = undefined;
+      this.openControl = undefined;
     };
-    this.#control = control;
-    opening.then((session) => {
-      control.open = session;
+    try {
+      const session = await this.#open(CONTROL, undefined);
+      this.openControl = session;
       session.onFree = forget;
       session.onLost = () => {
         session.destroy();
       };
       if (session.isLost()) session.destroy();
-    }, forget);
-    return opening;
+      return session;
+    } catch (error) {
+      forget();
+      throw error;
+    }
   }
 
   async confirmWriter(): Promise<void> {
@@ -93,7 +96,7 @@ export class Server implements SessionHome {
       `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
       { provider: this.name, refused: true },
     );
-    this.#loseAt(server, error);
+    this.#loseWhere((session) => session.facts.server === server, error);
     return error;
   }
 
@@ -116,7 +119,7 @@ export class Server implements SessionHome {
   /** The control session is closed when it has ended the sessions that it had to end. */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
-    const control = await this.#control?.opening.catch(() => undefined);
+    const control = await this.#control?.catch(() => undefined);
     await control?.idle(this.commandTimeout).catch(() => undefined);
     await control?.close();
   }
@@ -138,9 +141,9 @@ export class Server implements SessionHome {
   }
 
   /** After a restart of the server, and at another one, its id is that of another connection; after its guard it has ended by itself. */
-  #isThere({ facts, openedAt, answered, guard }: Session, control: Session, uptime: number): boolean {
+  #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
-    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * guard;
+    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * kind.guard;
   }
 
   async #end({ facts }: Session, control: Session): Promise<void> {
@@ -191,10 +194,6 @@ export class Server implements SessionHome {
   }
 
   /** It holds no locks any more. */
-  #loseAt(server: string, cause: LockError): void {
-    this.#loseWhere((session) => session.facts.server === server, cause);
-  }
-
   #loseWhere(isLost: (session: Session) => boolean, cause: LockError): void {
     for (const session of [...this.#sessions].filter(isLost)) session.lose(cause);
   }
@@ -254,7 +253,7 @@ export class Server implements SessionHome {
       `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,
       { provider: this.name, refused: refusesWrites },
     );
-    if (refusesWrites) this.#loseAt(server, refusal);
+    if (refusesWrites) this.#loseWhere((session) => session.facts.server === server, refusal);
     throw refusal;
   }
 }

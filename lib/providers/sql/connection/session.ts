@@ -4,7 +4,15 @@ import type { LockConfigError } from '../../../api/errors.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
-import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
+import {
+  type Dialect,
+  type DriverConnection,
+  type SendStatement,
+  type ServerFacts,
+  type SessionKind,
+  sliceLength,
+  type TimeLimits,
+} from './dialect.js';
 import { faultOf, inTime, silentFor } from './failure.js';
 
 /** A statement that was not sent. */
@@ -16,9 +24,6 @@ export class TransactionEndedError extends Error {
 
 // How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
-
-// After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.
-const HALF_LENGTH_AFTER = 5_000;
 
 /** How a statement is sent, and for how long it is waited for. */
 interface StatementLimits {
@@ -77,8 +82,8 @@ export class Session {
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** We have begun a transaction, and have not ended it. */
   #hasTransaction = false;
-  /** How many statements wait to be sent or for their answer. */
-  #inFlight = 0;
+  /** How many statements are in flight, of ours and of the application: sent, or waiting for that. */
+  inFlight = 0;
   /** The statement that is at the server. */
   #current: QueuedStatement | undefined;
   /** The server's answer that this statement has failed, while the server is asked what that has ended. */
@@ -87,7 +92,8 @@ export class Session {
   readonly #queue: QueuedStatement[] = [];
   /** Of a statement that waits for nothing. */
   readonly #atOnce: StatementLimits;
-  #isSilent = false;
+  /** A statement was not answered in time, and none since. */
+  isSilent = false;
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
@@ -96,21 +102,17 @@ export class Session {
 
   /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
-    private readonly home: SessionHome,
+    readonly home: SessionHome,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
-    private readonly limits: SessionKind,
+    readonly kind: SessionKind,
     /** When it was being opened, on the monotonic clock. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
     this.#atOnce = { timeout: home.commandTimeout };
-    const lose = (cause?: unknown) => {
-      this.lose(cause);
-    };
-    connection.on('error', lose);
-    connection.on('end', lose);
+    for (const event of ['error', 'end'] as const) connection.on(event, this.lose);
   }
 
   /** The connection or its transaction has ended before we ended it. */
@@ -118,29 +120,9 @@ export class Session {
     return this.#state === 'lost';
   }
 
-  /** A statement was not answered in time, and none since. */
-  get isSilent(): boolean {
-    return this.#isSilent;
-  }
-
-  /** After how many ms of silence the server ends it. */
-  get guard(): number {
-    return this.limits.guard;
-  }
-
-  /** How long the server may take to answer a statement of ours, in ms. */
-  get commandTimeout(): number {
-    return this.home.commandTimeout;
-  }
-
   /** For how many ms an answer is overdue. */
   get overdueFor(): number {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
-  }
-
-  /** How many statements are in flight, of ours and of the application. */
-  get inFlight(): number {
-    return this.#inFlight;
   }
 
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
@@ -148,22 +130,18 @@ export class Session {
 
   /** Sends a statement whose turn it is. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
-    return this.dialect.send(this.connection, sql, parameters, this.facts.prepares);
+    return this.home.dialect.send(this.connection, sql, parameters, this.facts.prepares);
   }
 
   /** The connection as the application uses it, see {@link Dialect.lend}. */
   lend(statement: SendStatement): object {
     this.#isLent = true;
-    return this.dialect.lend(this.connection, statement);
-  }
-
-  get dialect(): Dialect {
-    return this.home.dialect;
+    return this.home.dialect.lend(this.connection, statement);
   }
 
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
-    const answer = await this.#inTurn(() => this.dialect.beginWith(this.connection, sql, value), this.#atOnce);
+    const answer = await this.#inTurn(() => this.home.dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
     return firstRow(answer);
   }
@@ -174,7 +152,7 @@ export class Session {
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
-      this.dialect.beginWait(this.connection, select, value, limits, this.facts),
+      this.home.dialect.beginWait(this.connection, select, value, limits, this.facts),
     );
     this.#hasTransaction = true;
     const row = firstRow(answer);
@@ -184,7 +162,7 @@ export class Session {
 
   /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
   async beginWait(): Promise<void> {
-    await this.#setLimits(this.#whileWaiting(this.limits.lockWait));
+    await this.#setLimits(this.#whileWaiting(this.kind.lockWait));
   }
 
   /**
@@ -197,7 +175,7 @@ export class Session {
 
   /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
   async endWait(): Promise<void> {
-    await this.#setLimits(this.limits);
+    await this.#setLimits(this.kind);
   }
 
   /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
@@ -206,12 +184,12 @@ export class Session {
   }
 
   /** Commits what was written in the transaction, and frees its locks. It may take as long as silence may last: a synchronous standby may lag. */
-  commit(): Promise<void> {
-    return this.#endTransaction('COMMIT', this.guard);
+  async commit(): Promise<void> {
+    await this.#endTransaction('COMMIT', this.kind.guard);
   }
 
   async rollback(): Promise<void> {
-    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.commandTimeout);
+    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.home.commandTimeout);
   }
 
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
@@ -229,14 +207,14 @@ export class Session {
   giveBack(): void {
     // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
     // may still take a lock.
-    if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
+    if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
     else if (this.#isLent) this.#reset();
     else this.#free(true);
   }
 
   /** Until when the locks on it are surely ours. */
   get validUntil(): number {
-    return validUntil(this.answered, this.guard);
+    return validUntil(this.answered, this.kind.guard);
   }
 
   /**
@@ -246,19 +224,19 @@ export class Session {
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';
-    const isBusy = this.#inFlight > 0 && !this.#heartbeat;
+    const isBusy = this.inFlight > 0 && !this.#heartbeat;
     try {
       await (isBusy ? this.home.confirmWriter() : this.beat());
     } catch {
       return this.isLost() ? 'lost' : 'unknown';
     }
     if (this.isLost()) return 'lost';
-    if (isBusy && this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
+    if (isBusy && this.home.clock.now() - this.answered > this.kind.guard / 3) return 'unknown';
     return { validUntil: this.validUntil };
   }
 
   /** The connection or its transaction has ended, or the server holds no locks any more. */
-  lose(cause: unknown): void {
+  readonly lose = (cause?: unknown): void => {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
     this.#hasTransaction = false;
@@ -269,7 +247,7 @@ export class Session {
     } finally {
       this.#sendNext();
     }
-  }
+  };
 
   /**
    * Ends the connection, its transaction and its wait on both sides. A socket that is closed is not enough: a server that waits for a
@@ -279,7 +257,7 @@ export class Session {
   destroy(): void {
     if (this.#state === 'ended') return;
     if (this.control) this.home.endOnServer(this, this.control);
-    this.dialect.sever(this.connection);
+    this.home.dialect.sever(this.connection);
     this.#end();
   }
 
@@ -293,16 +271,16 @@ export class Session {
     });
   }
 
-  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<void> {
+  #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<unknown> {
     const end = () => {
       this.#hasTransaction = false;
       return this.sendNow(word);
     };
-    await this.#inTurn(end, { timeout, inTransaction: true });
+    return this.#inTurn(end, { timeout, inTransaction: true });
   }
 
   #whileWaiting(lockWait: number): TimeLimits {
-    return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait };
+    return { guard: Math.min(this.kind.guard, CONFIRM_WITHIN), lockWait };
   }
 
   /** Resolves to undefined when the server has ended the wait. */
@@ -339,16 +317,16 @@ export class Session {
   }
 
   get #heartbeatSql(): string {
-    return this.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
+    return this.home.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
   }
 
   async #setLimits(limits: TimeLimits): Promise<void> {
-    await this.run(this.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
+    await this.run(this.home.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
   }
 
   #reset(): void {
     this.onLost = undefined;
-    this.#inTurn(() => this.home.reset(this.connection, this.limits), this.#atOnce).then(
+    this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(
       () => {
         this.#isLent = false;
         this.#free(true);
@@ -393,7 +371,7 @@ export class Session {
         ...{ limits, resolve, reject },
       };
       if (limits.timeout !== undefined) this.#limit(statement, limits.timeout);
-      if (send) this.#inFlight += 1;
+      if (send) this.inFlight += 1;
       this.#queue.push(statement);
       this.#sendNext();
     }) as Promise<T>;
@@ -404,7 +382,7 @@ export class Session {
     const { clock } = this.home;
     const since = clock.now();
     const onLate = () => {
-      this.#isSilent = true;
+      this.isSilent = true;
       this.home.fellSilent(since);
       const { reject } = statement;
       // What a late answer grants has to be undone, by the caller.
@@ -465,7 +443,7 @@ export class Session {
 
   async #onError(statement: QueuedStatement, sentAt: number, error: unknown): Promise<void> {
     if (this.#current !== statement) return;
-    if (this.dialect.isAnswer(error)) {
+    if (this.home.dialect.isAnswer(error)) {
       this.#heard(sentAt);
       this.#failure = error;
       if (this.#hasTransaction) await this.#observeAfter(statement, error);
@@ -493,19 +471,19 @@ export class Session {
     if (this.#current === statement) {
       this.#current = undefined;
       this.#failure = undefined;
-      this.#inFlight -= 1;
+      this.inFlight -= 1;
     }
     return statement;
   }
 
   #heard(sentAt: number): void {
     this.answered = Math.max(this.answered, sentAt);
-    this.#isSilent = false;
+    this.isSilent = false;
     this.#dueAt = undefined;
   }
 
   #observe(answer: unknown, cause?: unknown): void {
-    if (this.dialect.isInTransaction(this.connection, answer) !== false) return;
+    if (this.home.dialect.isInTransaction(this.connection, answer) !== false) return;
     this.lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
   }
 
@@ -517,18 +495,4 @@ export class Session {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);
     if (this.#current === statement) this.#observe(answer, error);
   }
-}
-
-/**
- * For how many ms a statement waits for a lock whose caller has waited for `waited` ms.
- *
- * A wait at the server is made of slices. In a long statement a session of Postgres has a snapshot, so that VACUUM removes nothing and CREATE
- * INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. Each slice begins at the end of
- * the server's queue. So they grow: a caller that has waited for longer is less often at the end, and more often at the head. With equal slices,
- * the last caller that came is among the next ones that get the lock. Measured, eight processes that hold it for 0.4 s: the longest wait was 8
- * to 9 s with equal slices, 4.5 to 4.9 s with these, and would be 2.8 s in turn.
- */
-function sliceLength({ unit, longest }: Dialect['slice'], waited: number): number {
-  const share = waited / (waited + HALF_LENGTH_AFTER);
-  return unit * Math.max(1, Math.ceil((share * longest) / unit));
 }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../../api/clock.js';
-import { LockCapacityError } from '../../../api/errors.js';
+import { LockCapacityError, LockError } from '../../../api/errors.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import type { Run } from './answer.js';
 import type { SessionKind } from './dialect.js';
@@ -20,7 +20,7 @@ export interface ConnectionRequest {
   readonly signal?: AbortSignal;
   readonly key?: string;
   /** Called when it has to wait; a caller that leaves gets this error. */
-  waits?(instead: LockCapacityError): void;
+  waits?(instead: LockError): void;
   /** How many locks of this provider its caller holds already. */
   readonly otherKeysHeld?: number;
 }
@@ -28,8 +28,8 @@ export interface ConnectionRequest {
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
   readonly slots: Slots;
-  /** The sessions that nobody uses, and since when: the newest last. */
-  readonly #idle: { readonly session: Session; readonly since: number }[] = [];
+  /** The sessions that nobody uses: the one that was used last is the last. */
+  readonly #idle: Session[] = [];
   readonly #used = new Set<Session>();
   #sweep: object | undefined;
   #isClosed = false;
@@ -48,18 +48,14 @@ export class Sessions {
    */
   take(request: ConnectionRequest): Session | Promise<Session> {
     const control = this.server.openControl;
-    if (!control || this.#idle.length === 0 || !this.slots.takeNow(request)) return this.#takeLater(request);
-    const session = this.#reuse(control);
-    return session ? this.#use(session) : this.#open();
+    const isTaken = control !== undefined && this.slots.takeNow(request);
+    const session = isTaken && this.#reuse(control);
+    return session ? this.#use(session) : this.#open(isTaken ? undefined : request);
   }
 
-  async #takeLater(request: ConnectionRequest): Promise<Session> {
-    await this.slots.take(request);
-    return this.#open();
-  }
-
-  /** For a connection that was taken. */
-  async #open(): Promise<Session> {
+  /** @param request for a connection that is not taken yet */
+  async #open(request?: ConnectionRequest): Promise<Session> {
+    if (request) await this.slots.take(request);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (!this.#isClosed) return this.#use(session);
@@ -83,13 +79,7 @@ export class Sessions {
 
   /** Runs a statement in autocommit, on a session that has nothing else. */
   readonly run: Run = async (sql, parameters) => {
-    let session: Session;
-    try {
-      session = await this.take({ wait: this.server.commandTimeout });
-    } catch (error) {
-      // Each session is used for one statement: if none becomes free, the server is silent.
-      throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;
-    }
+    const session = await this.take({ wait: this.server.commandTimeout });
     try {
       const answer = await session.run(sql, parameters);
       session.giveBack();
@@ -108,13 +98,15 @@ export class Sessions {
     this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
     for (const session of this.#used) session.destroy();
-    await Promise.all(this.#idle.splice(0).map(({ session }) => session.close()));
+    await Promise.all(this.#idle.splice(0).map((session) => session.close()));
   }
 
-  #exhausted(key: string | undefined): LockCapacityError {
+  #exhausted(key: string | undefined): Error {
+    // Without a key, each session is used for one statement: if none becomes free, the server is silent.
+    if (key === undefined) return new SilentServerError('No statement was answered in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
-      `${key === undefined ? 'A connection' : `Lock "${key}"`} of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
+      `Lock "${key}" of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
         'Raise maxConnections (and nestedConnections for locks inside locks), or hold fewer locks at a time.',
       { key, provider },
     );
@@ -125,14 +117,14 @@ export class Sessions {
    * NAT that forgets idle connections forgets all of them, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
-    const isDoubtful = (idle: Session) => idle.control !== control || idle.answered < this.server.silentSince;
-    let session = this.#idle.pop()?.session;
-    while (session && isDoubtful(session)) {
+    for (let session = this.#idle.pop(); session; session = this.#idle.pop()) {
+      if (session.control === control && session.answered >= this.server.silentSince) {
+        session.onLost = undefined;
+        return session;
+      }
       void session.close();
-      session = this.#idle.pop()?.session;
     }
-    if (session) session.onLost = undefined;
-    return session;
+    return undefined;
   }
 
   #keep(session: Session): void {
@@ -140,10 +132,9 @@ export class Sessions {
       void session.close();
       return;
     }
-    const idle = { session, since: this.server.clock.now() };
-    this.#idle.push(idle);
+    this.#idle.push(session);
     session.onLost = () => {
-      this.#idle.splice(this.#idle.indexOf(idle), 1);
+      this.#idle.splice(this.#idle.indexOf(session), 1);
       session.destroy();
     };
     this.#sweepLater();
@@ -155,8 +146,8 @@ export class Sessions {
     const idleTime = this.limits.guard / 3;
     this.#sweep ??= clock.setTimer(() => {
       this.#sweep = undefined;
-      const fresh = this.#idle.findIndex(({ since }) => clock.now() - since < idleTime);
-      for (const { session } of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
+      const fresh = this.#idle.findIndex(({ answered }) => clock.now() - answered < idleTime);
+      for (const session of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
       if (this.#idle.length > 0) this.#sweepLater();
     }, idleTime);
   }
@@ -178,7 +169,7 @@ export class Slots {
     private readonly most: number,
     private readonly reserved: number,
     /** The error for a request that was not served. */
-    private readonly exhausted: (key: string | undefined) => LockCapacityError,
+    private readonly exhausted: (key: string | undefined) => Error,
   ) {}
 
   /** Takes a connection if one is free. */
@@ -188,7 +179,7 @@ export class Slots {
     return true;
   }
 
-  /** Takes a connection. @throws LockCapacityError when none was free in the time of the request */
+  /** Takes a connection. @throws Error that `exhausted` makes, when none was free in the time of the request */
   async take(request: ConnectionRequest): Promise<void> {
     if (this.takeNow(request)) return;
     const limit = this.#limitOf(request);
@@ -196,7 +187,8 @@ export class Slots {
     const served = new AbortController();
     const waiter = { limit, served };
     this.#waiting.add(waiter);
-    request.waits?.(this.exhausted(request.key));
+    const error = this.exhausted(request.key);
+    if (LockError.is(error)) request.waits?.(error);
     // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;

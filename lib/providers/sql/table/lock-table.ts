@@ -21,7 +21,7 @@ export class LockTable {
     readonly family: Family,
     /** In autocommit. */
     readonly run: Run,
-    private readonly context: Pick<BackendContext, 'name' | 'clock' | 'random'>,
+    protected readonly context: BackendContext,
     private readonly settings: Pick<SqlSettings, 'synchronize' | 'commandTimeout'>,
   ) {
     this.name = quotedTable(family, table);

@@ -14,7 +14,6 @@ import {
 } from '../table/lock-name.js';
 import { purge, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
-import { namesOfInstances, registerInstance } from './instances.js';
 import { infoOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
@@ -39,7 +38,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   };
   readonly #holders = new SeenHolders(this.context.instance, async (id) => {
     const { leases } = await this.database();
-    const names = await namesOfInstances(leases, this.context.namespace, new Set([id]));
+    const names = await leases.namesOfInstances(new Set([id]));
     return names.get(id) ?? id;
   });
   #hasWarned = false;
@@ -103,8 +102,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   async register(): Promise<void> {
-    const { name, namespace, instance, logger } = this.context;
-    await this.operate('register()', ({ leases }) => registerInstance(leases, namespace, instance));
+    const { name, logger } = this.context;
+    await this.operate('register()', ({ leases }) => leases.registerInstance());
     try {
       await this.operate('purge()', (database) => this.#purgeInTurn(database));
     } catch (error) {
@@ -153,7 +152,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   /** The locks, with the names of instances instead of their ids. */
   async #named(leases: LeaseTable, locks: readonly LockInfo[]): Promise<LockInfo[]> {
     const ids = new Set(locks.flatMap(({ instances }) => instances));
-    const names = await namesOfInstances(leases, this.context.namespace, ids);
+    const names = await leases.namesOfInstances(ids);
     return locks.map((lock) => ({
       ...lock,
       instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))],

@@ -13,11 +13,16 @@ import { validUntil } from '../../../core/toolkit/validity.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
 import type { Database } from '../database.js';
 import type { SqlRequest } from '../sql-backend.js';
-import { ExclusiveClaim } from './exclusive-claim.js';
 import { holderIn, type Lease } from './lease.js';
-import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
+import {
+  ExclusiveClaim,
+  type FoundLease,
+  type GrantedLease,
+  type LeaseClaim,
+  LimitedClaim,
+  remainingOf,
+} from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
-import { LimitedClaim } from './limited-claim.js';
 import type { LimitedLeases } from './limited-leases.js';
 
 // How long before a busy row is looked at again. One look is one indexed read.

@@ -1,9 +1,8 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
-import { AdvisoryLockBackend } from './advisory/advisory-lock-backend.js';
 import { readOptions, type SqlConnectionOptions } from './drivers.js';
 import type { SqlRowLockOptions, SqlSessionLockOptions, SqlSettings, SqlVersionLockOptions } from './options.js';
 import { LentTransaction } from './row/lent-transaction.js';
-import { RowLockBackend } from './row/row-lock-backend.js';
+import { AdvisoryLockBackend, RowLockBackend } from './session-lock-backends.js';
 import { VersionLockBackend } from './version/version-lock-backend.js';
 
 /** `maxConnections` counts one for each key that is held or waited for. */

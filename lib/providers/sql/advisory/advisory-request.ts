@@ -10,7 +10,7 @@ import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
 import type { Database } from '../database.js';
 import type { SqlSettings } from '../options.js';
-import { counterOf } from '../session-locks.js';
+import { counterNameOf } from '../table/lock-name.js';
 import type { SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
@@ -41,7 +41,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     private readonly request: AcquireRequest,
   ) {
     this.#name = settings.family.advisory.nameOf(database.scope, context.namespace, request.key);
-    this.#counter = counterOf(settings, context.namespace, request.key);
+    this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
 
   get unansweredFor(): number {

@@ -11,8 +11,7 @@ import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../connection/answer.js';
 import type { Database } from '../database.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
-import { counterOf } from '../session-locks.js';
-import { rowNameOf } from '../table/lock-name.js';
+import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
 import type { SqlRequest } from '../sql-backend.js';
 import {
@@ -46,7 +45,7 @@ export class RowRequest implements SqlRequest {
     private readonly request: AcquireRequest,
   ) {
     this.#row = rowNameOf(context.namespace, request.key);
-    this.#counter = counterOf(settings, context.namespace, request.key);
+    this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
 
   get unansweredFor(): number {

@@ -174,6 +174,21 @@ export class LockTable {
   }
 }
 
+/** The rows of a range of names, page by page. @param read answers the next ones by name, from a name on */
+export async function* pagesOf<Row extends { readonly name: string }>(
+  [first, end]: readonly [string, string],
+  read: (from: string) => Promise<readonly Row[]>,
+): AsyncGenerator<readonly Row[]> {
+  for (let from = first; ;) {
+    const page = (await read(from)).filter(({ name }) => name < end);
+    yield page;
+    const last = page.at(-1);
+    if (!last) return;
+    // The exclamation mark comes before every character of a name.
+    from = `${last.name}!`;
+  }
+}
+
 // How often a table may be dropped while one operation runs.
 const MOST_DROPS = 3;
 

@@ -10,7 +10,7 @@ import {
   type RecordKind,
   textOfLabel,
 } from './lock-name.js';
-import type { LockTable } from './lock-table.js';
+import { type LockTable, pagesOf } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
@@ -61,18 +61,12 @@ export class SqlRecords implements RecordStore {
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { namespace } = this.context;
-    const [first, end] = recordNamesOf(namespace, this.kind);
-    for (let from = first; ;) {
-      const after = from;
-      const page = await this.withTable('The list of records', (table) => readPage(table, after));
-      const rows = page.filter(({ row }) => row < end);
-      for (const { row, label, text } of rows) {
+    const readFrom = (from: string) => this.withTable('The list of records', (table) => readPage(table, from));
+    for await (const rows of pagesOf(recordNamesOf(namespace, this.kind), readFrom)) {
+      for (const { name, label, text } of rows) {
         if (text !== undefined)
-          yield { name: nameOfRecord(namespace, this.kind, row, label), value: decode(row, text) };
+          yield { name: nameOfRecord(namespace, this.kind, name, label), value: decode(name, text) };
       }
-      const last = rows.at(-1);
-      if (!last) return;
-      from = last.row;
     }
   }
 
@@ -108,10 +102,10 @@ async function write(
   return token === undefined ? undefined : toMilliseconds(token);
 }
 
-async function readPage({ family, name, run }: LockTable, after: string) {
-  const select = `SELECT name, label, holders FROM ${name} WHERE name > ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
-  return ((await run(select, [after])) as readonly Readonly<Record<string, unknown>>[]).map((row) => ({
-    row: textOf(row['name']) ?? '',
+async function readPage({ family, name, run }: LockTable, from: string) {
+  const select = `SELECT name, label, holders FROM ${name} WHERE name >= ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
+  return ((await run(select, [from])) as readonly Readonly<Record<string, unknown>>[]).map((row) => ({
+    name: textOf(row['name']) ?? '',
     label: textOf(row['label']) ?? null,
     text: textOf(row['holders']),
   }));

@@ -12,6 +12,7 @@ import {
   namespaceOfLease,
   purgeNameOf,
 } from '../table/lock-name.js';
+import { pagesOf } from '../table/lock-table.js';
 import { purge, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
 import { infoOf } from './lease.js';
@@ -69,20 +70,13 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
 
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo, void> {
     const { namespace } = this.context;
-    const [first, end] = leaseNamesBetween(namespace, prefix);
-    for (let from = first; ;) {
-      const start = from;
-      const page = await this.operate('list()', ({ leases }) => leases.page(start));
-      const rows = page.filter(({ name }) => name < end);
+    const readFrom = (from: string) => this.operate('list()', ({ leases }) => leases.page(from));
+    for await (const rows of pagesOf(leaseNamesBetween(namespace, prefix), readFrom)) {
       const locks = rows.flatMap(({ name, label, lease }) => {
         const key = keyOfLease(namespace, name, label);
         return key.startsWith(prefix) ? (infoOf(key, lease) ?? []) : [];
       });
       yield* await this.operate('list()', ({ leases }) => this.#named(leases, locks));
-      const last = rows.at(-1);
-      if (!last) return;
-      // The exclamation mark comes before every character of a name.
-      from = `${last.name}!`;
     }
   }
 

@@ -36,6 +36,13 @@ export interface SqlRequest {
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
+/** The state of a request of session locks, with what it has. */
+export type RequestState<Held extends object> = 'asking' | Held | 'over';
+
+export function heldIn<Held extends object>(state: RequestState<Held>): Held | undefined {
+  return typeof state === 'object' ? state : undefined;
+}
+
 /** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
 export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;

@@ -11,7 +11,7 @@ import { pauseBeforeRetry } from '../connection/failure.js';
 import type { Database } from '../database.js';
 import type { SqlSettings } from '../options.js';
 import { counterNameOf } from '../table/lock-name.js';
-import type { SqlRequest } from '../sql-backend.js';
+import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
@@ -27,10 +27,9 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
+  #state: RequestState<{ readonly place: HoldingSession; readonly grant: Grant }> = 'asking';
   /** The session that it asks on, or has the lock on. */
   #place: HoldingSession | undefined;
-  #grant: Grant | undefined;
-  #isOver = false;
   /** The session of its own, if it waits or has waited on one. */
   #waitsOn: HoldingSession | undefined;
 
@@ -50,11 +49,12 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
 
   async acquire(): Promise<Grant | 'busy'> {
     const { request } = this;
-    if (this.#grant && this.#place && !this.#hasEnded()) {
+    const held = heldIn(this.#state);
+    if (held) {
+      const { grant, place } = held;
       // Any of its tokens may have been used.
-      const { fencingToken, followers = 0 } = this.#grant;
-      const last = fencingToken === null ? null : fencingToken + BigInt(followers);
-      return { ...this.#grant, fencingToken: last, followers: 0, validUntil: this.#place.session.validUntil };
+      const last = grant.fencingToken === null ? null : grant.fencingToken + BigInt(grant.followers ?? 0);
+      return { ...grant, fencingToken: last, followers: 0, validUntil: place.session.validUntil };
     }
     const { holding } = this.database;
     for (;;) {
@@ -68,7 +68,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();
       const leave = () => {
-        this.#abandon();
+        if (!heldIn(this.#state)) this.#end();
       };
       const answer = await withAbort(request.signal, leave, () => this.#queue());
       if (answer) return answer;
@@ -77,17 +77,13 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   async renew(): Promise<RenewOutcome> {
-    if (!this.#grant || this.#hasEnded() || !this.#place) return 'lost';
-    return this.#place.session.renew();
+    return heldIn(this.#state)?.place.session.renew() ?? 'lost';
   }
 
   async release(): Promise<ReleaseOutcome> {
-    const place = this.#place;
-    if (!this.#grant || this.#hasEnded() || !place) {
-      this.#abandon();
-      return 'lost';
-    }
-    this.#isOver = true;
+    const held = this.#end();
+    if (!held) return 'lost';
+    const { place } = held;
     try {
       if (place.session.isLost()) return 'lost';
       return (await place.unlock(this.#name, this.request.mode)) ? 'released' : 'lost';
@@ -99,8 +95,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   onSessionLost(cause: unknown): void {
-    if (!this.#grant || this.#hasEnded()) return;
-    this.request.lost(cause);
+    if (heldIn(this.#state)) this.request.lost(cause);
   }
 
   /**
@@ -141,10 +136,11 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
       const { validUntil } = session;
-      this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
-      return this.#grant;
+      const grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
+      this.#state = { place, grant };
+      return grant;
     } finally {
-      if (!this.#grant) void this.#leave(place, isLocked);
+      if (!heldIn(this.#state)) void this.#leave(place, isLocked);
     }
   }
 
@@ -155,14 +151,16 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     place.leave(this);
   }
 
-  /** Ends it silently, in whatever state it is. */
-  #abandon(): void {
-    this.#isOver = true;
-    if (!this.#grant) this.#waitsOn?.session.destroy();
+  /** Ends it silently, in whatever state it is. Answers what it had. */
+  #end() {
+    const held = heldIn(this.#state);
+    this.#state = 'over';
+    if (!held) this.#waitsOn?.session.destroy();
+    return held;
   }
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver;
+    return this.#state === 'over';
   }
 }

@@ -39,10 +39,9 @@ export class HoldingSessions {
 
   /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */
   shared(request: AcquireRequest, user: SessionUser): HoldingSession | Promise<HoldingSession> {
-    const shared = this.#shared;
-    if (shared?.isUsable) {
-      shared.enter(user);
-      return shared;
+    if (this.#shared?.isUsable) {
+      this.#shared.enter(user);
+      return this.#shared;
     }
     // Also after a failure, which was that of another caller: it may have left.
     const again = () => this.shared(request, user);
@@ -55,18 +54,13 @@ export class HoldingSessions {
   async alone(key: string, user: SessionUser): Promise<HoldingSession | undefined> {
     if (this.#alone >= this.maxConnections - 1) return undefined;
     this.#alone += 1;
-    try {
-      const session = await this.source.take({ key, wait: 0 });
-      const onEmpty = () => {
-        this.#alone -= 1;
-        this.#used.delete(own);
-      };
-      const own: HoldingSession = new HoldingSession(session, this.statements, onEmpty);
-      this.#used.add(own);
-      own.enter(user);
-      return own;
-    } catch (error) {
+    const onEnd = () => {
       this.#alone -= 1;
+    };
+    try {
+      return this.#hold(await this.source.take({ key, wait: 0 }), user, onEnd);
+    } catch (error) {
+      onEnd();
       if (error instanceof LockCapacityError) return undefined;
       throw error;
     }
@@ -82,15 +76,23 @@ export class HoldingSessions {
   }
 
   #share(session: Session, user: SessionUser): HoldingSession {
-    const onEmpty = () => {
-      this.#used.delete(shared);
+    const onEnd = () => {
       if (this.#shared === shared) this.#shared = undefined;
     };
-    const shared: HoldingSession = new HoldingSession(session, this.statements, onEmpty, this.places);
+    const shared: HoldingSession = this.#hold(session, user, onEnd, this.places);
     this.#shared = shared;
-    this.#used.add(shared);
-    shared.enter(user);
     return shared;
+  }
+
+  #hold(session: Session, user: SessionUser, onEnd: () => void, places?: Slots): HoldingSession {
+    const onEmpty = () => {
+      this.#used.delete(holding);
+      onEnd();
+    };
+    const holding: HoldingSession = new HoldingSession(session, this.statements, onEmpty, places);
+    this.#used.add(holding);
+    holding.enter(user);
+    return holding;
   }
 }
 

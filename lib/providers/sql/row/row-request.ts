@@ -13,7 +13,7 @@ import type { Database } from '../database.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
-import type { SqlRequest } from '../sql-backend.js';
+import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import {
   type LendTransaction,
   type LentTransaction,
@@ -26,15 +26,21 @@ import type { SqlSettings } from '../options.js';
 // In ms. A slice of a wait that ends as soon has not waited.
 const TOO_EARLY = 50;
 
+interface HeldRow {
+  readonly session: Session;
+  readonly grant: Grant;
+  lent?: LentTransaction;
+}
+
 /** One request to lock one row, from its connection to the end of its transaction. */
 export class RowRequest implements SqlRequest {
   readonly #row: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
+  #state: RequestState<HeldRow> = 'asking';
+  /** The session that it asks on, waits on, or has the row on. */
   #session: Session | undefined;
-  #grant: Grant | undefined;
-  #lent: LentTransaction | undefined;
-  #isOver = false;
+  /** The row was busy. */
   #isWaiting = false;
 
   constructor(
@@ -53,9 +59,8 @@ export class RowRequest implements SqlRequest {
   }
 
   async acquire(): Promise<Grant | 'busy'> {
-    if (this.#grant && this.#session && !this.#hasEnded()) {
-      return { ...this.#grant, validUntil: this.#session.validUntil };
-    }
+    const held = heldIn(this.#state);
+    if (held) return { ...held.grant, validUntil: held.session.validUntil };
     try {
       const session = await this.#lockRow();
       if (!session) return 'busy';
@@ -73,29 +78,24 @@ export class RowRequest implements SqlRequest {
   }
 
   async renew(): Promise<RenewOutcome> {
-    if (!this.#grant || this.#hasEnded() || !this.#session) return 'lost';
-    return this.#session.renew();
+    return heldIn(this.#state)?.session.renew() ?? 'lost';
   }
 
   /** Ends the transaction: commits what was written in it, unless `failed`. */
   async release({ failed }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const session = this.#session;
-    if (!this.#grant || this.#hasEnded() || !session) {
-      this.#abandon();
-      return 'lost';
-    }
-    this.#isOver = true;
+    const held = this.#end();
+    if (!held) return 'lost';
+    const { session, lent } = held;
     // From here on others may use it.
     this.#session = undefined;
-    withdrawTransaction(this.request.id);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
     }
     try {
-      if (this.#lent && !failed) await this.#lent.commit();
+      if (lent && !failed) await lent.commit();
       // Nothing was written, or nothing is to be kept. Postgres writes to the disk for a COMMIT that only frees locks, but not for a ROLLBACK.
-      else await (this.#lent ?? session).rollback();
+      else await (lent ?? session).rollback();
       session.giveBack();
       return 'released';
     } catch (error) {
@@ -185,7 +185,7 @@ export class RowRequest implements SqlRequest {
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.context;
     const leave = () => {
-      this.#abandon();
+      this.#end();
     };
     return withAbort(signal, leave, async () => {
       let begun: number;
@@ -210,22 +210,26 @@ export class RowRequest implements SqlRequest {
     session.onLost = (cause) => {
       request.lost(cause);
     };
-    this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
+    const grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
+    const held: HeldRow = { session, grant };
+    this.#state = held;
     if (request.mode === 'exclusive')
-      offerTransaction(request.id, () => (this.#lent ??= this.lend(session, request.id)));
-    return this.#grant;
+      offerTransaction(request.id, () => (held.lent ??= this.lend(session, request.id)));
+    return grant;
   }
 
-  /** Ends it silently, in whatever state it is. */
-  #abandon(): void {
-    this.#isOver = true;
+  /** Ends it silently, in whatever state it is. Answers what it had. */
+  #end(): HeldRow | undefined {
+    const held = heldIn(this.#state);
+    this.#state = 'over';
     withdrawTransaction(this.request.id);
     // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
-    if (this.#grant || this.#isWaiting) this.#session?.destroy();
+    if (!held && this.#isWaiting) this.#session?.destroy();
+    return held;
   }
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver;
+    return this.#state === 'over';
   }
 }

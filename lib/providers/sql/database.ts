@@ -15,8 +15,6 @@ export interface Database {
   /** The sessions on which locks are held. */
   readonly sessions: Sessions;
   readonly table: LockTable;
-  /** Its name with its schema: a task may choose another schema on the connection of its lock. */
-  readonly tableName: string;
   /** The findings in the configuration that weaken the guarantee. */
   diagnose(): readonly Diagnostic[];
   close(): Promise<void>;
@@ -59,7 +57,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
     if (needs.table) await table.prepare();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
-    return { server, sessions, run: statements.run, table, tableName, diagnose, close };
+    return { server, sessions, run: statements.run, table, diagnose, close };
   } catch (error) {
     await close();
     throw error;

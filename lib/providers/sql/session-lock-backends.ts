@@ -38,7 +38,7 @@ export class RowLockBackend extends SqlBackend<Database> {
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', (database) => purge(database, unusedFor));
+    return this.operate('purge()', ({ table }) => purge(table, unusedFor));
   }
 
   protected open(): Promise<Database> {

@@ -234,7 +234,7 @@ export interface Dialect {
   /** Closes the connection as the server expects it, so it counts no aborted client. */
   close(connection: DriverConnection): Promise<void>;
   /** Closes the socket without notifying the server. */
-  sever(connection: DriverConnection): void;
+  sever(connection: DriverConnection): unknown;
 }
 
 // After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.

@@ -18,7 +18,7 @@ import {
   type TimeLimits,
 } from './dialect.js';
 
-type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
+type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => unknown;
 
 /** The part of a Connection of mysql2 that is used here. */
 export interface MysqlConnection extends DriverConnection {
@@ -27,7 +27,7 @@ export interface MysqlConnection extends DriverConnection {
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
   changeUser(options: object, callback: (error: Error | null) => void): void;
-  end(callback: () => void): void;
+  end(callback: () => void): unknown;
   readonly stream: Duplex;
   /** As the server reported it when the connection was opened. */
   readonly threadId: number;
@@ -182,13 +182,10 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       // The driver mysql would end the process when a connection is closed from outside.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
         // That of mysql2/promise would stay open, or end the process when it fails.
-        if (connection instanceof Promise)
-          connection.then(
-            (late: MysqlConnection) => {
-              late.end(() => undefined);
-            },
-            () => undefined,
-          );
+        if (connection instanceof Promise) {
+          const close = (late: MysqlConnection) => late.end(() => undefined);
+          connection.then(close, () => undefined);
+        }
         throw new LockConfigError(
           'Locks on MySQL and MariaDB need the driver mysql2, and the driver of the DataSource is another one. Give mysql2 as its "driver", or install mysql2 and leave "driver" out.',
         );
@@ -272,10 +269,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       connection.end(() => undefined);
       await closed;
     },
-    sever: ({ stream }: MysqlConnection) => {
-      // The driver's own destroy() waits for what was written to arrive.
-      stream.destroy();
-    },
+    // The driver's own destroy() waits for what was written to arrive.
+    sever: ({ stream }: MysqlConnection) => stream.destroy(),
   };
 }
 
@@ -359,9 +354,7 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
     (sql: unknown, values: unknown, callback?: Callback): unknown => {
       const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
       if (!done) return refuseStream();
-      return send(sql, given).then(([answer, fields]) => {
-        done(null, answer, fields);
-      }, done);
+      return send(sql, given).then(([answer, fields]) => done(null, answer, fields), done);
     };
   const [asText, prepared] = [inTurn(query), inTurn(execute)];
   return {

@@ -33,7 +33,7 @@ export interface PgClient extends DriverConnection {
   emit(event: 'error', error: unknown): void;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
-  readonly connection?: { readonly stream?: { destroy(): void } };
+  readonly connection?: { readonly stream?: { destroy(): unknown } };
   readonly connectionParameters?: { query_timeout?: unknown };
 }
 
@@ -303,9 +303,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
             ),
     }),
     close: (connection: PgClient) => connection.end(),
-    sever(connection: PgClient) {
-      connection.connection?.stream?.destroy();
-    },
+    sever: ({ connection }: PgClient) => connection?.stream?.destroy(),
   };
 }
 

@@ -75,9 +75,7 @@ export class Server implements SessionHome {
       const session = await this.#open(CONTROL, undefined);
       this.openControl = session;
       session.onFree = forget;
-      session.onLost = () => {
-        session.destroy();
-      };
+      session.onLost = session.destroy;
       if (session.isLost()) session.destroy();
       return session;
     } catch (error) {
@@ -217,9 +215,7 @@ export class Server implements SessionHome {
     } catch (error) {
       // The connection may come late.
       connecting.then(
-        (late) => {
-          dialect.sever(late);
-        },
+        (late) => dialect.sever(late),
         () => undefined,
       );
       throw this.#maybeForNow(error);

@@ -254,21 +254,19 @@ export class Session {
    * lock on our behalf does not look at it, and would be granted the lock; and where a reset has reached our side alone, the server
    * would keep our locks until the end of the session guard.
    */
-  destroy(): void {
+  readonly destroy = (): void => {
     if (this.#state === 'ended') return;
     if (this.control) this.home.endOnServer(this, this.control);
     this.home.dialect.sever(this.connection);
     this.#end();
-  }
+  };
 
   /** Ends the connection as the server expects it: otherwise it counts and logs an aborted client. */
   async close(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#end();
     const { clock, dialect, commandTimeout } = this.home;
-    await inTime(clock, commandTimeout, dialect.close(this.connection)).catch(() => {
-      dialect.sever(this.connection);
-    });
+    await inTime(clock, commandTimeout, dialect.close(this.connection)).catch(() => dialect.sever(this.connection));
   }
 
   #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<unknown> {
@@ -326,16 +324,12 @@ export class Session {
 
   #reset(): void {
     this.onLost = undefined;
-    this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(
-      () => {
-        this.#isLent = false;
-        this.#free(true);
-      },
-      () => {
-        // The next caller opens another one, and is told what is wrong.
-        this.destroy();
-      },
-    );
+    const onReset = () => {
+      this.#isLent = false;
+      this.#free(true);
+    };
+    // If that fails, the next caller opens another one, and is told what is wrong.
+    this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(onReset, this.destroy);
   }
 
   #end(): void {

@@ -184,10 +184,7 @@ export class RowRequest implements SqlRequest {
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.context;
-    const leave = () => {
-      this.#end();
-    };
-    return withAbort(signal, leave, async () => {
+    return withAbort(signal, this.#end, async () => {
       let begun: number;
       do {
         begun = clock.now();
@@ -219,14 +216,14 @@ export class RowRequest implements SqlRequest {
   }
 
   /** Ends it silently, in whatever state it is. Answers what it had. */
-  #end(): HeldRow | undefined {
+  readonly #end = (): HeldRow | undefined => {
     const held = heldIn(this.#state);
     this.#state = 'over';
     withdrawTransaction(this.request.id);
     // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
     if (!held && this.#isWaiting) this.#session?.destroy();
     return held;
-  }
+  };
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {

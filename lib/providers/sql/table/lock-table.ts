@@ -17,14 +17,15 @@ export class LockTable {
   readonly #counted = new Map<string, Batches<undefined, bigint>>();
 
   constructor(
-    private readonly table: string,
+    /** Its name with its schema: a task may choose another schema on the connection of its lock. */
+    readonly unquoted: string,
     readonly family: Family,
     /** In autocommit. */
     readonly run: Run,
     protected readonly context: BackendContext,
     private readonly settings: Pick<SqlSettings, 'synchronize' | 'commandTimeout'>,
   ) {
-    this.name = quotedTable(family, table);
+    this.name = quotedTable(family, unquoted);
   }
 
   /**
@@ -88,7 +89,7 @@ export class LockTable {
   }
 
   async #check(): Promise<void> {
-    const { name, run, table } = this;
+    const { name, run, unquoted } = this;
     // These statements touch no row. Without the privilege the first lock would fail instead.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
@@ -99,14 +100,14 @@ export class LockTable {
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(
-      `Table "${table}" cannot keep locks: it must have "name" as its primary key, and on MySQL and MariaDB the engine InnoDB. Create it by the migration LockTables.`,
+      `Table "${unquoted}" cannot keep locks: it must have "name" as its primary key, and on MySQL and MariaDB the engine InnoDB. Create it by the migration LockTables.`,
       { provider: this.context.name },
     );
   }
 
   /** Also where the server shows no such table. */
   async #fits(): Promise<boolean> {
-    const { schema, name } = partsOf(this.table);
+    const { schema, name } = partsOf(this.unquoted);
     const answer = firstRow(await this.run(...this.family.fits(schema, name, this.name)));
     return !answer || isTrue(answer['fits']);
   }

@@ -99,7 +99,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     const { name, logger } = this.context;
     await this.operate('register()', ({ leases }) => leases.registerInstance());
     try {
-      await this.operate('purge()', (database) => this.#purgeInTurn(database));
+      await this.operate('purge()', ({ leases }) => this.#purgeInTurn(leases));
     } catch (error) {
       if (this.#hasWarned || !(error instanceof LockConfigError)) return;
       this.#hasWarned = true;
@@ -116,26 +116,25 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', (database) => purge(database, unusedFor));
+    return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
   /** The lease that says so is not released: it ends before the next hour. */
-  async #purgeInTurn(database: LeaseDatabase): Promise<void> {
-    const { leases } = database;
+  async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);
     await leases.createRow(name);
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await purge(database, UNUSED_FOR, leasesAndInstancesOf(namespace));
+    if (isOurs) await purge(leases, UNUSED_FOR, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {
     const { settings, context } = this;
     const needs = { forStatements: settings.maxConnections, table: true };
     const database = await connectToServer(settings, context, needs);
-    const leases = new LeaseTable(database.tableName, settings.family, database.run, context, settings);
+    const leases = new LeaseTable(database.table.unquoted, settings.family, database.run, context, settings);
     return { ...database, leases, limited: new LimitedLeases(leases) };
   }
 

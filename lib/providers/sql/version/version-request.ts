@@ -110,19 +110,13 @@ export class VersionRequest implements SqlRequest {
 
   /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
   isGranted(): Promise<boolean> {
-    return new Promise((resolve) => {
+    const waits = new Promise<boolean>((resolve) => {
       this.#onWait = () => {
         resolve(false);
       };
-      this.#answer?.then(
-        (answer) => {
-          resolve(typeof answer === 'object');
-        },
-        () => {
-          resolve(false);
-        },
-      );
     });
+    const isGrant = (answer: Grant | string) => typeof answer === 'object';
+    return Promise.race([waits, this.#answer?.then(isGrant, () => false) ?? waits]);
   }
 
   /**

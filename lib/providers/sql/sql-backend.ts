@@ -23,7 +23,10 @@ import { SqlRecords } from './table/records.js';
 const PROBE_LEASE = 5_000;
 // How long a start waits for it, in ms: longer than the lease of one that has crashed.
 const PROBE_WITHIN = 8_000;
-const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
+const PROBE = { key: 'probe', mode: 'exclusive' } as const;
+const LIMITED_PROBE = { key: 'limited-probe', mode: 'limited', limited: { limit: 1, weight: 1 } } as const;
+
+type Probe = typeof PROBE | typeof LIMITED_PROBE;
 
 /** One request for one key, from its first call to its release. */
 export interface SqlRequest {
@@ -76,7 +79,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
       // The probe would leave its rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;
-      await Promise.all([this.#probe(database, {}), ...(limits ? [this.#probe(database, ONE_OF_ONE)] : [])]);
+      await Promise.all([PROBE, ...(limits ? [LIMITED_PROBE] : [])].map((probe) => this.#probe(database, probe)));
     });
   }
 
@@ -127,10 +130,10 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
   /** Has a lock that no application has, once. Others may have it, such as processes that start in the same moment. */
-  async #probe(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<void> {
+  async #probe(database: D, probe: Probe): Promise<void> {
     const { clock } = this.context;
     const until = clock.now() + PROBE_WITHIN;
-    while (!(await this.#probeOnce(database, terms))) {
+    while (!(await this.#probeOnce(database, probe))) {
       if (clock.now() > until)
         throw new Error(
           `a lock that each process acquires once at its start was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from statements that lock them, or another process was frozen while it started`,
@@ -140,11 +143,10 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   }
 
   /** Resolves to false when the lock is busy. */
-  async #probeOnce(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<boolean> {
+  async #probeOnce(database: D, probe: Probe): Promise<boolean> {
     const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
-    const [key, mode] = terms.limited ? ['limited-probe', 'limited' as const] : ['probe', 'exclusive' as const];
-    const request = probeFor(key, context.random.id(), PROBE_LEASE, new AbortController().signal);
-    const own = this.requestFor(database, { ...request, ...terms, mode }, context);
+    const request = probeFor(probe.key, context.random.id(), PROBE_LEASE, new AbortController().signal);
+    const own = this.requestFor(database, { ...request, ...probe }, context);
     try {
       if ((await own.acquire()) === 'busy') return false;
     } catch (error) {

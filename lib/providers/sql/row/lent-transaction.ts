@@ -50,8 +50,8 @@ export class LentTransaction {
     let isSent = false;
     try {
       await session.idle(session.home.commandTimeout);
-      if (this.isNested()) throw new Error('A nested transaction of the application has not ended: await it.');
-      await this.beforeCommit();
+      if (this.isNested?.()) throw new Error('A nested transaction of the application has not ended: await it.');
+      await this.beforeCommit?.();
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
@@ -62,33 +62,22 @@ export class LentTransaction {
       if (!session.isSilent) await this.rollback().catch(() => undefined);
       throw new UncommittedError(faultOf(error) === 'no-savepoint' ? 'replaced' : 'rolled-back', error);
     }
-    await this.afterEnd('Commit');
+    await this.afterEnd?.('Commit');
   }
 
   async rollback(): Promise<void> {
-    await this.beforeRollback();
+    await this.beforeRollback?.();
     this.#isClosed = true;
     await this.session.rollback();
-    await this.afterEnd('Rollback');
+    await this.afterEnd?.('Rollback');
   }
 
   /** Whether a nested transaction of the application is open. */
-  protected isNested(): boolean {
-    return false;
-  }
-
+  protected isNested?(): boolean;
   /** If it fails, nothing is committed. */
-  protected beforeCommit(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  protected beforeRollback(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  protected afterEnd(_by: 'Commit' | 'Rollback'): Promise<void> {
-    return Promise.resolve();
-  }
+  protected beforeCommit?(): Promise<void>;
+  protected beforeRollback?(): Promise<void>;
+  protected afterEnd?(by: 'Commit' | 'Rollback'): Promise<void>;
 
   #mark(): Promise<unknown> {
     if (!this.#marked) {

@@ -75,11 +75,7 @@ export class LockTable {
       await this.run(create);
     } catch (error) {
       // Two processes that create it in the same moment may fail despite IF NOT EXISTS (Postgres: 23505). Then it exists.
-      const exists = await find().then(
-        () => true,
-        () => false,
-      );
-      if (exists) return;
+      if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
       throw new LockConfigError(
         `Lock provider "${provider}": the table of the locks could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,

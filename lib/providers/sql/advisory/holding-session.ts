@@ -156,13 +156,12 @@ export class HoldingSession {
     this.#names.set(name, entry);
     const answer = this.#together(operation, this.statements.unlock(entry.mode)).add(name);
     entry.changes = answer;
-    let isLocked = false;
     try {
-      isLocked = await answer;
+      const isLocked = await answer;
+      if (isLocked) entry.holders += 1;
       return isLocked;
     } finally {
       entry.changes = undefined;
-      if (isLocked) entry.holders += 1;
       if (entry.holders === 0) this.#forget(name);
     }
   }

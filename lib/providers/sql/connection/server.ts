@@ -19,6 +19,7 @@ export class Server implements SessionHome {
   readonly name: string;
   readonly clock: Clock;
   readonly commandTimeout: number;
+  readonly allowsReadOnly: boolean;
   /** Weaknesses in the configuration of the server, as the newest session saw them. */
   diagnostics: readonly Diagnostic[] = [];
   /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
@@ -39,11 +40,12 @@ export class Server implements SessionHome {
   constructor(
     context: BackendContext,
     readonly dialect: Dialect,
-    private readonly settings: Pick<SqlSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
+    settings: Pick<SqlSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
   ) {
     this.name = context.name;
     this.clock = context.clock;
     this.commandTimeout = settings.commandTimeout;
+    this.allowsReadOnly = settings.allowUnsafeTopology;
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
@@ -54,10 +56,6 @@ export class Server implements SessionHome {
     // The next one is opened where new connections go by now.
     await session.close();
     throw this.#twoServers();
-  }
-
-  get allowsReadOnly(): boolean {
-    return this.settings.allowUnsafeTopology;
   }
 
   /** The control session, opened again if it was lost. */

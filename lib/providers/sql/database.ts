@@ -44,7 +44,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
   const close = async () => {
-    // In this order, and in one tick: sessions that are in use are ended by the control session, and no new one is opened.
+    // In this order, and in one tick: what is left is in use, and is ended by the control session.
     await Promise.all([sessions.close(), statements.close(), server.close()]);
   };
   try {

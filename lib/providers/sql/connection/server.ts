@@ -112,9 +112,13 @@ export class Server implements SessionHome {
     });
   }
 
-  /** The control session is closed when it has ended the sessions that it had to end. */
+  /**
+   * Ends the sessions that are in use: the server rolls back their transactions. The control session is closed when it has ended those that it had
+   * to end.
+   */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
+    for (const session of this.#sessions) if (session.control) session.destroy();
     const control = await this.#control?.catch(() => undefined);
     await control?.idle(this.commandTimeout).catch(() => undefined);
     await control?.close();

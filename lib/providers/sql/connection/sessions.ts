@@ -30,7 +30,6 @@ export class Sessions {
   readonly slots: Slots;
   /** The sessions that nobody uses: the one that was used last is the last. */
   readonly #idle: Session[] = [];
-  readonly #used = new Set<Session>();
   #sweep: object | undefined;
   #isClosed = false;
 
@@ -68,9 +67,7 @@ export class Sessions {
   }
 
   #use(session: Session): Session {
-    this.#used.add(session);
     session.onFree = (isReusable) => {
-      this.#used.delete(session);
       if (isReusable) this.#keep(session);
       this.slots.free();
     };
@@ -93,11 +90,10 @@ export class Sessions {
     }
   };
 
-  /** Closes all. The server rolls back transactions that are open. */
+  /** Closes those that nobody uses, and opens no new one. */
   async close(): Promise<void> {
     this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
-    for (const session of this.#used) session.destroy();
     await Promise.all(this.#idle.splice(0).map((session) => session.close()));
   }
 

@@ -119,14 +119,15 @@ export class RowRequest implements SqlRequest {
     const { request, context } = this;
     const { table, sessions, server } = this.database;
     const { dialect } = server;
+    const fromRow = `FROM ${table.name} WHERE name = ${table.family.value(1)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
       const isReadOnly = dialect.refusesRowLocks ? 'false' : session.facts.isReadOnly;
-      const lock = `SELECT ${isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
+      const lock = `SELECT ${isReadOnly} AS read_only ${fromRow} ${dialect.forMode(request.mode)}`;
       if (await session.beginWith(`${lock} SKIP LOCKED`, this.#row)) return session;
-      const exists = await this.#isThere(session);
+      const exists = firstRow(await session.run(`SELECT 1 ${fromRow}`, [this.#row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) request.waits();
         this.#isWaiting = true;
@@ -159,26 +160,18 @@ export class RowRequest implements SqlRequest {
   }
 
   async #takeSession(): Promise<Session | undefined> {
-    const { key, wait, otherKeysHeld } = this.request;
-    // Once the row was busy, its caller waits for that, with a connection or without.
-    const again = () => ({ key, wait, otherKeysHeld, signal: this.request.signal });
+    const { request } = this;
+    const { key, wait, otherKeysHeld } = request;
     try {
-      this.#session = await this.database.sessions.take(this.#isWaiting ? again() : this.request);
+      // Once the row was busy, its caller waits for that, with a connection or without.
+      const again = this.#isWaiting ? { key, wait, otherKeysHeld, signal: request.signal } : request;
+      this.#session = await this.database.sessions.take(again);
       return this.#session;
     } catch (error) {
       // The row was busy when it was seen last.
       if (this.#isWaiting && error instanceof LockCapacityError) return undefined;
       throw error;
     }
-  }
-
-  get #fromRow(): string {
-    const { name, family } = this.database.table;
-    return `FROM ${name} WHERE name = ${family.value(1)}`;
-  }
-
-  async #isThere(session: Session): Promise<boolean> {
-    return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
   }
 
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */

@@ -14,14 +14,7 @@ import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
 import type { Database } from '../database.js';
 import type { SqlRequest } from '../sql-backend.js';
 import { holderIn, type Lease } from './lease.js';
-import {
-  ExclusiveClaim,
-  type FoundLease,
-  type GrantedLease,
-  type LeaseClaim,
-  LimitedClaim,
-  remainingOf,
-} from './lease-claim.js';
+import { type FoundLease, type GrantedLease, LeaseClaim, remainingOf } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 
@@ -69,9 +62,7 @@ export class VersionRequest implements SqlRequest {
   ) {
     const { leases, limited } = database;
     this.#name = leaseNameOf(context.namespace, request.key);
-    this.#claim = request.limited
-      ? new LimitedClaim(context.clock, limited, this.#name, request, request.limited)
-      : new ExclusiveClaim(leases, this.#name, request);
+    this.#claim = new LeaseClaim(context.clock, leases, limited, this.#name, request);
   }
 
   get unansweredFor(): number {

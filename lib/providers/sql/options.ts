@@ -116,11 +116,8 @@ export function readSqlOptions(
   const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {
-    refuse(
-      owner,
-      'nestedConnections',
-      `is ${nestedConnections}, but must be less than "maxConnections", which is ${maxConnections}.`,
-    );
+    const reason = `is ${nestedConnections}, but must be less than "maxConnections", which is ${maxConnections}.`;
+    refuse(owner, 'nestedConnections', reason);
   }
   const source = sourceOf();
   const family = FAMILIES[source.database];

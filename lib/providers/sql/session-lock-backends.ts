@@ -42,13 +42,8 @@ export class RowLockBackend extends SqlBackend<Database> {
   }
 
   protected open(): Promise<Database> {
-    const {
-      sessionGuard: guard,
-      maxConnections: most,
-      nestedConnections: reserved,
-      connectionInitSql: initSql,
-    } = this.settings;
-    const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql, most, reserved };
+    const { sessionGuard: guard, maxConnections: most, nestedConnections: reserved, connectionInitSql } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql: connectionInitSql, most, reserved };
     return connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
   }
 

@@ -79,7 +79,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
       // The probe would leave its rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;
-      await Promise.all([PROBE, ...(limits ? [LIMITED_PROBE] : [])].map((probe) => this.#probe(database, probe)));
+      await Promise.all((limits ? [PROBE, LIMITED_PROBE] : [PROBE]).map((probe) => this.#probe(database, probe)));
     });
   }
 

@@ -73,14 +73,12 @@ export class HoldingSession {
   leave(user: SessionUser): void {
     const times = this.#users.get(user) ?? 0;
     if (times > 1) this.#users.set(user, times - 1);
-    else if (this.#users.delete(user) && this.#users.size === 0) this.#end();
-  }
-
-  #end(): void {
-    this.#forgetAll();
-    this.onEmpty();
-    if (this.mayHaveLock) this.session.destroy();
-    else this.session.giveBack();
+    else if (this.#users.delete(user) && this.#users.size === 0) {
+      this.#forgetAll();
+      this.onEmpty();
+      if (this.mayHaveLock) this.session.destroy();
+      else this.session.giveBack();
+    }
   }
 
   /** Takes the lock if it is free. @throws LockCapacityError when there is no place for it in the time of the request */

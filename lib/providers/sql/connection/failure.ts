@@ -42,18 +42,15 @@ export function remedyOf(error: unknown): string | undefined {
 
 /** Whether another transaction was in the way of a statement, so that it may succeed when it is repeated. */
 export function isContention(error: unknown): boolean {
-  const fault = faultOf(error);
-  return fault === 'busy' || fault === 'rolled-back';
+  return ['busy', 'rolled-back'].includes(faultOf(error) ?? '');
 }
-
-const RETRY_PAUSE = { first: 60, most: 60 };
 
 /** Waits until what was busy is tried again, or until the signal aborts. */
 export function pauseBeforeRetry(
   { clock, random }: Pick<BackendContext, 'clock' | 'random'>,
   signal = new AbortController().signal,
 ): Promise<void> {
-  return pause(clock, backOff(random, 0, RETRY_PAUSE), signal);
+  return pause(clock, backOff(random, 0, { first: 60, most: 60 }), signal);
 }
 
 /** The error for a caller. @param what is not available, such as `Lock "order:42"` */

@@ -21,7 +21,7 @@ import {
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => unknown;
 
 /** The part of a Connection of mysql2 that is used here. */
-export interface MysqlConnection extends DriverConnection {
+interface MysqlConnection extends DriverConnection {
   query(sql: unknown, values: unknown, callback: Callback): unknown;
   execute(sql: unknown, values: unknown, callback: Callback): unknown;
   emit(event: 'error', error: unknown): void;
@@ -321,17 +321,14 @@ function ask(
   });
 }
 
-const sendBy =
-  (method: 'query' | 'execute') =>
-  (connection: MysqlConnection, sql: unknown, values: unknown): Answered =>
-    new Promise((resolve, reject) => {
-      const onAnswer = (answer: unknown, fields: unknown) => {
-        resolve([answer, fields]);
-      };
-      ask(connection, method, sql, values, onAnswer, reject);
-    });
-const query = sendBy('query');
-const execute = sendBy('execute');
+function answerBy(connection: MysqlConnection, method: 'query' | 'execute', sql: unknown, values: unknown): Answered {
+  return new Promise((resolve, reject) => {
+    const onAnswer = (...answer: [unknown, unknown]) => {
+      resolve(answer);
+    };
+    ask(connection, method, sql, values, onAnswer, reject);
+  });
+}
 
 /** The same statement. Its text and values may be getters of a class, which the driver reads, and which a copy leaves out. */
 function withoutTimeout(statement: unknown): unknown {
@@ -346,9 +343,9 @@ function withoutTimeout(statement: unknown): unknown {
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
   const inTurn =
-    (send: typeof query) =>
+    (method: 'query' | 'execute') =>
     (sql: unknown, values: unknown): Answered =>
-      statement(() => send(connection, withoutTimeout(sql), values));
+      statement(() => answerBy(connection, method, withoutTimeout(sql), values));
   const withCallback =
     (send: ReturnType<typeof inTurn>) =>
     (sql: unknown, values: unknown, callback?: Callback): unknown => {
@@ -356,7 +353,7 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
       if (!done) return refuseStream();
       return send(sql, given).then(([answer, fields]) => done(null, answer, fields), done);
     };
-  const [asText, prepared] = [inTurn(query), inTurn(execute)];
+  const [asText, prepared] = [inTurn('query'), inTurn('execute')];
   return {
     promise: () => ({ query: asText, execute: prepared }),
     query: withCallback(asText),

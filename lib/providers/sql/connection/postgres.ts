@@ -18,7 +18,7 @@ import {
 } from './dialect.js';
 
 /** The part of a Client of pg that is used here. */
-export interface PgClient extends DriverConnection {
+interface PgClient extends DriverConnection {
   /** The number of the server's process, as the server reported it when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
@@ -133,7 +133,11 @@ export const postgres: Family = {
   insertKey: (table) =>
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
-  tokenOf: (answer) => bigintOf(firstRow(answer)?.['token']),
+  tokenOf(answer) {
+    // A number, text or a bigint, as the application has chosen.
+    const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
+    return token === undefined || token === null ? undefined : BigInt(token);
+  },
   // As an array the inner SELECT is run once, whatever the plan is.
   deleteUnlocked(table, condition, count) {
     const unlocked = `SELECT name FROM ${table} WHERE ${this.isAmong('name', 1, count)} AND ${condition} FOR UPDATE SKIP LOCKED`;
@@ -204,11 +208,6 @@ export const postgres: Family = {
     refused: ['42501', '42601', '22023'],
   },
 };
-
-/** A driver gives a 64-bit number as a number, as text or as a bigint, as the application has chosen. */
-function bigintOf(value: unknown): bigint | undefined {
-  return value === undefined || value === null ? undefined : BigInt(value as string | number | bigint);
-}
 
 /**
  * Postgres from 13 on, by the driver pg.
@@ -287,7 +286,9 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     heartbeat: (isReadOnly, isLent) =>
       `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,
     uptime: () => Promise.resolve(Infinity),
-    isAnswer,
+    // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
+    isAnswer: (error) =>
+      propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
     // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();
@@ -305,11 +306,6 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     close: (connection: PgClient) => connection.end(),
     sever: ({ connection }: PgClient) => connection?.stream?.destroy(),
   };
-}
-
-/** Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server. */
-function isAnswer(error: unknown): boolean {
-  return propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08');
 }
 
 async function setUp(

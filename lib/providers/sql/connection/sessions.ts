@@ -68,7 +68,8 @@ export class Sessions {
 
   #use(session: Session): Session {
     session.onFree = (isReusable) => {
-      if (isReusable) this.#keep(session);
+      if (isReusable && !this.#isClosed) this.#keep(session);
+      else if (isReusable) void session.close();
       this.slots.free();
     };
     return session;
@@ -124,10 +125,6 @@ export class Sessions {
   }
 
   #keep(session: Session): void {
-    if (this.#isClosed) {
-      void session.close();
-      return;
-    }
     this.#idle.push(session);
     session.onLost = () => {
       this.#idle.splice(this.#idle.indexOf(session), 1);
@@ -178,10 +175,9 @@ export class Slots {
   /** Takes a connection. @throws Error that `exhausted` makes, when none was free in the time of the request */
   async take(request: ConnectionRequest): Promise<void> {
     if (this.takeNow(request)) return;
-    const limit = this.#limitOf(request);
     if (request.wait <= 0) throw this.exhausted(request.key);
     const served = new AbortController();
-    const waiter = { limit, served };
+    const waiter = { limit: this.#limitOf(request), served };
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);

@@ -1,6 +1,6 @@
 import { toMilliseconds } from '../../../api/duration.js';
 import type { PurgeOptions } from '../../../api/purge-options.js';
-import { firstRow, propertyOf, textOf } from '../connection/answer.js';
+import { firstRow, type Row, textOf } from '../connection/answer.js';
 import type { Family } from '../connection/dialect.js';
 import type { LockTable } from './lock-table.js';
 
@@ -23,14 +23,8 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
   return toMilliseconds(unusedFor, 'unusedFor', { min: 1_000 });
 }
 
-/** Names of rows: those between these two. */
-export type NameRange = readonly [string, string];
-
-// The characters of all names come between them.
-export const ALL_NAMES: NameRange = ['', '\u007f'];
-
 /**
- * Deletes the rows of locks in `range` that nobody has used for `unusedFor` ms, and resolves to their number. A purge that is frozen has nothing locked.
+ * Deletes the rows of locks between two names, or all, that nobody has used for `unusedFor` ms, and resolves to their number. A purge that is frozen has nothing locked.
  *
  * A row that is held is never deleted: a lease that is held or retained ends in the future; a row lock's row is skipped if any
  * transaction has it. The candidates are read without locks first, since a scan that locks would make free keys look busy.
@@ -38,27 +32,25 @@ export const ALL_NAMES: NameRange = ['', '\u007f'];
 export async function purge(
   { name, family, run }: LockTable,
   unusedFor: number,
-  [begin, afterLast] = ALL_NAMES,
+  // The characters of all names come between these.
+  [begin, afterLast]: readonly [string, string] = ['', '\u007f'],
 ): Promise<number> {
   const [first, second] = [family.value(1), family.value(2)];
-  const unused = isUnused(family, unusedFor);
+  const condition = isUnused(family, unusedFor);
   const part = `SELECT name FROM ${name} WHERE name > ${first} AND name < ${second} ORDER BY name LIMIT ${ROWS_IN_A_PART}`;
   const endOfPart = `SELECT MAX(name) AS name FROM (${part}) AS part`;
-  const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${unused}`;
+  const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${condition}`;
   let deleted = 0;
   for (let from = begin; ;) {
-    const to = nameOf(firstRow(await run(endOfPart, [from, afterLast])));
+    const to = textOf(firstRow(await run(endOfPart, [from, afterLast]))?.['name']);
     if (to === undefined) return deleted;
-    const names = ((await run(candidates, [from, to])) as readonly object[]).map((row) => nameOf(row) ?? '');
+    const unused = (await run(candidates, [from, to])) as readonly Row[];
+    const names = unused.map(({ name }) => textOf(name));
     for (let at = 0; at < names.length; at += ROWS_IN_A_BATCH) {
       const batch = names.slice(at, at + ROWS_IN_A_BATCH);
-      const statement = family.deleteUnlocked(name, unused, batch.length);
+      const statement = family.deleteUnlocked(name, condition, batch.length);
       deleted += family.changed(await run(statement, family.list(batch)));
     }
     from = to;
   }
-}
-
-function nameOf(row: unknown): string | undefined {
-  return textOf(propertyOf(row, 'name'));
 }

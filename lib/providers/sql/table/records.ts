@@ -80,7 +80,7 @@ async function read({ family, name, run }: LockTable, row: string): Promise<Stor
   const select = `SELECT (SELECT holders FROM ${name} WHERE name = ${family.value(1)}) AS value, ${family.now} AS server_time`;
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);
-  return { value: text === undefined ? null : decode(row, text), serverTime: toMilliseconds(answer?.['server_time']) };
+  return { value: text === undefined ? null : decode(row, text), serverTime: Number(answer?.['server_time']) / 1_000 };
 }
 
 /** Writes it over what is expected, or over the same. Answers when; undefined where there was something else, or no row. */
@@ -99,7 +99,7 @@ async function write(
   const text = labelOf(next);
   const values = [text, keep, row, text, ...(expected === null ? [] : [labelOf(expected)])];
   const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
-  return token === undefined ? undefined : toMilliseconds(token);
+  return token === undefined ? undefined : Number(token) / 1_000;
 }
 
 async function readPage({ family, name, run }: LockTable, from: string) {
@@ -120,8 +120,4 @@ function decode(row: string, text: string): string {
       { cause },
     );
   }
-}
-
-function toMilliseconds(microseconds: unknown): number {
-  return Number(microseconds) / 1_000;
 }

@@ -9,7 +9,7 @@ import { LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
 /** A hold, as its row has it. */
-export interface HeldLease {
+interface HeldLease {
   readonly name: string;
   readonly holder: string;
   readonly version: bigint;

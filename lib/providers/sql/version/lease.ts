@@ -30,7 +30,7 @@ export interface Lease {
 }
 
 /** A limited hold in the column `holders`. */
-export interface Piece {
+interface Piece {
   readonly text: string;
   readonly hold: LeaseHold;
   readonly hasEnded: boolean;
@@ -97,7 +97,7 @@ export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boo
 }
 
 /** Those that fit beside all before them. Others have reserved a place, and leave it. */
-export function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
+function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   let used = 0;
   let smallest = Infinity;
   return holds.filter(({ limited }) => {
@@ -115,12 +115,12 @@ export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefine
 }
 
 /** How much limited holds take together. */
-export function usedBy(holds: readonly LeaseHold[]): number {
+function usedBy(holds: readonly LeaseHold[]): number {
   return holds.reduce((used, { limited }) => used + (limited?.weight ?? 0), 0);
 }
 
 /** Of limited holds; `Infinity` without one. */
-export function smallestLimit(holds: readonly LeaseHold[]): number {
+function smallestLimit(holds: readonly LeaseHold[]): number {
   return holds.reduce((smallest, { limited }) => Math.min(smallest, limited?.limit ?? Infinity), Infinity);
 }
 
@@ -128,7 +128,8 @@ export function smallestLimit(holds: readonly LeaseHold[]): number {
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);
-  const latest = latestOf(holds);
+  // Of what is only retained, the last one that had it.
+  const latest = holds.filter(isLive).at(-1) ?? holds.at(-1);
   if (!latest) return null;
   const holders = holds.filter(isLive).length;
   return {
@@ -152,11 +153,6 @@ export function holderIn({ holds, serverTime }: Lease): SeenHolder | undefined {
   if (only.limited) return { holders: live.length, instance: null, heldFor: null };
   const since = timeOfToken(only.token, serverTime / 1000);
   return { holders: 1, instance: instanceIdOf(only.holder), heldFor: since && serverTime / 1000 - since.getTime() };
-}
-
-/** The holder that came last; of what is only retained, the last one that had it. */
-function latestOf(holds: readonly LeaseHold[]): LeaseHold | undefined {
-  return holds.filter(isLive).at(-1) ?? holds.at(-1);
 }
 
 function isLive({ holder }: LeaseHold): boolean {

@@ -55,17 +55,16 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
 
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
-      const lease = await leases.read(this.#nameOf(key));
+      const lease = await leases.read(leaseNameOf(this.context.namespace, key));
       const info = lease && infoOf(key, lease);
-      if (!info) return null;
-      const [named = info] = await this.#named(leases, [info]);
-      return named;
+      return info ? ((await this.#named(leases, [info]))[0] ?? null) : null;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
   }
 
   forceRelease(key: string): Promise<boolean> {
-    return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(this.#nameOf(key)), key);
+    const name = leaseNameOf(this.context.namespace, key);
+    return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(name), key);
   }
 
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo, void> {
@@ -150,9 +149,5 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       ...lock,
       instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))],
     }));
-  }
-
-  #nameOf(key: string): string {
-    return leaseNameOf(this.context.namespace, key);
   }
 }

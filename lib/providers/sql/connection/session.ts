@@ -428,8 +428,10 @@ export class Session {
   #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
     if (this.#current !== statement) return;
     this.#heard(sentAt);
-    const isReadOnly = !statement.limits.inTransaction && isTrue(firstRow(answer)?.['read_only']);
-    if (isReadOnly) this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
+    // Nearly no statement asks. An answer to one of the application may have a column of that name.
+    const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
+    if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
+      this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
     else this.#settle(statement).resolve(answer);
     if (this.#hasTransaction) this.#observe(answer);
     this.#sendNext();

@@ -1,12 +1,12 @@
-// Draws bench/results/*.json into docs/benchmarks.md, docs/scale.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg. Nobody edits the text
-// between the markers of these pages.
+// Draws bench/results/*.json into docs/benchmarks.md, docs/operate/deploy.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg.
+// Nobody edits the text between the markers of these pages.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
 import { BASELINE } from './builds.mjs';
 import { comparisons, conclusion, isGivenUp, times } from './comparison.mjs';
 import { compact, drawPage, markdownTable } from './markdown.mjs';
-import { median, quantile } from './measure.mjs';
+import { median } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
 
 const RESULTS = join(root, 'bench/results');
@@ -14,7 +14,7 @@ const RESULTS = join(root, 'bench/results');
 const RESULTS_ON_NODE_24 = join(RESULTS, 'node-24');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
-const SCALE_PAGE = join(root, 'docs/scale.md');
+const SCALE_PAGE = join(root, 'docs/operate/deploy.md');
 const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
 
 const TITLES = {
@@ -47,7 +47,7 @@ export async function drawPages() {
     comparison: compact(comparisonTable(rows)),
     charts: (await drawCharts(rows, groups)).join('\n\n'),
   });
-  await drawScale(groups);
+  drawScale(groups);
   drawPage(LAB_NOTES, { targets: compact(targetTable(groups)), results: groups.map(section).join('\n\n') });
 }
 
@@ -144,11 +144,10 @@ function panelOf(table) {
   return { unit: detail ? `${detail}, ${table.unit}` : table.unit, lines };
 }
 
-/** The page on how far one Redis goes: its tables, and one chart of what the server needs for a lock. */
-async function drawScale(groups) {
+/** The tables on how far one Redis goes. */
+function drawScale(groups) {
   const { tables = [] } = groups.find(({ group }) => group === 'scale') ?? {};
-  const [server] = tables;
-  if (!server) return;
+  if (tables.length === 0) return;
   const medians = ({ rounds, ours }) => rounds[ours].map((values) => median(values));
   // One table for all that was measured along the same numbers, which are its columns.
   const heads = new Set(tables.map(({ along }) => `${along.name}: ${along.points}`));
@@ -163,21 +162,7 @@ async function drawScale(groups) {
     const points = along.points.map((point) => point.toLocaleString('en'));
     return compact(markdownTable([`${subject}: ${along.name}`, ...points], rows));
   });
-  const { dotChart } = await import('./charts.mjs');
-  const lines = server.along.points.map((point, index) => {
-    const values = server.rounds[server.ours][index];
-    const [middle, low, high] = [0.5, 0.25, 0.75].map((share) => quantile(values, share));
-    return { name: `${point}`, median: middle, low, high, text: number(middle), isOurs: true, note: '' };
-  });
-  const picture = await dotChart([{ unit: server.unit, lines }], {
-    title: server.what,
-    subtitle: `by number of ${server.along.name}. Left is better`,
-  });
-  writeFileSync(join(PICTURES, 'scale.svg'), picture);
-  drawPage(SCALE_PAGE, {
-    scale: parts.join('\n\n'),
-    'scale-chart': `![${server.what}, ${server.unit}, by ${server.along.name}](benchmarks/scale.svg)`,
-  });
+  drawPage(SCALE_PAGE, { scale: parts.join('\n\n') });
 }
 
 /** All targets, met or not. */

@@ -20,7 +20,7 @@ export const faults = [
   ...['server restarted empty', 'server clock stepped'],
 ];
 /**
- * docs/providers/combined.md: it excludes others while at least one provider keeps its data, and these faults delete only the data of
+ * docs/providers/failover.md: it excludes others while at least one provider keeps its data, and these faults delete only the data of
  * Redis. It has no tokens, so nothing stops a holder that was paused between check and write.
  */
 export const allows = Object.fromEntries(faults.map((name) => [name, ['stale']]));

@@ -5,7 +5,7 @@ import type { LockMode } from '../api/lock-mode.js';
 import type { LockDefaults, LossPolicy } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
 import type { LockPlan } from '../core/acquire/lock-plan.js';
-import { nestedOrQueued } from '../core/acquire/refusals.js';
+import { nestedOrQueued } from '../core/insight/refusals.js';
 import { excludes } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
 import { recordText } from '../core/job-record.js';

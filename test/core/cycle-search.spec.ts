@@ -1,6 +1,6 @@
 import fc from 'fast-check';
-import { findCycle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/acquire/cycle-search.js';
-import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
+import { findCycle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/insight/cycle-search.js';
+import { decodeWaits, encodeWaits } from '../../lib/core/insight/published-waits.js';
 
 type Mode = PublishedWait['mode'];
 

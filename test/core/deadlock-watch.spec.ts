@@ -1,7 +1,7 @@
 import { LockBusyError, LockDeadlockError } from '../../lib/api/errors.js';
 import type { BackendContext, GrantText, LockBackend, LockProvider, WaitBoard } from '../../lib/api/lock-provider.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
-import { decodeWaits, encodeWaits } from '../../lib/core/acquire/published-waits.js';
+import { decodeWaits, encodeWaits } from '../../lib/core/insight/published-waits.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockKey } from '../../lib/key/lock-key.js';
 import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';

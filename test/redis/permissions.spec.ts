@@ -7,12 +7,12 @@ import { startRedisCluster } from '../servers/redis-cluster.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
 import { granted, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
 
-// The lines that docs/providers/redis-operation.md tells users to copy: for one server, and for a Cluster.
+// The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
 async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]> {
-  const page = await readFile(new URL('../../docs/providers/redis-operation.md', import.meta.url), 'utf8');
+  const page = await readFile(new URL('../../docs/providers/redis.md', import.meta.url), 'utf8');
   const lines = [...page.matchAll(/^ACL SETUSER locks on >secret (.+)$/gm)].map(([, rules = '']) => rules);
   const rules = lines.find((line) => line.includes('cluster|slots') === (topology === 'cluster'));
-  if (rules === undefined) throw new Error('docs/providers/redis-operation.md does not name the permissions.');
+  if (rules === undefined) throw new Error('docs/providers/redis.md does not name the permissions.');
   return rules.split(' ');
 }
 

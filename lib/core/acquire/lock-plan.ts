@@ -3,12 +3,10 @@ import type { LockCapabilities } from '../../api/lock-provider.js';
 import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
-import type { KeyQueues } from './key-queues.js';
 
 /** Options that were checked against their provider, ready for any number of calls. */
 export interface LockPlan {
   readonly core: ProviderCore;
-  readonly queues: KeyQueues;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
 }

@@ -15,8 +15,7 @@ import {
   type Settings,
   text,
 } from '../toolkit/options.js';
-import type { Terms } from './caller.js';
-import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { AcquireRequest, LockCapabilities } from '../../api/lock-provider.js';
 
 /** The options that a module can set for all its locks. */
 export const DEFAULTS = {
@@ -52,6 +51,9 @@ const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
 
 /** Options, checked and complete; all times in ms. */
+/** What a request must have been made with for its grant to serve a caller. */
+export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
+
 export interface LockSettings extends Terms {
   readonly wait: number;
   readonly maxHold: number;

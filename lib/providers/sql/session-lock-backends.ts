@@ -11,7 +11,7 @@ import { SqlBackend } from './sql-backend.js';
 import { purge, readUnusedFor } from './table/purge.js';
 
 /*
- * The backends of locks that live as long as a session of the server.
+ * Row locks and advisory locks: both live as long as a session of the server, and their backends only connect and make requests.
  */
 
 /** The row locks of one application. */

@@ -39,9 +39,10 @@ export interface SqlRequest {
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
-/** The state of a request of session locks, with what it has. */
+/** The state of a request for a row lock or an advisory lock. */
 export type RequestState<Held extends object> = 'asking' | Held | 'over';
 
+/** What the request holds; undefined in every other state. */
 export function heldIn<Held extends object>(state: RequestState<Held>): Held | undefined {
   return typeof state === 'object' ? state : undefined;
 }

@@ -28,7 +28,7 @@ interface Name {
  * The session answers one statement at a time. Locks that are asked for meanwhile go together with the next one.
  */
 export class HoldingSession {
-  /** The locks that it may have for no request: that it waits for, or that could not be freed. It is not used again then. */
+  /** Locks that the session may have for no request: one that it waits for, or could not free. Such a session is not used again. */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
   /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
@@ -49,7 +49,7 @@ export class HoldingSession {
     };
   }
 
-  /** Whether it may have a lock for no request: then its locks are freed by its end alone. */
+  /** Whether the session may have a lock for no request. Only the end of the session frees such a lock. */
   get mayHaveLock(): boolean {
     return this.#leftOver.size > 0;
   }

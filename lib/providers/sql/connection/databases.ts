@@ -2,7 +2,11 @@ import type { DatabaseFamily, Dialect, Family } from './dialect.js';
 import { mysql, mysqlDialect, type MysqlSource } from './mysql.js';
 import { postgres, postgresDialect, type PostgresSource } from './postgres.js';
 
-/** A database server, from which connections of our own come: those of the application's pool may all wait for the locks. */
+/*
+ * The one file that knows both kinds of databases: everything else asks a Family or a Dialect.
+ */
+
+/** A database server that we open our own connections to: those of the application's pool may all wait for the locks. */
 export type SqlSource = MysqlSource | PostgresSource;
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres };

@@ -85,7 +85,7 @@ export interface ServerFacts {
   readonly maxConnections: number;
 }
 
-/** What databases of one family have in common, whatever connection leads to them: their spelling, the table of the locks, their errors. */
+/** What we know of a database without a connection: its spelling, the table of the locks, its advisory locks and its errors. */
 export interface Family {
   /** The bound value at this position, counted from 1. */
   readonly value: (position: number) => string;
@@ -97,7 +97,7 @@ export interface Family {
    * a lease expired and renew it. UTC, because a local time comes twice at the end of summer time.
    */
   readonly now: string;
-  /** The same. A statement that reads it fails on a server that may not be written any more. */
+  /** As `now`. A statement that reads it fails on a server that may not be written any more. */
   readonly nowOnWriter: string;
   /** The function that gives the largest of its arguments. */
   readonly greatest: string;
@@ -162,8 +162,8 @@ export type Fault =
   | 'refused';
 
 /**
- * A statement about several locks, with the values that it binds. It resolves to a row for each, in their order: as `done`, with NULL where the server does not know. The first
- * row has `isReadOnly`, if that is given, as `read_only`. The same operation is the same function.
+ * A statement about several locks. The answer has a row for each, in their order, with the outcome as `done`: NULL where the server does not
+ * know. If `isReadOnly` is given, the first row has it as `read_only`. The same operation is the same function.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
@@ -183,7 +183,7 @@ export interface AdvisoryStatements {
   readonly unlockAll: string;
 }
 
-/** How one kind of server is reached, and what a connection to it can do. */
+/** How we reach one kind of server, and what we can do on a connection to it. */
 export interface Dialect {
   connect(): Promise<DriverConnection>;
   /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */

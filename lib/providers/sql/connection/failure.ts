@@ -14,7 +14,7 @@ for (const { faults } of Object.values(FAMILIES)) {
 /** The remedy for a login that is refused. */
 export const LOGIN_REMEDY = 'Check the user and the password, and from which hosts the account may log in.';
 
-/** The remedies for faults that a repetition does not mend. */
+/** The remedies for faults that a retry does not cure. */
 const REMEDIES: Readonly<Partial<Record<Fault, string>>> = {
   login: LOGIN_REMEDY,
   'no-database': 'Check the name of the database, and that the account may use it.',
@@ -26,7 +26,7 @@ const REMEDIES: Readonly<Partial<Record<Fault, string>>> = {
     'The account needs SELECT, INSERT and UPDATE on the table of the locks (DELETE for purge()), on a server that takes writes.',
 };
 
-/** The reason why a statement failed, by the error of its driver. Undefined for anything but an error that the server has sent. */
+/** The reason why a statement failed. Undefined for an error that none of the lists has, such as a lost connection. */
 export function faultOf(error: unknown): Fault | undefined {
   const fault = FAULTS.get(propertyOf(error, 'errno')) ?? FAULTS.get(propertyOf(error, 'code'));
   if (fault) return fault;
@@ -34,18 +34,18 @@ export function faultOf(error: unknown): Fault | undefined {
   return error instanceof Error && error.message.includes('could not open relation with OID') ? 'no-table' : undefined;
 }
 
-/** What is to be done about an error that a repetition does not mend: the server would refuse the statement again. */
+/** The remedy for an error that the server would repeat; undefined where a retry may help. */
 export function remedyOf(error: unknown): string | undefined {
   const fault = faultOf(error);
   return fault && REMEDIES[fault];
 }
 
-/** Whether another transaction was in the way of a statement, so that it may succeed when it is repeated. */
+/** Whether a statement failed because of another transaction, so a retry may succeed. */
 export function isContention(error: unknown): boolean {
   return ['busy', 'rolled-back'].includes(faultOf(error) ?? '');
 }
 
-/** Waits until what was busy is tried again, or until the signal aborts. */
+/** Waits for the time between two tries of something that was busy, or until the signal aborts. */
 export function pauseBeforeRetry(
   { clock, random }: Pick<BackendContext, 'clock' | 'random'>,
   signal = new AbortController().signal,

@@ -113,8 +113,7 @@ export class Server implements SessionHome {
   }
 
   /**
-   * Ends the sessions that are in use: the server rolls back their transactions. The control session is closed when it has ended those that it had
-   * to end.
+   * Ends the sessions that are in use: the server rolls back their transactions. The control session closes last, because it ends the others.
    */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));

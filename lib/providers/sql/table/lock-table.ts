@@ -124,7 +124,8 @@ export class LockTable {
   }
 
   /**
-   * As {@link createRow}, again for `commandTimeout` while another transaction prevents it: another writer creates the row, which takes a moment.
+   * As {@link createRow}, retried for `commandTimeout` while another transaction prevents it. Usually another writer is creating the row, which
+   * takes a moment.
    *
    * @param kind of the rows, for the message
    */
@@ -171,7 +172,7 @@ export class LockTable {
   }
 }
 
-/** The rows of a range of names, page by page. @param read answers the next ones by name, from a name on */
+/** The rows in a range of names, page by page. @param read resolves to the next rows by name, from this name on */
 export async function* pagesOf<Row extends { readonly name: string }>(
   [first, end]: readonly [string, string],
   read: (from: string) => Promise<readonly Row[]>,

@@ -24,7 +24,8 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 }
 
 /**
- * Deletes the rows of locks between two names, or all, that nobody has used for `unusedFor` ms, and resolves to their number. A purge that is frozen has nothing locked.
+ * Deletes the rows of locks between two names, by default all, that no process has used for `unusedFor` ms, and resolves to their number. Each
+ * statement is a transaction of its own, so a process that is frozen meanwhile keeps nothing locked.
  *
  * A row that is held is never deleted: a lease that is held or retained ends in the future; a row lock's row is skipped if any
  * transaction has it. The candidates are read without locks first, since a scan that locks would make free keys look busy.

@@ -31,8 +31,7 @@ export interface FoundLease extends GrantedLease {
 const RESERVE_WITHIN = 500;
 
 /**
- * The claim of one request to a lease: to have it alone, or to a place among its limited holders. Each statement by which the request takes, renews and
- * frees it.
+ * One request's claim to a lease, alone or as one of its limited holders: the statements that take, renew and free it.
  *
  * A caller with a slow connection could lose each race for a place against a fast one that comes and goes. So after the first that it has lost,
  * it reserves a place behind all others, and the next look shows whether there is room for it.

@@ -1,19 +1,24 @@
 import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { LockMode } from '../../../api/lock-mode.js';
+import { advisoryLockNumber } from '../advisory/advisory-name.js';
 import {
   type Dialect,
   type DriverConnection,
+  driverSettings,
   type DriverSource,
+  type Family,
+  type OfMany,
   refuseStream,
   type ServerFacts,
   type SessionKind,
   type TimeLimits,
 } from './dialect.js';
-import { driverSettings } from './driver-settings.js';
 
 /** The part of a Client of pg that is used here. */
-export interface PgClient extends DriverConnection {
+interface PgClient extends DriverConnection {
   /** The number of the server's process, as the server reported it when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
@@ -28,7 +33,7 @@ export interface PgClient extends DriverConnection {
   emit(event: 'error', error: unknown): void;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
   end(): Promise<void>;
-  readonly connection?: { readonly stream?: { destroy(): void } };
+  readonly connection?: { readonly stream?: { destroy(): unknown } };
   readonly connectionParameters?: { query_timeout?: unknown };
 }
 
@@ -93,6 +98,115 @@ const BOOLEAN = 16;
 // Values as the server spells them, and booleans: the application may have set parsers of its own, for a connection or for all.
 const TYPES = {
   getTypeParser: (type: number) => (type === BOOLEAN ? (value: string) => value === 't' : (value: string) => value),
+};
+
+// Its time in µs.
+const NOW = '(extract(epoch FROM statement_timestamp()) * 1000000)::bigint';
+
+const question = (isReadOnly: string | undefined) => (isReadOnly === undefined ? '' : `, ${isReadOnly} AS read_only`);
+
+/** An expression about a lock, for each of a list of them, whose elements come in their order. */
+const ofEach =
+  (expressionOf: (n: string) => string): OfMany =>
+  (names, isReadOnly) =>
+    names.length === 1
+      ? [`SELECT ${expressionOf('$1::bigint')} AS done${question(isReadOnly)}`, names]
+      : [
+          `SELECT ${expressionOf('n')} AS done${question(isReadOnly && `(SELECT ${isReadOnly})`)} FROM unnest($1::bigint[]) AS n`,
+          [names],
+        ];
+
+const calling = (name: string) => ofEach((n) => `${name}(${n})`);
+
+const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode === 'shared' ? shared : exclusive);
+
+export const postgres: Family = {
+  value: (position) => `$${position}`,
+  // Several as one value: the text is the same for every number of them, so the server parses it once. One by itself costs the server less.
+  isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
+  list: (values) => (values.length === 1 ? values : [values]),
+  now: NOW,
+  // It refuses statements that write to every account.
+  nowOnWriter: NOW,
+  greatest: 'GREATEST',
+  // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
+  insertKey: (table) =>
+    `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
+  updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
+  tokenOf(answer) {
+    // A number, text or a bigint, as the application has chosen.
+    const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
+    return token === undefined || token === null ? undefined : BigInt(token);
+  },
+  // As an array the inner SELECT is run once, whatever the plan is.
+  deleteUnlocked(table, condition, count) {
+    const unlocked = `SELECT name FROM ${table} WHERE ${this.isAmong('name', 1, count)} AND ${condition} FOR UPDATE SKIP LOCKED`;
+    return `DELETE FROM ${table} WHERE name = ANY(ARRAY(${unlocked}))`;
+  },
+  changed: (answer) => Number(propertyOf(answer, 'rowCount') ?? 0),
+  positionOf: 'strpos',
+  join: (...texts) => texts.join(' || '),
+  asText: (number) => `CAST(${number} AS text)`,
+  quoted: (name) => `"${name.replaceAll('"', '""')}"`,
+  createTable: (table) =>
+    `CREATE TABLE IF NOT EXISTS ${table} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
+    `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0, ` +
+    `label text NULL, holders text NULL)`,
+  schemaOf: (table) => [
+    `SELECT COALESCE((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ` +
+      `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
+    [table],
+  ],
+  // Without a primary key one key would have many rows, and each could be locked.
+  fits: (_schema, _name, table) => [
+    `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
+      `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
+    [table],
+  ],
+  views: { row: 'pg_locks and pg_stat_activity', advisory: "pg_locks where locktype = 'advisory'" },
+  // Of the session.
+  advisory: {
+    async scopeOf(run) {
+      const guard = firstRow(await run(`SELECT current_setting('idle_session_timeout', true) AS guard`))?.['guard'];
+      if (typeof guard === 'string') return '';
+      throw new LockConfigError(
+        'Advisory locks need Postgres 14 or later, which frees the locks of a frozen process (idle_session_timeout): update the server, or use TypeOrmRowLockProvider.',
+      );
+    },
+    nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
+    tryLock: byMode(calling('pg_try_advisory_lock'), calling('pg_try_advisory_lock_shared')),
+    joinReaders: ofEach(
+      (n) =>
+        `CASE WHEN EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND NOT granted ` +
+        `AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ` +
+        `AND (classid::bigint << 32) | objid::bigint = ${n}) THEN false ELSE pg_try_advisory_lock_shared(${n}) END`,
+    ),
+    unlock: byMode(calling('pg_advisory_unlock'), calling('pg_advisory_unlock_shared')),
+    // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
+    awaitLock(name, mode, limits, { catchesErrors }) {
+      // Several statements in one message cannot have bound values.
+      const number = `'${BigInt(name)}'`;
+      const suffix = mode === 'shared' ? '_shared' : '';
+      const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}($1::bigint)`, number, limits, catchesErrors);
+      return [`${wait}; SELECT pg_try_advisory_lock${suffix}(${number}::bigint) AS done`, []];
+    },
+    unlockAll: 'SELECT pg_advisory_unlock_all()',
+  },
+  faults: {
+    // lock_not_available, query_canceled.
+    busy: ['55P03', '57014'],
+    // Deadlock, serialization_failure.
+    'rolled-back': ['40P01', '40001'],
+    'no-savepoint': ['3B001'],
+    'no-table': ['42P01'],
+    // No such column, no primary key.
+    'other-table': ['42703', '42P10'],
+    'no-database': ['3D000'],
+    login: ['28000', '28P01'],
+    'read-only': ['25006'],
+    // Missing privileges and row-level security, SQL or a value of a setting that the server does not know.
+    refused: ['42501', '42601', '22023'],
+  },
 };
 
 /**
@@ -172,8 +286,9 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     heartbeat: (isReadOnly, isLent) =>
       `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,
     uptime: () => Promise.resolve(Infinity),
-    isNoSavepoint: (error) => propertyOf(error, 'code') === '3B001',
-    isAnswer,
+    // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
+    isAnswer: (error) =>
+      propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
     // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();
@@ -189,15 +304,8 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
             ),
     }),
     close: (connection: PgClient) => connection.end(),
-    sever(connection: PgClient) {
-      connection.connection?.stream?.destroy();
-    },
+    sever: ({ connection }: PgClient) => connection?.stream?.destroy(),
   };
-}
-
-/** Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server. */
-function isAnswer(error: unknown): boolean {
-  return propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08');
 }
 
 async function setUp(
@@ -298,7 +406,7 @@ const withValue = (sql: string, name: string) => sql.replace('$1', literal(name)
  *
  * @param value as SQL spells it
  */
-export function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors: boolean): string {
+function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors: boolean): string {
   const limit = setLimits(limits, true);
   if (!catchesErrors) return `${limit}; ${select.replace('$1', value)}`;
   const perform = select.replace(/^SELECT/, 'PERFORM').replace('$1', `current_setting('distributed_lock.name')`);

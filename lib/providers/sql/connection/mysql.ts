@@ -4,27 +4,30 @@ import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
 import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
+import { userLockName } from '../advisory/advisory-name.js';
 import {
   refuseStream,
   type Dialect,
   type DriverConnection,
+  driverSettings,
   type DriverSource,
+  type Family,
+  type OfMany,
   type SendStatement,
   type ServerFacts,
   type TimeLimits,
 } from './dialect.js';
-import { driverSettings } from './driver-settings.js';
 
-type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => void;
+type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => unknown;
 
 /** The part of a Connection of mysql2 that is used here. */
-export interface MysqlConnection extends DriverConnection {
+interface MysqlConnection extends DriverConnection {
   query(sql: unknown, values: unknown, callback: Callback): unknown;
   execute(sql: unknown, values: unknown, callback: Callback): unknown;
   emit(event: 'error', error: unknown): void;
   connect(callback: (error: Error | null) => void): void;
   changeUser(options: object, callback: (error: Error | null) => void): void;
-  end(callback: () => void): void;
+  end(callback: () => void): unknown;
   readonly stream: Duplex;
   /** As the server reported it when the connection was opened. */
   readonly threadId: number;
@@ -67,6 +70,100 @@ const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknow
 // SERVER_STATUS_IN_TRANS of the protocol.
 const IN_TRANSACTION = 1;
 
+const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
+
+// Out of range, an error, on a server that is read-only: from MariaDB 12 on the variable is a word. Accounts with SUPER or READ ONLY ADMIN may
+// write there nevertheless, while others lock on the new writer.
+const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
+
+/** The same SELECT for each name. */
+function forEach(expression: string): OfMany {
+  return ([first = '', ...others], isReadOnly) => {
+    const one = `SELECT ${expression} AS done`;
+    const [asked, other] =
+      isReadOnly === undefined ? ['', ''] : [`, ${isReadOnly} AS read_only`, ', false AS read_only'];
+    return [`${one}${asked}${` UNION ALL ${one}${other}`.repeat(others.length)}`, [first, ...others]];
+  };
+}
+
+const tryUserLock = forEach('GET_LOCK(?, 0)');
+const unlockUserLock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
+
+/**
+ * No UPDATE … RETURNING here (MariaDB has it for INSERT and DELETE only). LAST_INSERT_ID(expression) is evaluated for the row that is
+ * updated, under its lock, and comes back in the packet that reports the update, so no other statement can come between.
+ */
+export const mysql: Family = {
+  value: () => '?',
+  isAmong: (column, _, count) => `${column} IN (${Array(count).fill('?').join(', ')})`,
+  list: (values) => values,
+  now: MYSQL_NOW,
+  nowOnWriter: `(${MYSQL_NOW} + ${ZERO_ON_A_WRITER})`,
+  greatest: 'GREATEST',
+  // IGNORE alone would wait. MariaDB can be told not to, MySQL cannot.
+  insertKey: (table) =>
+    `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${MYSQL_NOW}, a.label ` +
+    `FROM (SELECT ? AS name, ? AS label) AS a LEFT JOIN ${table} AS b ON b.name = a.name WHERE b.name IS NULL`,
+  updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
+  tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
+  // For a list of names both servers may scan the table, lock other rows, and wait for those that are held (measured on MariaDB 10.11 and
+  // MySQL 9.7). Joined in this order and by force, each row is found by its primary key. With LIMIT the inner table is not merged into the
+  // outer one, which MySQL would refuse.
+  deleteUnlocked: (table, condition, count) =>
+    `DELETE a FROM (SELECT name FROM (${Array(count).fill('SELECT ? AS wanted').join(' UNION ALL ')}) AS b ` +
+    `STRAIGHT_JOIN ${table} FORCE INDEX (PRIMARY) ON name = wanted WHERE ${condition} LIMIT ${count} FOR UPDATE SKIP LOCKED) AS c ` +
+    `STRAIGHT_JOIN ${table} AS a FORCE INDEX (PRIMARY) ON a.name = c.name`,
+  changed: (answer) => Number(propertyOf(answer, 'affectedRows') ?? 0),
+  positionOf: 'INSTR',
+  join: (...texts) => `CONCAT(${texts.join(', ')})`,
+  asText: (number) => `CAST(${number} AS CHAR)`,
+  quoted: (name) => `\`${name.replaceAll('`', '``')}\``,
+  createTable: (table) =>
+    `CREATE TABLE IF NOT EXISTS ${table} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
+    `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0, ` +
+    `label BLOB NULL, holders MEDIUMBLOB NULL) ENGINE = InnoDB`,
+  schemaOf: () => ['SELECT DATABASE() AS name', []],
+  // Other storage engines take no locks on rows, and without a primary key one key would have many rows.
+  fits: (schema, name) => [
+    `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
+      `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
+      `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`,
+    [schema ?? null, name],
+  ],
+  views: {
+    row: 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)',
+    advisory: 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)',
+  },
+  // Of user locks, by GET_LOCK.
+  advisory: {
+    async scopeOf(run) {
+      return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
+    },
+    nameOf: userLockName,
+    tryLock: () => tryUserLock,
+    joinReaders: tryUserLock,
+    unlock: () => unlockUserLock,
+    awaitLock: (name, _, { lockWait }) => [`SELECT GET_LOCK(?, ${Math.ceil(lockWait / 1_000)}) AS done`, [name]],
+    unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
+  },
+  faults: {
+    // Lock wait timeout and NOWAIT of MariaDB, NOWAIT of MySQL, max_statement_time of MariaDB, max_execution_time of MySQL, KILL QUERY.
+    busy: [1205, 3572, 1969, 3024, 1317],
+    // Deadlock, deadlock of user locks (MySQL), the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB), the table of locks
+    // is full.
+    'rolled-back': [1213, 3058, 1020, 1206],
+    'no-savepoint': [1305],
+    'no-table': [1146],
+    'other-table': [1054],
+    'no-database': [1044, 1049],
+    login: [1045, 1698, 3118, 4151, 1820, 1862],
+    // The last number is the answer to our own question for it.
+    'read-only': [1036, 1290, 1792, 1836, 1874, 3989, 1690],
+    // Missing privileges, READ COMMITTED with binlog_format=STATEMENT, SQL or a value of a setting that the server does not know.
+    refused: [1142, 1143, 1227, 1665, 1064, 1231],
+  },
+};
+
 /** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. */
 export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
   // Known from the first connection on.
@@ -85,13 +182,10 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       // The driver mysql would end the process when a connection is closed from outside.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
         // That of mysql2/promise would stay open, or end the process when it fails.
-        if (connection instanceof Promise)
-          connection.then(
-            (late: MysqlConnection) => {
-              late.end(() => undefined);
-            },
-            () => undefined,
-          );
+        if (connection instanceof Promise) {
+          const close = (late: MysqlConnection) => late.end(() => undefined);
+          connection.then(close, () => undefined);
+        }
         throw new LockConfigError(
           'Locks on MySQL and MariaDB need the driver mysql2, and the driver of the DataSource is another one. Give mysql2 as its "driver", or install mysql2 and leave "driver" out.',
         );
@@ -162,7 +256,6 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       // In whole seconds, and up to one too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
-    isNoSavepoint: (error) => propertyOf(error, 'errno') === 1305,
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
     // The summary of a statement without rows contains the status of the server. Rows come without it in mysql2.
     isInTransaction(_, answer) {
@@ -176,10 +269,8 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       connection.end(() => undefined);
       await closed;
     },
-    sever: ({ stream }: MysqlConnection) => {
-      // The driver's own destroy() waits for what was written to arrive.
-      stream.destroy();
-    },
+    // The driver's own destroy() waits for what was written to arrive.
+    sever: ({ stream }: MysqlConnection) => stream.destroy(),
   };
 }
 
@@ -230,17 +321,14 @@ function ask(
   });
 }
 
-const sendBy =
-  (method: 'query' | 'execute') =>
-  (connection: MysqlConnection, sql: unknown, values: unknown): Answered =>
-    new Promise((resolve, reject) => {
-      const onAnswer = (answer: unknown, fields: unknown) => {
-        resolve([answer, fields]);
-      };
-      ask(connection, method, sql, values, onAnswer, reject);
-    });
-const query = sendBy('query');
-const execute = sendBy('execute');
+function answerBy(connection: MysqlConnection, method: 'query' | 'execute', sql: unknown, values: unknown): Answered {
+  return new Promise((resolve, reject) => {
+    const onAnswer = (...answer: [unknown, unknown]) => {
+      resolve(answer);
+    };
+    ask(connection, method, sql, values, onAnswer, reject);
+  });
+}
 
 /** The same statement. Its text and values may be getters of a class, which the driver reads, and which a copy leaves out. */
 function withoutTimeout(statement: unknown): unknown {
@@ -255,19 +343,17 @@ function withoutTimeout(statement: unknown): unknown {
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
   const inTurn =
-    (send: typeof query) =>
+    (method: 'query' | 'execute') =>
     (sql: unknown, values: unknown): Answered =>
-      statement(() => send(connection, withoutTimeout(sql), values));
+      statement(() => answerBy(connection, method, withoutTimeout(sql), values));
   const withCallback =
     (send: ReturnType<typeof inTurn>) =>
     (sql: unknown, values: unknown, callback?: Callback): unknown => {
       const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
       if (!done) return refuseStream();
-      return send(sql, given).then(([answer, fields]) => {
-        done(null, answer, fields);
-      }, done);
+      return send(sql, given).then(([answer, fields]) => done(null, answer, fields), done);
     };
-  const [asText, prepared] = [inTurn(query), inTurn(execute)];
+  const [asText, prepared] = [inTurn('query'), inTurn('execute')];
   return {
     promise: () => ({ query: asText, execute: prepared }),
     query: withCallback(asText),

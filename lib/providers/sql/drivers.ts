@@ -1,9 +1,9 @@
-import { LockConfigError } from '../../../api/errors.js';
-import { foreign, type OptionTable, type Owner, refuse, secret } from '../../../core/toolkit/options.js';
-import { propertyOf } from '../connection/answer.js';
-import { reasonOf } from '../connection/failure.js';
-import { readSqlOptions, type SqlKind, type SqlSettings } from '../options.js';
-import type { SqlSource } from './source.js';
+import { LockConfigError } from '../../api/errors.js';
+import { foreign, type OptionTable, type Owner, refuse, secret } from '../../core/toolkit/options.js';
+import { propertyOf } from './connection/answer.js';
+import type { SqlSource } from './connection/databases.js';
+import { reasonOf } from './connection/failure.js';
+import { readSqlOptions, type SqlKind, type SqlSettings } from './options.js';
 
 /** The settings that the drivers have in common; each knows more, and all of them may be given. */
 export interface SqlServerSettings {

@@ -251,5 +251,5 @@ function notesOf({ notes }: Waiter | Holder): Notes | undefined {
 }
 
 function writableNotesOf(noted: Waiter | Holder): Notes {
-  return notesOf(noted) ?? ((noted.notes = {}));
+  return notesOf(noted) ?? (noted.notes = {});
 }

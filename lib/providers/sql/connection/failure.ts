@@ -48,7 +48,7 @@ export function isContention(error: unknown): boolean {
 /** Waits for the time between two tries of something that was busy, or until the signal aborts. */
 export function pauseBeforeRetry(
   { clock, random }: Pick<BackendContext, 'clock' | 'random'>,
-  signal = new AbortController().signal,
+  signal: AbortSignal = new AbortController().signal,
 ): Promise<void> {
   return pause(clock, backOff(random, 0, { first: 60, most: 60 }), signal);
 }

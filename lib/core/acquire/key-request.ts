@@ -17,10 +17,10 @@ const LARGEST_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * A lock that this process asks a backend for under one id: on behalf of the oldest waiter of a queue, which it outlives if it fits the next. When it is
- * granted, a {@link HeldGrant} follows it. What happens to it, it reports to its queue.
+ * A request for a lock under one id, on behalf of the oldest waiter of a queue. It outlives that waiter if it fits the next one. A granted request becomes a
+ * {@link HeldGrant}. It reports every change to its queue.
  *
- * Its questions look at the clock and change nothing.
+ * Getters read the clock and change nothing.
  */
 export class KeyRequest implements AcquireRequest {
   readonly id: string;
@@ -30,21 +30,19 @@ export class KeyRequest implements AcquireRequest {
   readonly lease: number;
   readonly minHold: number;
   readonly otherKeysHeld: number;
-  /** The backend's own. */
+  /** The backend's state of this request. */
   state: unknown;
   seen: unknown;
   #stage: Pausing | Sent | HeldGrant | Over = NEW;
-  /** The waiter that it asks for now. */
+  /** The waiter on whose behalf the request is made. */
   #oldest: Waiter | undefined;
-  /** How often it was sent without an answer. */
   #rounds = 0;
-  /** It was sent once at least. */
   #isAsked = false;
-  /** Something of it may have reached the server. */
+  /** Whether a command may have reached the server. */
   #sent = false;
-  /** The request without whose grant its first ask has no effect, until that ask is answered. */
+  /** The request for the previous key, without whose grant this one has no effect. Undefined once this request was answered. */
   #after: KeyRequest | undefined;
-  /** The server took the lock away before the grant has arrived. */
+  /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
   #controller: AbortController | undefined;
   #isAborted = false;
@@ -108,7 +106,7 @@ export class KeyRequest implements AcquireRequest {
     this.#sent ||= instead === undefined;
     this.#rounds = 1;
     sent.failure = instead;
-    // Nothing is reported of a waiter before its turn.
+    // A waiter is not reported before its turn.
     if (this.#after === undefined) this.queue.onChange(this, { to: 'queued', instead });
   }
 
@@ -127,28 +125,28 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'pausing';
   }
 
-  /** Its ask has failed, and is sent again. */
+  /** Whether the last attempt failed and the request pauses before the next one. */
   get isRepeating(): boolean {
     return this.#stage.phase === 'pausing' && this.#stage.failure !== undefined;
   }
 
-  /** When it was last sent, on the monotonic clock, if that ask is not over. */
+  /** When the attempt in flight was sent, on the monotonic clock; `-Infinity` if none is. */
   get askedAt(): number {
     return this.#inFlight?.askedAt ?? -Infinity;
   }
 
-  /** How often it was sent without an answer. */
+  /** How many attempts were not answered. */
   get rounds(): number {
     return this.#rounds;
   }
 
-  /** Why its last ask was not answered, or what it waits for instead of the lock. */
+  /** Why the last attempt was not answered, or what the request waits for instead of the lock. */
   get failure(): unknown {
     const stage = this.#stage;
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
   }
 
-  /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
+  /** How many ms the server owes an answer about this request; `Infinity` while a grant is being confirmed. */
   unansweredFor(now: number): number {
     const { backend } = this.queue.core;
     switch (this.#stage.phase) {
@@ -161,7 +159,7 @@ export class KeyRequest implements AcquireRequest {
     }
   }
 
-  /** Whether a grant of it serves this waiter. */
+  /** Whether a grant of this request would serve the waiter. */
   fits({ terms }: Waiter): boolean {
     const { mode, limited, lease, minHold } = terms;
     return (
@@ -173,12 +171,12 @@ export class KeyRequest implements AcquireRequest {
     );
   }
 
-  /** It asks for this waiter from now on, which it fits. */
+  /** Makes the request on behalf of another waiter, which it must fit. */
   askFor(oldest: Waiter): void {
     this.#oldest = oldest;
   }
 
-  /** The turn of its waiter has begun: this process holds under the request before it. */
+  /** Starts the turn of the waiter: this process holds the previous key. */
   onTurn(): void {
     this.#after = undefined;
     const sent = this.#inFlight;
@@ -187,7 +185,7 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'queued', instead: sent.failure as LockError | undefined });
   }
 
-  /** Sends it, the first time or again. */
+  /** Sends the request, for the first time or again. */
   ask(): void {
     const { clock, suspension, releases } = this.queue.core;
     const askedAt = clock.now();
@@ -201,10 +199,10 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /**
-   * Sends it after a pause.
+   * Sends the request after a pause.
    *
-   * @param rounds how often it was asked for in vain
-   * @param failure why
+   * @param rounds how many attempts failed
+   * @param failure why the last one failed
    */
   pause(rounds: number, failure?: unknown): void {
     this.#rounds = rounds;
@@ -216,7 +214,7 @@ export class KeyRequest implements AcquireRequest {
     this.#become({ phase: 'pausing', timer, failure });
   }
 
-  /** It serves nobody any more. Its grant, or one that may come, is released. */
+  /** Gives the request up, because it serves no waiter. A grant that it has or may still get is released. */
   giveUp(): void {
     const isSent = this.#sent || this.#stage.phase !== 'pausing';
     this.#become(OVER);
@@ -225,7 +223,7 @@ export class KeyRequest implements AcquireRequest {
     if (this.#isAsked) void this.queue.core.releases.giveUp(this, isSent);
   }
 
-  /** In no caller's async context. */
+  /** Sends a request. Runs detached. */
   static readonly #send = (request: KeyRequest): void => {
     const { backend, releases } = request.queue.core;
     const onAnswer = (answer: Grant | 'busy' | 'not-asked'): void => {
@@ -243,7 +241,7 @@ export class KeyRequest implements AcquireRequest {
     const { clock, suspension, reachability, releases } = this.queue.core;
     const sent = this.#inFlight;
     if (sent === undefined) {
-      // Its id is dead. A grant that comes all the same is released whenever it comes.
+      // The id is dead, so a grant that arrives this late is released.
       if (typeof answer === 'object') void releases.giveUp(this, true);
       return;
     }
@@ -261,7 +259,7 @@ export class KeyRequest implements AcquireRequest {
     } else if (
       !this.#isRevoked &&
       now < answer.validUntil &&
-      // An answer is as fresh as the clock says only if the machine was not suspended.
+      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than it seems.
       suspension.observeGrant(now) === sent.suspensions
     ) {
       reachability.answered();
@@ -279,7 +277,7 @@ export class KeyRequest implements AcquireRequest {
     if (sent === undefined) return;
     this.#sent ||= wasSent(error);
     const isEarly = this.#after !== undefined;
-    // Nothing of it is in flight any more, so what is left to release depends on what was sent.
+    // No command is in flight any more, so what must be released depends only on what was sent.
     this.#become(NEW);
     if (!isEarly && isRetryable(error)) {
       this.queue.core.reachability.failed(error);
@@ -287,15 +285,15 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The answer was for the waiter that it asked for. The others may get another one. Usually the request before an early one was in the same call and has
-    // failed as well. That one is repeated, and this one must not hold meanwhile.
+    // The answer applies to the waiter for which the request was sent; others may get a different one. An early request usually shares a command with the
+    // request before it, which has then failed as well and is repeated. Until then, this one must not hold its key.
     this.giveUp();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, askedFor: sent.askedFor });
   }
 
   /**
-   * Whether an answer counts: whether this process holds under the request before it, if there is one. Otherwise the request is given up with whatever it
-   * was granted, because a caller never holds a key while it waits for one before it, and its key is requested again in its turn.
+   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its grant are given up, because a caller
+   * must not hold a key while it waits for an earlier one. The key is requested again in its turn.
    */
   #takesEffect(): boolean {
     const after = this.#after;
@@ -323,7 +321,7 @@ export class KeyRequest implements AcquireRequest {
     if (stage.phase === 'queued') suspension.queued(-1);
     this.#stage = next;
     if (next.phase !== 'granted' && next.phase !== 'over') return;
-    // Renewals and the release would keep alive what these reach.
+    // Renewals and the release keep this request alive, and must not keep the waiter and the previous request alive with it.
     this.#oldest = undefined;
     this.#after = undefined;
   }

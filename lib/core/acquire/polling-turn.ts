@@ -2,8 +2,8 @@
 const TURN = 50;
 
 /**
- * How long a process may keep a key of a backend that is polled. Other processes poll at random moments, so one that requests the key with each
- * release would keep them out for as long as callers come to it. When its turn is over, it pauses as after a request that was not answered.
+ * How long a process may keep a key of a polled backend. Other processes poll at random moments, so a process that requests the key with each
+ * release would keep them out as long as it has callers. When its turn is over, it pauses as it does after an unanswered request.
  */
 export class PollingTurn {
   /** When the process first requested the key with a release, on the monotonic clock. */

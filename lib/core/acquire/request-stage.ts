@@ -3,32 +3,34 @@ import type { LockError } from '../../api/errors.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Waiter } from './waiter.js';
 
-/** It was not sent yet, or its last ask was not answered: it will be sent. */
+/** The request will be sent: it is new, or its last attempt was not answered. */
 export interface Pausing {
   readonly phase: 'pausing';
-  /** Ends the pause. Without one it is sent in this tick. */
+  /** The timer that ends the pause. Without a timer, the request is sent in this tick. */
   readonly timer: Timer | undefined;
-  /** Why its last ask was not answered. */
+  /** Why the last attempt was not answered. */
   readonly failure: unknown;
 }
 
 /**
- * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
+ * The request was sent.
+ *
+ * - `asking`: the backend has neither answered nor queued it.
  * - `queued`: it waits at the backend.
  */
 export interface Sent {
   phase: 'asking' | 'queued';
-  /** The waiter that was the oldest when it was sent. */
+  /** The oldest waiter when the request was sent. */
   readonly askedFor: Waiter | undefined;
-  /** When it was sent, or its waiter had its turn since. On the monotonic clock. */
+  /** When the request was sent, or when its early waiter had its turn. On the monotonic clock. */
   askedAt: number;
-  /** How many suspensions of the machine were known then. */
+  /** How many suspensions of the machine were known when the request was sent. */
   readonly suspensions: number;
-  /** Why the ask before was not answered, or what it waits for instead of the lock. */
+  /** Why the previous attempt was not answered, or what the request waits for instead of the lock. */
   failure: unknown;
 }
 
-/** It was refused or given up: its id is dead. */
+/** The request was refused or given up, and its id is dead. */
 export interface Over {
   readonly phase: 'over';
 }
@@ -36,16 +38,16 @@ export interface Over {
 export const NEW: Pausing = { phase: 'pausing', timer: undefined, failure: undefined };
 export const OVER: Over = { phase: 'over' };
 
-/** What happens to a request, for its queue. */
+/** A change of a request, which it reports to its queue. */
 export type RequestChange =
-  /** The backend has queued it. `instead`: it waits for that, and not for the lock. */
+  /** The backend queued the request. `instead`: the request waits for this and not for the lock. */
   | { readonly to: 'queued'; readonly instead: LockError | undefined }
-  /** Its ask was not answered, and is sent again after a pause. */
+  /** The attempt was not answered, and is sent again after a pause. */
   | { readonly to: 'repeated' }
   | { readonly to: 'granted'; readonly grant: HeldGrant }
-  /** Its grant was over before it came, and is given back. */
+  /** The grant expired before it arrived, and is released. */
   | { readonly to: 'outrun' }
-  /** Others have the lock. */
+  /** Others hold the lock. */
   | { readonly to: 'busy'; readonly askedFor: Waiter | undefined }
-  /** The backend refuses, or the request was not to be asked. It is given up. */
+  /** The backend refused the request, or an earlier key was not granted. The request is given up. */
   | { readonly to: 'failed'; readonly error: unknown; readonly askedFor: Waiter | undefined };

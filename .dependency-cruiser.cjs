@@ -52,15 +52,15 @@ module.exports = {
     ),
     only('nest/decorators', `nest/(decorators|methods|service)|${BELOW_NEST}`),
     only('nest/transports', `nest/(transports|methods|options|service)|${BELOW_NEST}`),
-    only('providers/(?!redlock|typeorm)([^/]+)', 'providers/$1|api|core/toolkit'),
+    only('providers/(?!redlock|typeorm)([^/]+)', 'providers/($1|shared)|api|core/toolkit'),
     only(
       'providers/redlock',
-      'providers/redlock|providers/redis/client|api|core/toolkit',
+      'providers/(redlock|shared)|providers/redis/client|api|core/toolkit',
       'Redlock connects to its nodes as the Redis provider connects to its server.',
     ),
     only(
       'providers/typeorm',
-      'providers/typeorm|providers/sql|api|core/toolkit|decoration',
+      'providers/(typeorm|sql|shared)|api|core/toolkit|decoration',
       'The locks of TypeORM are those of SQL, on the connections of a DataSource. @RetryOnConflict is a decorator.',
     ),
     {

@@ -1,4 +1,4 @@
-import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';

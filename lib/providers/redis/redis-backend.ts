@@ -14,7 +14,7 @@ import type {
   RenewOutcome,
   WaitBoard,
 } from '../../api/lock-provider.js';
-import { SeenHolders } from '../../core/toolkit/seen-holders.js';
+import { SeenHolders } from '../shared/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import type { Ask } from './client/diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';

@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
-import type { SeenHolders } from '../../core/toolkit/seen-holders.js';
+import type { SeenHolders } from '../shared/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, NOT_RUN, type Operation, REPEATED } from './batcher.js';
 import { Release } from './release.js';

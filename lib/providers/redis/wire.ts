@@ -1,5 +1,5 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
-import type { SeenHolder } from '../../core/toolkit/seen-holders.js';
+import type { SeenHolder } from '../shared/seen-holders.js';
 
 /*
  * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.

@@ -11,7 +11,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
+import { probeFor, UNUSED } from '../shared/probe.js';
 import { faultOf, isContention, lockErrorOf, pauseBeforeRetry } from './connection/failure.js';
 import type { Database } from './database.js';
 import type { SqlSettings } from './options.js';

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 import { LockConfigError } from '../../../api/errors.js';
-import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../../shared/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import { userLockName } from '../advisory/advisory-name.js';
 import {

@@ -1,5 +1,5 @@
 import type { Diagnostic } from '../../../api/lock-provider.js';
-import { refuseOlder } from '../../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../../shared/oldest-version.js';
 import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';

@@ -2,7 +2,7 @@ import type { LockInfo } from '../../../api/lock-info.js';
 import type { LimitShare } from '../../../api/lock-mode.js';
 import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
 import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
-import type { SeenHolder } from '../../../core/toolkit/seen-holders.js';
+import type { SeenHolder } from '../../shared/seen-holders.js';
 
 /** Somebody who has a row. */
 export interface LeaseHold {

@@ -2,7 +2,7 @@ import type { AcquireRequest, BackendContext, Holding, LockCapabilities } from '
 import type { PurgeOptions } from '../../../api/purge-options.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockInfo } from '../../../api/lock-info.js';
-import { SeenHolders } from '../../../core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../shared/seen-holders.js';
 import { connectToServer } from '../database.js';
 import {
   keyOfLease,

@@ -7,7 +7,7 @@ import type {
   RenewOutcome,
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
-import type { SeenHolders } from '../../../core/toolkit/seen-holders.js';
+import type { SeenHolders } from '../../shared/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';

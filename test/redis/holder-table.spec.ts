@@ -1,6 +1,6 @@
 import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
-import { HolderTable } from '../../lib/core/toolkit/holder-table.js';
+import { HolderTable } from '../../lib/providers/redis/holder-table.js';
 import { exploration } from '../exploration.js';
 
 // Few ids, so that they come back; and with the same ends, so that they meet.

@@ -1,6 +1,6 @@
 import type { Member } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
-import { option, type Option, refuse } from './options.js';
+import { option, type Option, refuse } from '../../core/toolkit/options.js';
 
 /** The `commandTimeout` of each member; undefined if one of them does not connect again by itself, as far as is declared. */
 export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {

@@ -4,6 +4,7 @@ import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { DeadlockJudge } from './deadlock-judge.js';
 import { EPOCH, type Machine } from './machine.js';
 import type { RedisModel } from './redis-model.js';
+import { ServerJudge } from './server-judge.js';
 import type { Timeline } from './timeline.js';
 
 /** What a caller asks for. */
@@ -17,6 +18,8 @@ export interface Terms {
   readonly minHold: number;
   readonly maxHold: number;
   readonly wait: number;
+  /** Its task never asks whether it still holds the lock: only the signal tells. */
+  readonly isQuiet: boolean;
 }
 
 /** A call, from its beginning until its task ends or it is refused. */
@@ -25,11 +28,14 @@ export interface Call extends Terms {
   readonly startedAt: number;
   enteredAt: number | undefined;
   lock: Lock | undefined;
+  /** The signal of the lock, read when the task began. Reading it later would look at the clock, and find a loss. */
+  signal: AbortSignal | undefined;
   /** The longest lease that was in force, and the shortest one. */
   longest: number;
   shortest: number;
   /** Since when its loss is not reported. */
   lapsedAt: number | undefined;
+  isLost: boolean;
   isReported: boolean;
   /** When its signal aborted. */
   abortedAt: number | undefined;
@@ -91,13 +97,20 @@ export class Judge {
   readonly #deadlocks = new DeadlockJudge((violation) => {
     this.report(violation);
   });
+  readonly #server: ServerJudge;
   #isOver = false;
 
   constructor(
     private readonly timeline: Timeline,
     private readonly model: () => RedisModel,
     private readonly bounds: Bounds,
-  ) {}
+    /** The place of a process that has not crashed, by its number. */
+    private readonly placeOf: (process: number) => number | undefined,
+  ) {
+    this.#server = new ServerJudge(model, (violation) => {
+      this.report(violation);
+    });
+  }
 
   /** Looks at all that goes on, from now on until the end. */
   watch(): void {
@@ -144,6 +157,12 @@ export class Judge {
   lostData(): void {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
+    this.#server.lostData(this.timeline.now);
+  }
+
+  /** The server has executed a call of the script, of this process. */
+  executed(process: number, locks: readonly string[]): void {
+    this.#server.executed(process, locks, this.timeline.now);
   }
 
   begins(call: Call): void {
@@ -153,8 +172,10 @@ export class Judge {
   /** The task of the call begins. */
   enters(call: Call, lock: Lock): void {
     call.lock = lock;
+    call.signal = lock.signal;
     call.enteredAt = this.timeline.now;
-    if (!lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    if (!call.isQuiet && !lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    this.#checkOrder(call);
     for (const key of call.keys) {
       this.#checkEntry(call, lock, key);
       this.#holdersOf(key).add(call);
@@ -163,7 +184,7 @@ export class Judge {
 
   /** The task has ended, and the lock is about to be released. */
   leaves(call: Call): void {
-    this.#checkLoss(call);
+    if (call.lock && !call.lock.isHeld()) this.#loses(call);
     this.#retain(call);
     this.#leave(call);
   }
@@ -177,12 +198,23 @@ export class Judge {
     this.#deadlocks.refused(call, this.timeline.now);
   }
 
+  /** A healthy server answers. */
+  refusedAsUnavailable(call: Call): void {
+    if (this.#isHealthySince(call.startedAt, call.place))
+      this.report(`${call.name} was refused as if the server were away, and nothing was wrong`);
+  }
+
   report(violation: string): void {
     if (this.violations.length < 20) this.violations.push(`${this.timeline.now.toFixed(1)} ms: ${violation}`);
   }
 
   #isTroubled(place: number): boolean {
     return (this.#troubled.get(place) ?? -Infinity) > this.timeline.now;
+  }
+
+  /** Whether nothing has disturbed this process since then, or shortly before. */
+  #isHealthySince(time: number, place: number): boolean {
+    return !this.#isTroubled(place) && time > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery;
   }
 
   #leave(call: Call): void {
@@ -205,7 +237,7 @@ export class Judge {
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
     const others = [...this.#holdersOf(key)].filter(
-      (other) => !other.machine.isDead && other.lock?.isHeld() && !this.#isExcused(other) && !isOuter(other, call),
+      (other) => !other.machine.isDead && this.#counts(other, key) && !this.#isExcused(other) && !isOuter(other, call),
     );
     if (this.#isExcused(call)) return;
     if (call.mode === 'limited') {
@@ -218,12 +250,31 @@ export class Judge {
     this.#checkRetained(call, lock, key);
   }
 
+  /** Whether the call counts on its lock. A quiet one is not asked: it does where the server keeps the lock for it. */
+  #counts(call: Call, key: string): boolean {
+    const { lock, signal, isQuiet } = call;
+    if (lock === undefined) return false;
+    return isQuiet ? signal?.aborted === false && this.#hasRecord(call, lock, key) : lock.isHeld();
+  }
+
   /** In a healthy world nothing is lost. */
-  #checkLoss({ lock, name, keys, startedAt, maxHold, shortest, place }: Call): void {
-    if (this.#isTroubled(place)) return;
-    if (lock === undefined || lock.isHeld() || maxHold !== Infinity || shortest < this.bounds.renewable) return;
-    if (startedAt > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery) {
-      this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+  #loses(call: Call): void {
+    const { isLost, name, keys, startedAt, maxHold, shortest, place } = call;
+    call.isLost = true;
+    if (isLost || maxHold !== Infinity || shortest < this.bounds.renewable) return;
+    if (this.#isHealthySince(startedAt, place)) this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+  }
+
+  /** The callers of one process that want the same key enter in the order in which they came. */
+  #checkOrder(call: Call): void {
+    if (!isPlain(call)) return;
+    for (const other of this.#calls) {
+      if (other === call) return;
+      if (other.machine !== call.machine || !isPlain(other) || other.keys[0] !== call.keys[0]) continue;
+      if (other.lock === undefined && other.abortedAt === undefined)
+        this.report(
+          `${call.name} got "${call.keys.join()}" before ${other.name} of the same process, which came earlier`,
+        );
     }
   }
 
@@ -275,19 +326,25 @@ export class Judge {
     const healthySince = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
     this.#deadlocks.look(this.#calls, now, healthySince + this.bounds.recovery);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
-    for (const key of keys) this.#lookAtKey(key, now);
+    const isHealthy = (process: number) => {
+      const place = this.placeOf(process);
+      return place !== undefined && this.#isHealthySince(now, place);
+    };
+    for (const key of keys) {
+      this.#lookAtKey(key, now);
+      this.#server.look(key, now, isHealthy, this.bounds.handoff);
+    }
     for (const key of this.#idleSince.keys()) if (!keys.has(key)) this.#idleSince.delete(key);
   }
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
-    if (lock.isHeld()) {
-      call.lapsedAt = undefined;
-      for (const key of call.keys)
-        if (!this.#hasRecord(call, lock, key) && !this.#isExcused(call)) this.#blame(call, key);
-      return;
-    }
+    const { isQuiet, signal, maxHold, enteredAt = now } = call;
+    const missing = this.#isExcused(call) ? undefined : call.keys.find((key) => !this.#hasRecord(call, lock, key));
+    const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
+    if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
+    if (isQuiet ? signal?.aborted : isOver) this.#loses(call);
     // A process that is paused cannot report, and one that was paused needs a moment.
-    if (call.machine.isPaused || lock.signal.aborted) call.lapsedAt = undefined;
+    if (call.machine.isPaused || signal?.aborted || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
     if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
       call.isReported = true;
@@ -351,6 +408,11 @@ export class Judge {
     this.report(`"${key}" is free for ${(now - since).toFixed(0)} ms, and not given to ${waiting.join()}`);
     this.#idleSince.set(key, Infinity);
   }
+}
+
+/** Whether it waits in the one queue of its key. */
+function isPlain({ keys, outer }: Call): boolean {
+  return keys.length === 1 && outer === undefined;
 }
 
 /** Whether a call is nested in this one, which has entered the lock again. */

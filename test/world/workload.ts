@@ -1,6 +1,6 @@
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockDeadlockError, LockError } from '../../lib/api/errors.js';
+import { LockDeadlockError, LockError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { Dice } from './dice.js';
 import type { Call, Judge, Terms } from './judge.js';
@@ -103,7 +103,12 @@ export class Workload {
     const maxHold = dice.chance(habits.maxHold) ? Math.max(minHold, dice.around(lease) + 50) : Infinity;
     const { limit } = habits;
     const { place } = process;
-    const call = this.#begin({ place, machine, keys, mode, limit, lease, minHold, maxHold, wait }, process, outer);
+    const isQuiet = dice.chance(0.5);
+    const call = this.#begin(
+      { place, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
+      process,
+      outer,
+    );
     const abort = new AbortController();
     if (dice.chance(habits.abort)) {
       machine.clock.setTimer(
@@ -144,9 +149,11 @@ export class Workload {
       ...{
         enteredAt: undefined,
         lock: undefined,
+        signal: undefined,
         longest: terms.lease,
         shortest: terms.lease,
         lapsedAt: undefined,
+        isLost: false,
         isReported: false,
         abortedAt: undefined,
       },
@@ -193,6 +200,7 @@ export class Workload {
     else if (error instanceof LockError) {
       this.#count(error.code);
       if (error instanceof LockDeadlockError) this.judge.refusedAsDeadlock(call);
+      else if (error instanceof LockUnavailableError) this.judge.refusedAsUnavailable(call);
     } else
       this.judge.report(
         `${call.name} failed: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,

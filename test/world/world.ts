@@ -41,6 +41,11 @@ function inWords(reply: Reply): string {
   return reply instanceof Error ? reply.message : JSON.stringify(reply);
 }
 
+/** The locks that a call of the script names, behind the counter. */
+function locksOf([, , keys, , ...args]: readonly string[]): readonly string[] {
+  return args.slice(0, Number(keys) - 1);
+}
+
 /** Runs the fleet of a plan. @param isTold whether what happens is kept in words */
 export async function simulate(engine: LuaEngine, plan: Plan, isTold = false): Promise<Outcome> {
   return await new World(engine, plan, isTold).run();
@@ -70,16 +75,23 @@ class World {
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
       this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
+      const { number } = this.#processes.find(({ machine }) => machine === link.machine) ?? {};
+      if (number !== undefined && name.startsWith('eval')) this.#judge.executed(number, locksOf(command));
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const model = () => this.#network.server.model;
-    this.#judge = new Judge(timeline, model, {
-      handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
-      recovery: 8_000 + 60 * typical,
-      provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
-      renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
-      commandTimeout,
-    });
+    this.#judge = new Judge(
+      timeline,
+      model,
+      {
+        handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
+        recovery: 8_000 + 60 * typical,
+        provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
+        renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
+        commandTimeout,
+      },
+      (process) => this.#processes.find(({ number }) => number === process)?.place,
+    );
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
     this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
       processes: this.#processes,

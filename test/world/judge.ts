@@ -18,7 +18,7 @@ export interface Terms {
   readonly minHold: number;
   readonly maxHold: number;
   readonly wait: number;
-  /** Its task never asks whether it still holds the lock: only the signal tells. */
+  /** Its task never asks whether it still holds the lock, which would look at the clock. It learns of a loss by the signal alone. */
   readonly isQuiet: boolean;
 }
 
@@ -28,8 +28,8 @@ export interface Call extends Terms {
   readonly startedAt: number;
   enteredAt: number | undefined;
   lock: Lock | undefined;
-  /** The signal of the lock, read when the task began. Reading it later would look at the clock, and find a loss. */
-  signal: AbortSignal | undefined;
+  /** The signal of the lock has called its listener. */
+  isTold: boolean;
   /** The longest lease that was in force, and the shortest one. */
   longest: number;
   shortest: number;
@@ -172,7 +172,9 @@ export class Judge {
   /** The task of the call begins. */
   enters(call: Call, lock: Lock): void {
     call.lock = lock;
-    call.signal = lock.signal;
+    lock.signal.addEventListener('abort', () => {
+      call.isTold = true;
+    });
     call.enteredAt = this.timeline.now;
     if (!call.isQuiet && !lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
     this.#checkOrder(call);
@@ -232,7 +234,7 @@ export class Judge {
   #isExcused(call: Call): boolean {
     if (this.#lostAt === -Infinity || call.lock === undefined) return false;
     const grantedAt = grantedAtOf(call.lock, call.keys[0] as string) ?? call.startedAt;
-    return grantedAt <= this.#lostAt + 1 && this.timeline.now <= this.#lostAt + call.longest;
+    return grantedAt <= this.#lostAt + AHEAD && this.timeline.now <= this.#lostAt + call.longest;
   }
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
@@ -252,9 +254,9 @@ export class Judge {
 
   /** Whether the call counts on its lock. A quiet one is not asked: it does where the server keeps the lock for it. */
   #counts(call: Call, key: string): boolean {
-    const { lock, signal, isQuiet } = call;
+    const { lock, isTold, isQuiet } = call;
     if (lock === undefined) return false;
-    return isQuiet ? signal?.aborted === false && this.#hasRecord(call, lock, key) : lock.isHeld();
+    return isQuiet ? !isTold && this.#hasRecord(call, lock, key) : lock.isHeld();
   }
 
   /** In a healthy world nothing is lost. */
@@ -311,7 +313,7 @@ export class Judge {
       // Readers have the token of the first of them.
       const grantedAt = Math.max(startedAt, grantedAtOf(lock, key) ?? startedAt);
       // What the server has forgotten, it does not retain.
-      if (grantedAt <= this.#lostAt + 1) continue;
+      if (grantedAt <= this.#lostAt + AHEAD) continue;
       this.#retained.push({ key, mode, grantedAt, until: grantedAt + minHold, freeAt: enteredAt + minHold });
     }
   }
@@ -338,13 +340,13 @@ export class Judge {
   }
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
-    const { isQuiet, signal, maxHold, enteredAt = now } = call;
+    const { isQuiet, isTold, maxHold, enteredAt = now } = call;
     const missing = this.#isExcused(call) ? undefined : call.keys.find((key) => !this.#hasRecord(call, lock, key));
     const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
     if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
-    if (isQuiet ? signal?.aborted : isOver) this.#loses(call);
+    if (isQuiet ? isTold : isOver) this.#loses(call);
     // A process that is paused cannot report, and one that was paused needs a moment.
-    if (call.machine.isPaused || signal?.aborted || !isOver) call.lapsedAt = undefined;
+    if (call.machine.isPaused || isTold || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
     if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
       call.isReported = true;

@@ -44,7 +44,8 @@ export class ServerJudge {
       if (ended && ended.endsAt <= now && ended.grantedAt > this.#lostAt)
         this.#silentSince.set(ended.process, ended.endsAt);
       const grant = grantOf(text);
-      if (grant === undefined || grant.process === process) continue;
+      // One from before a loss of data is not new: a replica has kept it.
+      if (grant === undefined || grant.process === process || grant.grantedAt <= this.#lostAt) continue;
       const silentSince = this.#silentSince.get(grant.process) ?? -Infinity;
       if (silentSince > (this.#heardAt.get(grant.process) ?? -Infinity)) {
         this.report(`"${lock}" is handed to process ${grant.process}, which has let another lock run out`);

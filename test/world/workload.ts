@@ -100,10 +100,13 @@ export class Workload {
     const lease = dice.pick(habits.leases);
     const isOneKey = kind !== 'several' && outer === undefined && inside === undefined;
     const minHold = isOneKey && dice.chance(habits.minHold) ? dice.pick(habits.minHolds) : 0;
-    const maxHold = dice.chance(habits.maxHold) ? Math.max(minHold, dice.around(lease) + 50) : Infinity;
+    const maxHold = dice.chance(habits.maxHold)
+      ? Math.max(minHold, dice.around(dice.pick([lease, habits.task])) + 50)
+      : Infinity;
     const { limit } = habits;
     const { place } = process;
-    const isQuiet = dice.chance(0.5);
+    // The record of a limited holder does not show which call holds by it.
+    const isQuiet = mode !== 'limited' && dice.chance(0.5);
     const call = this.#begin(
       { place, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
       process,
@@ -149,7 +152,7 @@ export class Workload {
       ...{
         enteredAt: undefined,
         lock: undefined,
-        signal: undefined,
+        isTold: false,
         longest: terms.lease,
         shortest: terms.lease,
         lapsedAt: undefined,
@@ -183,7 +186,16 @@ export class Workload {
   }
 
   async #extend(call: Call, lock: Lock, dice: Dice): Promise<void> {
-    const lease = Math.max(100, Math.round(call.lease * dice.pick([0.2, 0.5, 1, 2])));
+    const leases = [0.2, 0.5, 1, 2].map((share) => Math.max(100, Math.round(call.lease * share)));
+    if (dice.chance(0.5)) {
+      // Two in flight at the same time.
+      void this.#extendTo(dice.pick(leases), call, lock);
+      await call.machine.sleep(dice.around(10));
+    }
+    await this.#extendTo(dice.pick(leases), call, lock);
+  }
+
+  async #extendTo(lease: number, call: Call, lock: Lock): Promise<void> {
     this.story.note(`${call.name} extends its lease to ${lease} ms`);
     call.longest = Math.max(call.longest, lease);
     call.shortest = Math.min(call.shortest, lease);

@@ -37,7 +37,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
   },
   /** Locks are handed to processes that do not answer. */
   'frozen processes': (dice, { habits, duration }) => ({
-    ...{ processes: 3, callers: callersOf(dice, 3, 2), keys: dice.pick([1, 2]) },
+    ...{ processes: 3, callers: callersOf(dice, 3, 2), keys: dice.pick([1, 2]), latency: STEADY },
     faults: repeated(dice, ['pause', 'pause', 'cut', 'at-pause'], {
       ...{ every: 7_000, lasts: 8_000, processes: 3, duration },
     }),
@@ -47,16 +47,21 @@ export const THEMES: Readonly<Record<string, Theme>> = {
     },
   }),
   /** What was sent before an outage is executed at its end. */
-  'long outages': (dice, { habits, processes }) => ({
-    duration: 60_000,
-    faults: repeated(dice, ['server-pause', 'stall', 'cut', 'late-replies'], {
-      ...{ every: 18_000, lasts: dice.pick([2_000, 12_000]), processes, duration: 60_000 },
-    }),
-    habits: {
-      ...{ ...habits, kinds: { exclusive: 2, shared: 1, limited: 1 }, leases: [30_000], waits: [200, 1_000, 5_000] },
-      ...{ minHold: 0, abort: 0.3, pause: 100, longTasks: 0, task: 20 },
-    },
-  }),
+  'long outages': (dice, { habits, processes }) => {
+    const rates = dice.pick([
+      { every: 18_000, lasts: dice.pick([2_000, 12_000]), duration: 60_000 },
+      // Longer than any lease.
+      { every: 60_000, lasts: 45_000, duration: 150_000 },
+    ]);
+    return {
+      duration: rates.duration,
+      faults: repeated(dice, ['server-pause', 'server-pause', 'stall', 'cut', 'late-replies'], { ...rates, processes }),
+      habits: {
+        ...{ ...habits, kinds: { exclusive: 2, shared: 1, limited: 1 }, leases: [30_000], waits: [200, 1_000, 5_000] },
+        ...{ minHold: 0, abort: 0.3, pause: 300, longTasks: 0, task: 20 },
+      },
+    };
+  },
   /** Connections fall silent for long, while new ones work. */
   'silent connections': (dice, { habits }) => ({
     ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 2), keys: 1, latency: STEADY },

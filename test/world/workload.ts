@@ -96,7 +96,7 @@ export class Workload {
   ): Promise<void> {
     const { habits, judge } = this;
     const { machine } = process;
-    const mode = kind === 'several' ? 'exclusive' : kind;
+    const mode = kind !== 'several' ? kind : dice.chance(0.3) ? 'shared' : 'exclusive';
     const lease = dice.pick(habits.leases);
     const isOneKey = kind !== 'several' && outer === undefined && inside === undefined;
     const minHold = isOneKey && dice.chance(habits.minHold) ? dice.pick(habits.minHolds) : 0;

@@ -2,6 +2,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-mode.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { DeadlockJudge } from './deadlock-judge.js';
+import type { JobJudge } from './job-judge.js';
 import { EPOCH, type Machine } from './machine.js';
 import type { RedisModel } from './redis-model.js';
 import { ServerJudge } from './server-judge.js';
@@ -41,6 +42,14 @@ export interface Call extends Terms {
   abortedAt: number | undefined;
   /** The call in which it is nested. */
   readonly outer: Call | undefined;
+}
+
+export function newCall(terms: Terms, name: string, startedAt: number, outer?: Call): Call {
+  return {
+    ...{ ...terms, name, startedAt, outer },
+    ...{ enteredAt: undefined, lock: undefined, isTold: false, longest: terms.lease, shortest: terms.lease },
+    ...{ lapsedAt: undefined, isLost: false, isReported: false, abortedAt: undefined },
+  };
 }
 
 /** How far apart an action and its effect may be in a healthy world, in ms. */
@@ -106,6 +115,8 @@ export class Judge {
     private readonly bounds: Bounds,
     /** The place of a process that has not crashed, by its number. */
     private readonly placeOf: (process: number) => number | undefined,
+    /** Of the job that all processes schedule. */
+    readonly jobs?: JobJudge,
   ) {
     this.#server = new ServerJudge(model, (violation) => {
       this.report(violation);
@@ -158,21 +169,23 @@ export class Judge {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
     this.#server.lostData(this.timeline.now);
+    this.jobs?.lostData();
   }
 
   /** The server has executed a call of the script, of this process. */
   executed(process: number, locks: readonly string[]): void {
     this.#server.executed(process, locks, this.timeline.now);
+    this.jobs?.executed();
   }
 
   begins(call: Call): void {
     this.#calls.add(call);
   }
 
-  /** The task of the call begins. */
-  enters(call: Call, lock: Lock): void {
+  /** The task of the call begins. `signal` is to abort when the lock is lost. */
+  enters(call: Call, lock: Lock, signal = lock.signal): void {
     call.lock = lock;
-    lock.signal.addEventListener('abort', () => {
+    signal.addEventListener('abort', () => {
       call.isTold = true;
     });
     call.enteredAt = this.timeline.now;
@@ -202,7 +215,7 @@ export class Judge {
 
   /** A healthy server answers. */
   refusedAsUnavailable(call: Call): void {
-    if (this.#isHealthySince(call.startedAt, call.place))
+    if (this.isHealthySince(call.startedAt, call.place))
       this.report(`${call.name} was refused as if the server were away, and nothing was wrong`);
   }
 
@@ -215,7 +228,7 @@ export class Judge {
   }
 
   /** Whether nothing has disturbed this process since then, or shortly before. */
-  #isHealthySince(time: number, place: number): boolean {
+  isHealthySince(time: number, place: number): boolean {
     return !this.#isTroubled(place) && time > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery;
   }
 
@@ -264,7 +277,7 @@ export class Judge {
     const { isLost, name, keys, startedAt, maxHold, shortest, place } = call;
     call.isLost = true;
     if (isLost || maxHold !== Infinity || shortest < this.bounds.renewable) return;
-    if (this.#isHealthySince(startedAt, place)) this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+    if (this.isHealthySince(startedAt, place)) this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
   }
 
   /** The callers of one process that want the same key enter in the order in which they came. */
@@ -325,12 +338,14 @@ export class Judge {
       if (call.lock === undefined) this.#lookAtWaiter(call, now);
       else this.#lookAtHolder(call, call.lock, now);
     }
-    const healthySince = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
-    this.#deadlocks.look(this.#calls, now, healthySince + this.bounds.recovery);
+    const troubledUntil = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
+    const healthySince = troubledUntil + this.bounds.recovery;
+    this.#deadlocks.look(this.#calls, now, healthySince);
+    this.jobs?.look(now, healthySince);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
     const isHealthy = (process: number) => {
       const place = this.placeOf(process);
-      return place !== undefined && this.#isHealthySince(now, place);
+      return place !== undefined && this.isHealthySince(now, place);
     };
     for (const key of keys) {
       this.#lookAtKey(key, now);

@@ -2,6 +2,7 @@ const LUA = 'lib/providers/redis/lua';
 const REDIS = 'lib/providers/redis';
 const ACQUIRE = 'lib/core/acquire';
 const HOLD = 'lib/core/hold';
+const RECIPES = 'lib/recipes';
 
 /**
  * Faults that are planted in the sources, one at a time, to see whether the simulation finds them.
@@ -447,5 +448,62 @@ export const MUTANTS = [
     from: '      if (!queue.isEmpty) return;\n',
     to: '',
     breaks: 'a call with several keys takes the place of a caller that waits',
+  },
+  // Jobs and leaders.
+  {
+    id: 'tick-begun-again',
+    file: `${RECIPES}/jobs/job.ts`,
+    from: 'record === undefined || record.tick < tick,',
+    to: 'record === undefined || record.tick <= tick,',
+    breaks: 'a tick is begun by each process that is fired for it',
+  },
+  {
+    id: 'end-not-recorded',
+    file: `${RECIPES}/jobs/job.ts`,
+    from: "const next = { ...this.record, state, endedAt",
+    to: "const next = { ...this.record, state: 'running' as const, endedAt",
+    breaks: 'a run that has ended is taken for abandoned',
+  },
+  {
+    id: 'begun-too-often',
+    file: `${RECIPES}/jobs/missing-runs.ts`,
+    from: 'if (attempt <= afterCrash) {',
+    to: 'if (attempt <= afterCrash + 1) {',
+    breaks: 'an abandoned run is begun once more than it may be',
+  },
+  {
+    id: 'abandoned-not-begun',
+    file: `${RECIPES}/jobs/missing-runs.ts`,
+    from: "else if (seen.record?.state === 'running') await",
+    to: "else if (seen.record?.state === 'failed') await",
+    breaks: 'an abandoned run is never begun again',
+  },
+  {
+    id: 'attempt-not-counted',
+    file: `${RECIPES}/jobs/missing-runs.ts`,
+    from: 'attempt: attempt + 1 });',
+    to: 'attempt });',
+    breaks: 'the attempts of an abandoned run are not counted',
+  },
+  {
+    id: 'clock-ahead-consumes-ticks',
+    file: `${RECIPES}/jobs/job.ts`,
+    from: 'if (ahead <= most) return false;',
+    to: 'if (ahead <= 1e12) return false;',
+    breaks: 'a process whose clock is ahead begins ticks of the future',
+  },
+  {
+    id: 'term-outlives-loss',
+    file: `${RECIPES}/leader-term.ts`,
+    from: "      this.end('lost', error);\n",
+    to: '',
+    breaks: 'the signal of a term does not abort when its lock is lost',
+  },
+  {
+    id: 'leader-without-renewal',
+    file: `${RECIPES}/leader-term.ts`,
+    from: 'const result = await this.lock.releaseAfterTask(failed);',
+    to: "const result = 'released' as string;",
+    breaks: 'a leader that resigns keeps its lock',
   },
 ];

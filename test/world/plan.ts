@@ -63,6 +63,19 @@ export interface PlannedCaller {
   readonly seed: number;
 }
 
+/** A job with ticks, and a leader, in each process. All times in ms. */
+export interface PlannedRecipes {
+  readonly seed: number;
+  readonly lease: number;
+  /** Between two ticks of the job. */
+  readonly period: number;
+  readonly catchUp: number;
+  readonly afterCrash: number;
+  /** How long a run of the job takes, and how long a leader leads before it resigns. */
+  readonly task: number;
+  readonly term: number;
+}
+
 /** All that a seed decides before the run. It can be stored, and made smaller. */
 export interface Plan {
   readonly seed: number;
@@ -77,4 +90,5 @@ export interface Plan {
   readonly drift: number;
   readonly commandTimeout: number;
   readonly faults: readonly Fault[];
+  readonly recipes?: PlannedRecipes | undefined;
 }

@@ -3,7 +3,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import { LockDeadlockError, LockError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { Dice } from './dice.js';
-import type { Call, Judge, Terms } from './judge.js';
+import { type Call, type Judge, newCall, type Terms } from './judge.js';
 import type { Machine } from './machine.js';
 import type { CallKind, Habits, PlannedCaller } from './plan.js';
 import type { Story } from './story.js';
@@ -146,21 +146,7 @@ export class Workload {
 
   #begin(terms: Terms, { number }: Process, outer: Call | undefined): Call {
     this.#calls += 1;
-    const call: Call = {
-      ...terms,
-      ...{ name: `call ${this.#calls} of process ${number}`, startedAt: this.now(), outer },
-      ...{
-        enteredAt: undefined,
-        lock: undefined,
-        isTold: false,
-        longest: terms.lease,
-        shortest: terms.lease,
-        lapsedAt: undefined,
-        isLost: false,
-        isReported: false,
-        abortedAt: undefined,
-      },
-    };
+    const call = newCall(terms, `call ${this.#calls} of process ${number}`, this.now(), outer);
     const { mode, wait, lease, minHold, keys } = terms;
     this.story.note(
       `${call.name} wants ${keys.join()} (${mode}, wait ${wait}, lease ${lease.toFixed(0)}${minHold > 0 ? `, minHold ${minHold}` : ''})`,

@@ -3,12 +3,14 @@ import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js'
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
+import { JobJudge } from './job-judge.js';
 import { Judge } from './judge.js';
 import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
 import { Network, SimulatedConnection, WorldServer } from './network.js';
 import type { Plan } from './plan.js';
 import { RedisModel } from './redis-model.js';
+import { Recipes } from './recipes.js';
 import { Story } from './story.js';
 import { Timeline } from './timeline.js';
 import { type Outcomes, type Process, Workload } from './workload.js';
@@ -60,6 +62,7 @@ class World {
   readonly #workload: Workload;
   readonly #faults: FaultInjector;
   readonly #processes: Process[] = [];
+  readonly #recipes: Recipes | undefined;
   #started = 0;
 
   constructor(
@@ -91,7 +94,12 @@ class World {
         commandTimeout,
       },
       (process) => this.#processes.find(({ number }) => number === process)?.place,
+      plan.recipes &&
+        new JobJudge(plan.recipes, model, (violation) => {
+          this.#judge.report(violation);
+        }),
     );
+    if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
     this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
       processes: this.#processes,
@@ -110,6 +118,8 @@ class World {
     this.#judge.watch();
     await timeline.runUntil(plan.duration);
     this.#workload.isOver = true;
+    this.#recipes?.end();
+    this.#judge.jobs?.end();
     await timeline.runUntil(timeline.now + QUIET);
     this.#judge.end();
     this.#checkQuiet();
@@ -155,6 +165,7 @@ class World {
     this.#processes[place] = process;
     this.#story.note(`process ${number} starts in place ${place}`);
     await locks.start();
+    this.#recipes?.start(process);
     for (const caller of plan.callers) if (caller.place === place) void this.#workload.run(process, caller);
   }
 

@@ -65,6 +65,16 @@ export interface Bounds {
   readonly commandTimeout: number;
 }
 
+/** What a judge knows of the fleet. */
+export interface JudgedFleet {
+  /** The place of a process that has not crashed, by its number. */
+  readonly placeOf: (process: number) => number | undefined;
+  /** Of the job that all processes schedule. */
+  readonly jobs: JobJudge | undefined;
+  /** No server keeps locks. */
+  readonly isInMemory: boolean;
+}
+
 /** What is retained after its task. */
 interface Retained {
   readonly key: string;
@@ -113,14 +123,15 @@ export class Judge {
     private readonly timeline: Timeline,
     private readonly model: () => RedisModel,
     private readonly bounds: Bounds,
-    /** The place of a process that has not crashed, by its number. */
-    private readonly placeOf: (process: number) => number | undefined,
-    /** Of the job that all processes schedule. */
-    readonly jobs?: JobJudge,
+    private readonly fleet: JudgedFleet,
   ) {
     this.#server = new ServerJudge(model, (violation) => {
       this.report(violation);
     });
+  }
+
+  get jobs(): JobJudge | undefined {
+    return this.fleet.jobs;
   }
 
   /** Looks at all that goes on, from now on until the end. */
@@ -169,13 +180,13 @@ export class Judge {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
     this.#server.lostData(this.timeline.now);
-    this.jobs?.lostData();
+    this.fleet.jobs?.lostData();
   }
 
   /** The server has executed a call of the script, of this process. */
   executed(process: number, locks: readonly string[]): void {
     this.#server.executed(process, locks, this.timeline.now);
-    this.jobs?.executed();
+    this.fleet.jobs?.executed();
   }
 
   begins(call: Call): void {
@@ -269,7 +280,7 @@ export class Judge {
   #counts(call: Call, key: string): boolean {
     const { lock, isTold, isQuiet } = call;
     if (lock === undefined) return false;
-    return isQuiet ? !isTold && this.#hasRecord(call, lock, key) : lock.isHeld();
+    return isQuiet && !this.fleet.isInMemory ? !isTold && this.#hasRecord(call, lock, key) : lock.isHeld();
   }
 
   /** In a healthy world nothing is lost. */
@@ -341,10 +352,10 @@ export class Judge {
     const troubledUntil = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
     const healthySince = troubledUntil + this.bounds.recovery;
     this.#deadlocks.look(this.#calls, now, healthySince);
-    this.jobs?.look(now, healthySince);
+    this.fleet.jobs?.look(now, healthySince);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
     const isHealthy = (process: number) => {
-      const place = this.placeOf(process);
+      const place = this.fleet.placeOf(process);
       return place !== undefined && this.isHealthySince(now, place);
     };
     for (const key of keys) {
@@ -377,6 +388,7 @@ export class Judge {
 
   /** Whether the server keeps the lock for this holder: a key of that name has its token. */
   #hasRecord(call: Call, lock: Lock, key: string): boolean {
+    if (this.fleet.isInMemory) return true;
     const text = this.model().textAt(LAYOUT.lockOf(key));
     if (text === undefined) return false;
     const token = lock.fencingTokens.get(key);

@@ -91,4 +91,6 @@ export interface Plan {
   readonly commandTimeout: number;
   readonly faults: readonly Fault[];
   readonly recipes?: PlannedRecipes | undefined;
+  /** The locks are in the memory of the one process, and not on a server. */
+  readonly isInMemory?: boolean | undefined;
 }

@@ -37,13 +37,16 @@ export const THEMES: Readonly<Record<string, Theme>> = {
   },
   /** Locks are handed to processes that do not answer. */
   'frozen processes': (dice, { habits, duration }) => ({
-    ...{ processes: 3, callers: callersOf(dice, 3, 2), keys: dice.pick([1, 2]), latency: STEADY },
+    ...{ processes: 3, callers: callersOf(dice, 3, 3), keys: 2, latency: STEADY },
     faults: repeated(dice, ['pause', 'pause', 'cut', 'at-pause'], {
       ...{ every: 7_000, lasts: 8_000, processes: 3, duration },
     }),
     habits: {
-      ...{ ...habits, kinds: dice.pick([{ exclusive: 1 }, { exclusive: 2, shared: 1 }, { limited: 1 }]) },
-      ...{ leases: [dice.pick([300, 1_000])], waits: [20_000], pause: 100, task: 60, minHold: 0 },
+      ...{
+        ...habits,
+        kinds: dice.pick([{ exclusive: 1 }, { exclusive: 1 }, { exclusive: 2, shared: 1 }, { limited: 1 }]),
+      },
+      ...{ leases: [dice.pick([300, 1_000])], waits: [20_000], pause: 30, task: 150, minHold: 0, limit: 2 },
     },
   }),
   /** What was sent before an outage is executed at its end. */
@@ -115,6 +118,12 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
+  /** One process keeps its locks in its memory. Its clock is right, so its tokens show when a lock was granted. */
+  'in memory': (dice, { habits, duration }) => ({
+    ...{ isInMemory: true, processes: 1, callers: callersOf(dice, 1, 8), drift: 0 },
+    faults: dice.chance(0.5) ? [] : repeated(dice, ['pause'], { every: 5_000, lasts: 1_500, processes: 1, duration }),
+    habits: { ...habits, task: dice.pick([2, 20, 300]) },
+  }),
   /** All processes schedule one job and campaign for one leader, and crash. */
   'jobs and leaders': (dice, { habits, seed }) => {
     const duration = 100_000;

@@ -1,5 +1,6 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
@@ -30,7 +31,6 @@ export interface Outcome {
   readonly outcomes: Outcomes;
 }
 
-const PROVIDER = 'redis';
 /** After the last call and fault: until every lease, wait and outage is over. */
 const QUIET = 120_000;
 /** Longer than anything that is kept for processes that are gone. */
@@ -83,22 +83,21 @@ class World {
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const model = () => this.#network.server.model;
-    this.#judge = new Judge(
-      timeline,
-      model,
-      {
-        handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
-        recovery: 8_000 + 60 * typical,
-        provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
-        renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
-        commandTimeout,
-      },
-      (process) => this.#processes.find(({ number }) => number === process)?.place,
-      plan.recipes &&
-        new JobJudge(plan.recipes, model, (violation) => {
-          this.#judge.report(violation);
-        }),
-    );
+    const bounds = {
+      handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
+      recovery: 8_000 + 60 * typical,
+      provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
+      renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
+      commandTimeout,
+    };
+    const report = (violation: string) => {
+      this.#judge.report(violation);
+    };
+    this.#judge = new Judge(timeline, model, bounds, {
+      placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
+      jobs: plan.recipes && new JobJudge(plan.recipes, model, report),
+      isInMemory: plan.isInMemory === true,
+    });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
     this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
@@ -139,17 +138,21 @@ class World {
     return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now));
   }
 
+  #redis(machine: Machine): RedisLockProvider {
+    const client: IoredisClient = {
+      duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
+    };
+    return new RedisLockProvider({ client, commandTimeout: this.plan.commandTimeout });
+  }
+
   async #boot(place: number): Promise<void> {
     const { plan } = this;
     const number = (this.#started += 1);
     const dice = new Dice(plan.seed, 3, number);
     const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
-    const client: IoredisClient = {
-      duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
-    };
     let ids = 0;
     const locks = new LockManager({
-      providers: { [PROVIDER]: new RedisLockProvider({ client, commandTimeout: plan.commandTimeout }) },
+      providers: { locks: plan.isInMemory ? new MemoryLockProvider() : this.#redis(machine) },
       clock: machine.clock,
       // The first digits tell the instance and the last ones the process of the backend.
       random: {

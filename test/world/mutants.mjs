@@ -3,6 +3,7 @@ const REDIS = 'lib/providers/redis';
 const ACQUIRE = 'lib/core/acquire';
 const HOLD = 'lib/core/hold';
 const RECIPES = 'lib/recipes';
+const MEMORY = 'lib/providers/memory';
 
 /**
  * Faults that are planted in the sources, one at a time, to see whether the simulation finds them.
@@ -460,7 +461,7 @@ export const MUTANTS = [
   {
     id: 'end-not-recorded',
     file: `${RECIPES}/jobs/job.ts`,
-    from: "const next = { ...this.record, state, endedAt",
+    from: 'const next = { ...this.record, state, endedAt',
     to: "const next = { ...this.record, state: 'running' as const, endedAt",
     breaks: 'a run that has ended is taken for abandoned',
   },
@@ -505,5 +506,40 @@ export const MUTANTS = [
     from: 'const result = await this.lock.releaseAfterTask(failed);',
     to: "const result = 'released' as string;",
     breaks: 'a leader that resigns keeps its lock',
+  },
+  // The order in a process, and locks in memory.
+  {
+    id: 'newest-caller-first',
+    file: `${ACQUIRE}/caller-list.ts`,
+    from: 'if (last) last.next = caller;',
+    to: `if (last && this.head) {
+      caller.previous = undefined;
+      caller.next = this.head;
+      this.head.previous = caller;
+      this.head = caller;
+      this.#tail = last;
+    }`,
+    breaks: 'the caller that came last enters first',
+  },
+  {
+    id: 'memory-frees-too-early',
+    file: `${MEMORY}/memory-store.ts`,
+    from: 'else if (keepFor > 0) slot.retain(',
+    to: 'else if (keepFor > 1_000_000) slot.retain(',
+    breaks: 'the memory provider frees a key that is to be retained',
+  },
+  {
+    id: 'memory-never-wakes',
+    file: `${MEMORY}/memory-store.ts`,
+    from: 'const wakesAt = slot.waiters.length === 0 ? Infinity : slot.firstEnd;',
+    to: 'const wakesAt = Infinity;',
+    breaks: 'no waiter of the memory provider learns that a hold has ended',
+  },
+  {
+    id: 'memory-passes-waiters',
+    file: `${MEMORY}/memory-store.ts`,
+    from: 'if (!slot.admits(waiter.request)) break;',
+    to: 'if (slot.live > 0 && waiter.request.mode === slot.holds[0]?.mode) break;',
+    breaks: 'the memory provider lets a writer in beside readers',
   },
 ];

@@ -12,7 +12,7 @@ const STEADY = { typical: 0.6, slowShare: 0, slow: 2 };
 export const THEMES: Readonly<Record<string, Theme>> = {
   /** Keys stay locked after their tasks, and callers leave before their turn: then others must learn when the keys are free. */
   'retained keys': (dice, { habits }) => {
-    const kinds = dice.pick([{ exclusive: 1 }, { limited: 1 }]);
+    const kinds = dice.pick([{ exclusive: 1 }, { limited: 1 }, { limited: 1 }]);
     // Few, because each that comes later is told when the key is free.
     const processes = 'limited' in kinds ? 4 : 3;
     return {
@@ -78,8 +78,8 @@ export const THEMES: Readonly<Record<string, Theme>> = {
   }),
   /** Processes are cut off for longer than their leases, and their clocks run as wrong as they may. Other holds reach their longest time. */
   'cut off': (dice, { habits }) => ({
-    ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 1), keys: 2, latency: STEADY, drift: 0.008 },
-    faults: repeated(dice, ['cut'], { every: 20_000, lasts: 15_000, processes: 2, duration: 100_000 }),
+    ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 1), keys: 2, latency: STEADY, drift: 0.0095 },
+    faults: repeated(dice, ['cut'], { every: 12_000, lasts: 12_000, processes: 2, duration: 100_000 }),
     habits: {
       ...habits,
       ...QUIET,

@@ -13,6 +13,8 @@ import type { Timeline } from './timeline.js';
 import type { Process } from './workload.js';
 
 const LEADER = 'leader';
+/** In ms. A term must be over before nothing may be left. */
+const LONGEST_TERM = 60_000;
 /** The end of a run is recorded while its lock is kept, and that is tried for a second. In ms. */
 const RECORDED_WITHIN = 2_000;
 
@@ -82,7 +84,7 @@ export class Recipes {
         process,
         LEADER,
         lock,
-        Promise.race([ended, machine.sleep(dice.around(this.plan.term))]),
+        Promise.race([ended, machine.sleep(Math.min(dice.around(this.plan.term), LONGEST_TERM))]),
         term.signal,
       );
     };

@@ -126,7 +126,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
   }),
   /** All processes schedule one job and campaign for one leader, and crash. */
   'jobs and leaders': (dice, { habits, seed }) => {
-    const duration = 100_000;
+    const duration = 200_000;
     const lease = dice.pick([600, 3_000]);
     const kinds = dice.pick([
       ['crash'],
@@ -135,14 +135,19 @@ export const THEMES: Readonly<Record<string, Theme>> = {
     ] as const);
     return {
       ...{ duration, processes: 3, callers: callersOf(dice, 3, 1), latency: STEADY },
-      faults: repeated(dice, kinds, { every: dice.pick([3_000, 25_000]), lasts: 1_500, processes: 3, duration }),
+      faults: repeated(dice, kinds, {
+        every: dice.pick([3_000, 30_000, 30_000]),
+        lasts: 1_500,
+        processes: 3,
+        duration,
+      }),
       habits: { ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [lease], pause: 2_000 },
       recipes: {
         ...{ seed, lease, catchUp: 10_000, afterCrash: dice.whole(3), term: dice.pick([3_000, 30_000]) },
         ...dice.pick([
           { period: 1_000, task: 50 },
           { period: 3_000, task: 400 },
-          { period: 30_000, task: 20_000 },
+          { period: 60_000, task: 30_000 },
         ]),
       },
     };

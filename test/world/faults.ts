@@ -103,6 +103,7 @@ export class FaultInjector {
         break;
       case 'wall-clock':
         machine.wallError += dice.between(-3_600_000, 3_600_000);
+        this.judge.jobs?.clockStepped();
         break;
       default:
         this.#strikeServer(fault, dice);

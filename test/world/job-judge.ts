@@ -79,6 +79,11 @@ export class JobJudge {
     this.#ended.add(tick);
   }
 
+  /** A process has a wrong clock from now on, so it may be fired for no tick that has come. */
+  clockStepped(): void {
+    this.#timelySince = Infinity;
+  }
+
   /** The scheduler fires no more. */
   end(): void {
     this.#isOver = true;

@@ -16,12 +16,32 @@ const BELOW_NEST = `recipes|decoration|${BELOW_RECIPES}`;
 
 module.exports = {
   forbidden: [
-    { name: 'no-cycle', severity: 'error', from: {}, to: { circular: true } },
+    // Two files of one idea may know each other's types. A cycle at run time is an error.
+    {
+      name: 'no-cycle',
+      severity: 'error',
+      from: {},
+      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+    },
     only('api', 'api'),
     only('key', 'key|api'),
     only('decoration', 'decoration|api'),
     only('core', 'core|key|api'),
     only('cli', 'cli|providers|core|key|api'),
+    {
+      name: 'core-knows-no-insight',
+      comment: 'Code that explains or reports attaches through LockObserver: the path of a lock never mentions it.',
+      severity: 'error',
+      from: { path: '^lib/core/(acquire|hold|plan|member|events|toolkit)/' },
+      to: { path: '^lib/core/insight/' },
+    },
+    {
+      name: 'acquire-above-hold',
+      comment: 'A grant and its holders know the waiters as types only. Plans and settings lie below both.',
+      severity: 'error',
+      from: { path: '^lib/core/hold/' },
+      to: { path: '^lib/core/acquire/', dependencyTypesNot: ['type-only'] },
+    },
     only('recipes', `recipes|${BELOW_RECIPES}`),
     only('nest/service', `nest/service|${BELOW_NEST}`),
     only('nest/options', `nest/(options|service)|${BELOW_NEST}`),

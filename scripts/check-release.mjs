@@ -16,8 +16,8 @@ for (const [key, address] of Object.entries({ homepage, repository: repository?.
   }
 }
 
-if (readFileSync('SECURITY.md', 'utf8').includes(PLACEHOLDER)) {
-  problems.push('SECURITY.md has a placeholder: replace OWNER.');
+for (const file of ['SECURITY.md', 'docs/monitoring/alert-rules.yml']) {
+  if (readFileSync(file, 'utf8').includes(PLACEHOLDER)) problems.push(`${file} has a placeholder: replace OWNER.`);
 }
 
 const heading = changelog.split('\n').find((line) => line.startsWith(`## ${version}`));

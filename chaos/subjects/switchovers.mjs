@@ -22,10 +22,10 @@ export function switchoversOf(subject, type) {
     ...(hasSessions && {
       allows: Object.fromEntries(faults.map((name) => [name, ['overlap']])),
       excuse:
-        'the old writer is read-only, or has ended. The holder learns that by its next heartbeat, or when its connection ends',
+        'The old writer is read-only or gone. The holder notices at its next heartbeat, or when its connection ends',
     }),
     lostAtBegin: {
-      // docs/providers/sql-operations.md, "Planned switchovers": a heartbeat finds the server read-only.
+      // docs/providers/sql.md, "Failover": a heartbeat finds the server read-only.
       [gracefulSwitchover.name]: lifetime / 3 + RECORDED,
       // The primary dies with its connections.
       [cutOffStandbyPromoted.name]: RECORDED,
@@ -47,7 +47,7 @@ export function switchoversOf(subject, type) {
           // Without its counter, nothing but the lock itself is refused on a server that is read-only.
           fencing: !settings.worker.startsWith('w1'),
         })),
-        // docs/providers/sql-operations.md, "Servers refused at boot".
+        // docs/providers/sql.md, "Which servers are refused".
         isDocumentedError: ({ code, message }) => code === 'LOCK_CONFIG' && /read.only|takes writes/i.test(message),
       };
     },

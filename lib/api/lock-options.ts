@@ -93,7 +93,7 @@ export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
    * - `explicit`: only if you pass the outer lock, by `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
    *   `LockBusyError` that names the remedy; the log warns about it.
    * - `true`: also if the async context of the call has the lock. A queue that starts a task in the context of another task (p-limit below 5,
-   *   p-queue below 10, bottleneck, fastq, `async.queue`) then lets two callers in at a time: see docs/re-entry.md.
+   *   p-queue below 10, bottleneck, fastq, `async.queue`) then lets two callers in at a time: see docs/several-keys.md.
    */
   reentrant?: true | 'explicit' | undefined;
   /** As {@link LockOptions.wait}. */

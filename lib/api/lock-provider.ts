@@ -309,24 +309,11 @@ export interface SeenGrant {
   /** The id of its request. */
   readonly id: string;
   readonly mode: Exclude<LockMode, 'limited'>;
-  /** The text beside it, or `null`. */
-  readonly text: string | null;
-}
-
-/** A text beside a grant. */
-export interface GrantText {
-  /** The key that was granted. */
-  readonly key: string;
-  /** The id of its request. */
-  readonly id: string;
-  /** `null` removes it. */
-  readonly text: string | null;
 }
 
 /**
- * Short texts beside grants, in which processes publish for what the holder of a grant waits. A text ends by itself, so that a process that has ended
- * leaves none, and neither texts nor looks change anything about a lock. The core reads a key and a text of other processes as what anybody may
- * have written.
+ * One short record for each process, in which it publishes for what its callers wait that hold other locks. A record ends by itself, so that a process that has
+ * ended leaves none. The core reads a record and a key of other processes as what anybody may have written.
  */
 export interface WaitBoard {
   /**
@@ -337,18 +324,22 @@ export interface WaitBoard {
   serverTime(): Promise<number>;
 
   /**
-   * Puts each text beside its grant, instead of the one before it, for `keepFor` ms. At most one call is in flight. Resolves to the ids of the grants whose
-   * texts may not have been written. A text that was not removed ends by itself.
+   * Publishes the record of this instance instead of the one before it, for `keepFor` ms; `null` removes it. At most one call is in flight.
+   *
+   * @throws when it may not have been written
    */
-  write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]>;
+  publish(text: string | null, keepFor: number): Promise<void>;
+
+  /** The record of the instance with this id, or `null`. @throws when the server does not answer */
+  read(instance: string): Promise<string | null>;
 
   /**
-   * The holders of the key with their texts, as the server knows them; at most `most` of them. None for a key that is free, retained (`minHold`), or held
+   * The holders of the key, as the server knows them; at most `most` of them. None for a key that is free, retained (`minHold`), or held
    * by limited holders.
    *
    * @throws when the server does not answer
    */
-  look(key: string, most: number): Promise<readonly SeenGrant[]>;
+  holders(key: string, most: number): Promise<readonly SeenGrant[]>;
 }
 
 /**

@@ -2,8 +2,8 @@ import type { Clock } from '../api/clock.js';
 import type { Instance } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
-import type { Contention } from './acquire/contention.js';
 import type { LockEventPublisher } from './events/publisher.js';
+import type { SharedInsight } from './insight/lock-insight.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
 /** The parts that all providers of one application share. */
@@ -15,5 +15,5 @@ export interface CoreParts {
   readonly logger: LockLogger;
   readonly events: LockEventPublisher;
   readonly suspension: SuspensionDetector;
-  readonly contention: Contention;
+  readonly insight: SharedInsight;
 }

@@ -8,8 +8,8 @@ import type { Clock } from '../api/clock.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { madeByNest } from './toolkit/arguments.js';
 import { withJson } from './toolkit/with-json.js';
-import type { Contention } from './acquire/contention.js';
-import type { RequestCaller } from './acquire/key-request.js';
+import type { Contention } from './insight/contention.js';
+import type { Holder } from './hold/holder.js';
 import { type JobRecord, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
@@ -65,9 +65,9 @@ export class LockAdmin {
    * @throws LockConfigError where the provider cannot do it.
    */
   async forceRelease(key: string, provider = this.defaultProvider): Promise<boolean> {
-    const { core, queues } = this.providers.get(provider);
+    const core = this.providers.get(provider);
     if (!core.capabilities.forceRelease || !core.backend.forceRelease) return notOffered(core, 'forceRelease()');
-    const wasLocked = await queues.forceRelease(oneKey(key));
+    const wasLocked = await core.queues.forceRelease(oneKey(key));
     core.events.publish('force-released', { key, provider: core.name, wasLocked });
     return wasLocked;
   }
@@ -141,7 +141,7 @@ export class LockAdmin {
     // A provider that is built on others comes after them, and may keep its records in one of theirs.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();
-    for (const { core } of all) {
+    for (const core of all) {
       const { records } = core.backend;
       if (!records || stores.has(records)) continue;
       stores.add(records);
@@ -163,7 +163,7 @@ export class LockAdmin {
    * @throws what the method throws; LockConfigError for a job that this application does not have; otherwise as `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
-    const cores = provider === undefined ? Array.from(this.providers, ({ core }) => core) : [this.#core(provider)];
+    const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];
     const [found, another] = cores.flatMap((core) => core.jobs.get(job) ?? []);
     if (found && !another) return await found.runNow();
     const known = cores.flatMap(({ jobs, name }) => Array.from(jobs.keys(), (key) => `"${key}" (provider "${name}")`));
@@ -191,7 +191,7 @@ export class LockAdmin {
   held(): HeldLock[] {
     const now = this.clock.now();
     const wallTime = this.clock.wallTime();
-    return [...this.providers].flatMap(({ core }) =>
+    return [...this.providers].flatMap((core) =>
       holdersAt(core, now).map((holder) =>
         withJson({
           key: holder.subject.key,
@@ -229,13 +229,13 @@ export class LockAdmin {
   }
 
   #core(name = this.defaultProvider): ProviderCore {
-    return this.providers.get(name).core;
+    return this.providers.get(name);
   }
 }
 
 /** Those that hold at `now`, the oldest first. */
-function holdersAt({ watchdog }: ProviderCore, now: number): RequestCaller[] {
-  return watchdog.requests
+function holdersAt({ watchdog }: ProviderCore, now: number): Holder[] {
+  return watchdog.grants
     .flatMap(({ holders }) => holders)
     .filter((holder) => holder.isValid(now))
     .sort((one, other) => one.grantedAt - other.grantedAt || (one.subject.key < other.subject.key ? -1 : 1));

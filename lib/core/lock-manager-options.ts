@@ -8,7 +8,7 @@ import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
-import { DEFAULTS } from './acquire/lock-settings.js';
+import { DEFAULTS } from './plan/lock-settings.js';
 import { anything, duration, flag, group, option, type OptionTable, read, text } from './toolkit/options.js';
 
 /** How to set up a {@link LockManager}. */

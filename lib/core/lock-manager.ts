@@ -9,14 +9,14 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
-import { Contention } from './acquire/contention.js';
-import { LockOrder } from './acquire/lock-order.js';
-import type { LockPlan } from './acquire/lock-plan.js';
-import { resolveSettings } from './acquire/lock-settings.js';
+import type { LockPlan } from './plan/lock-plan.js';
+import { resolveSettings } from './plan/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
 import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
 import { type GrantedLock, runDetached, surroundingLocks } from './hold/granted-lock.js';
+import { Contention } from './insight/contention.js';
+import { LockOrder } from './insight/lock-order.js';
 import { Lifecycle, stopping } from './lifecycle.js';
 import { LockAdmin } from './lock-admin.js';
 import { resolveManagerOptions, type LockManagerOptions } from './lock-manager-options.js';
@@ -79,19 +79,19 @@ export class LockManager {
     this.events = events;
     this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
-    const contention = new Contention();
+    const insight = { contention: new Contention(), order: new LockOrder(logger), warnedOf: new Set<string>() };
     const source = settings.random ?? systemRandom();
     const id = instanceIdOf(source.id());
     const parts = {
       namespace,
       instance: { id, name: instance },
-      ...{ clock, random: withPrefix(source, id), logger, events, suspension, contention },
+      ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
     // A promise keeps the async context in which it is made, and some of these live as long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
-    this.admin = new LockAdmin(this.#providers, settings.default, clock, contention);
-    this.order = new LockOrder(logger);
-    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock, logger, this.order);
+    this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
+    this.order = insight.order;
+    this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock);
     // Wrong defaults are found now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
     this.#withoutOptions = this.plan({});
@@ -157,8 +157,8 @@ export class LockManager {
 
   /** @internal Checks options against their provider, once for any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
-    const { core, queues } = this.#providers.get(options.provider ?? this.#default);
-    return { core, queues, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
+    const core = this.#providers.get(options.provider ?? this.#default);
+    return { core, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }
 
   /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
@@ -207,9 +207,9 @@ export class LockManager {
     // The timer keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
-    for (const { core, queues } of this.#providers) {
+    for (const { queues, watchdog } of this.#providers) {
       queues.dismiss('all', stopping);
-      core.watchdog.loseAll('shutdown');
+      watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
     systemTimers.rest();
@@ -217,7 +217,7 @@ export class LockManager {
 
   /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */
   async #idle(): Promise<void> {
-    const cores = Array.from(this.#providers, ({ core }) => core);
+    const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
   }
 }

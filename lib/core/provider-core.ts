@@ -2,13 +2,13 @@ import type { Clock } from '../api/clock.js';
 import type {
   BackendContext,
   BackendEvent,
+  Instance,
   LockBackend,
   LockCapabilities,
   LockProvider,
 } from '../api/lock-provider.js';
 import type { Random } from '../api/random.js';
 import type { LockLogger } from '../api/logger.js';
-import type { Contention } from './acquire/contention.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
@@ -16,9 +16,10 @@ import { MemberRequests } from './member/member-requests.js';
 import { Registration } from './registration.js';
 import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';
-import { DeadlockWatch } from './acquire/deadlock-watch.js';
-import { Labels } from './acquire/labels.js';
-import { Watchdog } from './acquire/watchdog.js';
+import { KeyQueues } from './acquire/key-queues.js';
+import type { LockObserver } from './acquire/lock-observer.js';
+import { LockInsight } from './insight/lock-insight.js';
+import { Watchdog } from './hold/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
@@ -32,18 +33,18 @@ export class ProviderCore {
   readonly events: LockEventPublisher;
   readonly logger: LockLogger;
   readonly suspension: SuspensionDetector;
-  readonly contention: Contention;
   readonly backend: LockBackend;
   readonly capabilities: LockCapabilities;
   /** The class of the provider, for people. */
   readonly kind: string;
-  /** The name of this application, for people. */
-  readonly instance: string;
+  /** This application. */
+  readonly instance: Instance;
   /** The jobs that have ticks in this application, by their keys. */
   readonly jobs = new Map<string, LocalJob>();
   /** The locks that this process holds. */
   readonly watchdog: Watchdog;
-  readonly labels: Labels;
+  /** The callers that wait, by key. */
+  readonly queues: KeyQueues;
   readonly releases: Releases;
   /** The requests of providers that are built on this one. */
   readonly memberRequests: MemberRequests;
@@ -51,8 +52,10 @@ export class ProviderCore {
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;
-  /** Where the backend has a board for it. */
-  readonly deadlocks: DeadlockWatch | undefined;
+  /** Learns what happens to its callers. */
+  readonly observer: LockObserver;
+  /** The names of the providers that this one is built on. */
+  readonly members: readonly string[];
   readonly #observers: ((event: BackendEvent) => void)[] = [];
 
   /** @throws LockConfigError for members that the provider cannot be built on */
@@ -62,15 +65,15 @@ export class ProviderCore {
     parts: CoreParts,
     member: BackendContext['member'],
   ) {
-    const { namespace, instance, clock, random, events, logger, suspension, contention } = parts;
+    const { namespace, instance, clock, random, events, logger, suspension } = parts;
     this.clock = clock;
     this.random = random;
     this.events = events;
     this.logger = logger;
     this.suspension = suspension;
-    this.contention = contention;
     this.kind = provider.constructor.name;
-    this.instance = instance.name;
+    this.members = provider.members ?? [];
+    this.instance = instance;
     const emit = (event: BackendEvent) => {
       this.#onEvent(event);
     };
@@ -80,10 +83,9 @@ export class ProviderCore {
     this.reachability = new Reachability(name, events, logger, clock);
     this.releases = new Releases(this.backend, clock, random, this.reachability);
     this.memberRequests = new MemberRequests(this);
-    this.labels = new Labels(this.backend, clock);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
-    const { waits } = this.backend;
-    this.deadlocks = waits && new DeadlockWatch(waits, clock, random, logger, instance.name);
+    this.queues = new KeyQueues(this);
+    this.observer = new LockInsight(this, parts.insight);
   }
 
   /** Calls `listener` with what the backend reports, after the core has handled it. */
@@ -93,8 +95,7 @@ export class ProviderCore {
 
   async close(): Promise<void> {
     this.registration.stop();
-    this.deadlocks?.stop();
-    this.labels.stop();
+    this.observer.stop();
     await this.releases.close(LAST_RELEASES);
     await this.backend.close();
   }
@@ -109,6 +110,7 @@ export class ProviderCore {
         this.watchdog.renewAll();
         this.releases.recovered();
         this.registration.renew();
+        this.queues.hurry();
         break;
       case 'failover': {
         const { to, epoch, reason } = event;

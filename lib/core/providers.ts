@@ -3,25 +3,16 @@ import { LockConfigError, LockError, LockUnavailableError } from '../api/errors.
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import { isRefusal, isRetryable } from './toolkit/retryable.js';
-import { KeyQueues } from './acquire/key-queues.js';
 import { memberOf } from './member/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
-
-/** One provider of an application, with the queues of its keys. */
-interface Entry {
-  readonly core: ProviderCore;
-  readonly queues: KeyQueues;
-  /** The names of the providers that it is built on. */
-  readonly members: readonly string[];
-}
 
 /**
  * The providers of one application. The backend of one that is built on others is made and connected after theirs, and closed
  * before them.
  */
-export class Providers implements Iterable<Entry> {
-  readonly #byName = new Map<string, Entry>();
+export class Providers implements Iterable<ProviderCore> {
+  readonly #byName = new Map<string, ProviderCore>();
   readonly #logger: LockLogger;
   #closed: Promise<unknown> | undefined;
 
@@ -44,14 +35,10 @@ export class Providers implements Iterable<Entry> {
       const { members = [] } = provider;
       for (const member of members) add(member, [...path, name]);
       const memberNamed = (member: string) => {
-        if (members.includes(member)) {
-          const entry = this.get(member);
-          return memberOf(entry.core, entry.queues);
-        }
+        if (members.includes(member)) return memberOf(this.get(member));
         throw new LockConfigError(`Lock provider "${name}" does not name "${member}" among its members.`);
       };
-      const core = new ProviderCore(name, provider, parts, memberNamed);
-      this.#byName.set(name, { core, queues: new KeyQueues(core), members });
+      this.#byName.set(name, new ProviderCore(name, provider, parts, memberNamed));
     };
     for (const name of Object.keys(providers)) add(name, []);
   }
@@ -60,14 +47,14 @@ export class Providers implements Iterable<Entry> {
     return [...this.#byName.keys()];
   }
 
-  [Symbol.iterator](): IterableIterator<Entry> {
+  [Symbol.iterator](): IterableIterator<ProviderCore> {
     return this.#byName.values();
   }
 
   /** @throws LockConfigError when there is none of that name */
-  get(name: string): Entry {
-    const entry = this.#byName.get(name);
-    if (entry) return entry;
+  get(name: string): ProviderCore {
+    const core = this.#byName.get(name);
+    if (core) return core;
     throw new LockConfigError(`There is no lock provider "${name}": this application has ${quoted(this.names)}.`, {
       provider: name,
     });
@@ -80,10 +67,10 @@ export class Providers implements Iterable<Entry> {
    * @throws the failure, or a list of all of them, when each is connected or has failed
    */
   async connect(failFast: boolean): Promise<void> {
-    const members = new Set(Array.from(this, (entry) => entry.members).flat());
+    const members = new Set(Array.from(this, ({ members }) => members).flat());
     const results = await this.#eachAfter(
       (name) => this.get(name).members,
-      ({ core }) => this.#connectOne(core, failFast, members.has(core.name)),
+      (core) => this.#connectOne(core, failFast, members.has(core.name)),
     );
     const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
     if (failures.length > 0)
@@ -93,7 +80,7 @@ export class Providers implements Iterable<Entry> {
   /** Closes all. Once, whether the start has failed, the application stops, or both. Never rejects. */
   close(): Promise<unknown> {
     const builtOn = (name: string) => this.names.filter((other) => this.get(other).members.includes(name));
-    return (this.#closed ??= this.#eachAfter(builtOn, async ({ core }) => {
+    return (this.#closed ??= this.#eachAfter(builtOn, async (core) => {
       try {
         await core.close();
       } catch (error) {
@@ -105,7 +92,7 @@ export class Providers implements Iterable<Entry> {
   /** Works on all, on each when those `before` it are done, however that ended. */
   #eachAfter(
     before: (name: string) => readonly string[],
-    work: (entry: Entry) => Promise<void>,
+    work: (core: ProviderCore) => Promise<void>,
   ): Promise<PromiseSettledResult<void>[]> {
     const done = new Map<string, Promise<void>>();
     const begin = (name: string): Promise<void> => {

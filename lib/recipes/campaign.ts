@@ -1,6 +1,6 @@
 import { LockError } from '../api/errors.js';
 import type { LockEvent, LockEventMap } from '../api/lock-events.js';
-import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
+import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';

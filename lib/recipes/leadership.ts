@@ -1,8 +1,8 @@
 import type { Duration } from '../api/duration.js';
 import { LockDeadlockError, LockKeyError } from '../api/errors.js';
 import type { Leader } from '../api/lock-info.js';
-import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
-import { OF_LOCK } from '../core/acquire/lock-settings.js';
+import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
+import { OF_LOCK } from '../core/plan/lock-settings.js';
 import { type LockOrigin, nameOf } from '../core/events/subject.js';
 import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';

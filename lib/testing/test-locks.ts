@@ -78,7 +78,7 @@ export class TestLocks {
   async lose(key: string, provider?: string): Promise<void> {
     this.expectLocked(key, provider);
     // Not by its forceRelease(), which some providers do not offer.
-    await this.#started(this.#application).plan({ provider }).queues.forceRelease(key);
+    await this.#started(this.#application).plan({ provider }).core.queues.forceRelease(key);
   }
 
   /** @throws AssertionError unless the application holds the key now */

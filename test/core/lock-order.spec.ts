@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { jest } from '@jest/globals';
 import type { LockKey } from '../../lib/key/lock-key.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
-import { LockOrder } from '../../lib/core/acquire/lock-order.js';
+import { LockOrder } from '../../lib/core/insight/lock-order.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { exploration } from '../exploration.js';

@@ -28,6 +28,7 @@ import { describeUnless } from '../unless.js';
 
 const folder = join(import.meta.dirname, '../../docs/monitoring');
 const RULES = join(folder, 'alert-rules.yml');
+const RUNBOOK = join(folder, '../operate/runbook.md');
 /** Metrics that the dashboard does not show, each with the reason. */
 const LEFT_OUT: Readonly<Record<string, string>> = {};
 /** The words of PromQL that the files use. */
@@ -126,11 +127,22 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       expect(await prometheus.labelValues(label, selector)).not.toEqual([]);
     });
 
+    it('each rule leads to the section of the runbook that names its alert', async () => {
+      const page = readFileSync(RUNBOOK, 'utf8');
+      const headings = Array.from(page.matchAll(/^## (.+)$/gm), ([, text = '']) => text);
+      for (const { name, annotations } of await prometheus.rules()) {
+        const { pathname, hash } = new URL(annotations['runbook_url'] ?? '');
+        expect(pathname).toMatch(/\/docs\/operate\/runbook\.md$/);
+        expect(headings.map(anchorOf)).toContain(hash.slice(1));
+        expect(page).toMatch(new RegExp(`^- \\[.*\\]\\(${hash}\\)[^-]*\`${name}\``, 'm'));
+      }
+    });
+
     it('the rules alert of a loss, and say what to do', async () => {
       const rules = await prometheus.rules();
       expect(rules.map(({ name }) => name)).toHaveLength(8);
       for (const { query, annotations, labels } of rules) {
-        expect(Object.keys(annotations).sort()).toEqual(['description', 'summary']);
+        expect(Object.keys(annotations).sort()).toEqual(['description', 'runbook_url', 'summary']);
         expect(labels['severity']).toMatch(/^(critical|warning)$/);
         const [, kept = ''] = /(?:sum|max|min) by \(([^)]*)\)/.exec(query) ?? [];
         const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);
@@ -214,6 +226,14 @@ async function everyOutcome(app: INestApplication, server: RedisServer): Promise
   await expect(locks.acquire('unavailable')).rejects.toThrow(LockUnavailableError);
   await unanswered;
   server.signal('SIGCONT');
+}
+
+/** The anchor of a heading, as GitHub makes it. */
+function anchorOf(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replaceAll(/[^\w -]/g, '')
+    .replaceAll(' ', '-');
 }
 
 function labelValues(variable: string): { selector: string; label: string } {

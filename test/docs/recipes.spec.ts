@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
@@ -10,11 +11,14 @@ import { stopServers } from './page-servers.js';
 import { blockFolder, removeFolder, runBlock } from './run-block.js';
 
 const blocks = codeBlocks();
-const blocksOf = (page: string) => blocks.filter(({ place }) => place.startsWith(`docs/recipes/${page}:`));
+/** The block of a page that begins with a file name. */
+const fileOn = (page: string, name: string) =>
+  blocks.find(({ place, text }) => place.startsWith(`docs/${page}:`) && text.includes(`// ${name}\n`))!;
 
-describe('the test that a late writer is refused', () => {
+describe('the test of docs/fencing.md that a late write is rejected', () => {
   const FENCE = ' AND (fence IS NULL OR fence <= $2)';
-  const [service, test] = blocksOf('late-writer-test.md') as [CodeBlock, CodeBlock];
+  const service = fileOn('fencing.md', 'stock.service.ts');
+  const test = fileOn('fencing.md', 'stock.service.spec.ts');
   let folder: string;
 
   beforeAll(async () => {
@@ -72,8 +76,14 @@ describe('the test that a late writer is refused', () => {
   );
 });
 
-describe('the quick start in two files', () => {
-  const [service, module, controller] = blocksOf('two-files.md') as [CodeBlock, CodeBlock, CodeBlock];
+describe('the files of docs/get-started.md', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/get-started.md'), 'utf8');
+  const files = new Map(
+    Array.from(page.matchAll(/```ts\n\/\/ (\S+)\.ts\n(.*?)```/gs), ([, name = '', text = '']) => [name, text]),
+  );
+  const [service, controller, module] = ['order.service', 'order.controller', 'app.module'].map((name) =>
+    files.get(name)!,
+  ) as [string, string, string];
   let library: CompiledLibrary;
 
   beforeAll(async () => {
@@ -81,8 +91,8 @@ describe('the quick start in two files', () => {
   }, 60_000);
   afterAll(() => library.remove());
 
-  /** Starts an application of these files in a process of its own, as their user would. */
-  async function start(files: Readonly<Record<string, string>>) {
+  /** Starts an application of these files in a process of its own, as a reader would. */
+  async function start(texts: Readonly<Record<string, string>>) {
     const folder = join(library.folder, 'src');
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder);
@@ -90,7 +100,7 @@ describe('the quick start in two files', () => {
       import { AppModule } from './app.module.js';
       const app = await NestFactory.createApplicationContext(AppModule, { logger: ['error'] });
       await app.close();`;
-    for (const [name, text] of Object.entries({ ...files, main })) {
+    for (const [name, text] of Object.entries({ ...texts, main })) {
       const options = { ...compilerOptions(), module: ts.ModuleKind.ESNext };
       const { outputText } = ts.transpileModule(text, { compilerOptions: options });
       const own = outputText
@@ -105,32 +115,16 @@ describe('the quick start in two files', () => {
     return spawnSync(process.execPath, [join(folder, 'main.js')], { encoding: 'utf8' });
   }
 
-  /** What a reader copies. */
-  const shown = ({ text, imported }: CodeBlock) =>
-    [...imported].reduce(
-      (code, [specifier, from]) => code.replace(specifier, `./${/^\/\/ (.*)\.ts$/m.exec(from.text)![1]!}.js`),
-      text.slice(text.indexOf('\n// ') + 1).split('\nconst app =')[0]!,
-    );
-
-  it('starts with the controller, and ends at its start if the service is in the file of the module', async () => {
-    const withController = shown(module).replace('providers:', 'controllers: [OrderController], providers:');
-    const importController = `import { OrderController } from './order.controller.js';\n`;
-    const controllerText = shown(controller).split('\nimport { Module }')[0]!;
-    const two = await start({
-      'order.service': shown(service),
-      'app.module': importController + withController,
-      'order.controller': controllerText,
+  it('start, and stop with the error that the page names if the module declares the service', async () => {
+    const whole = await start({ 'order.service': service, 'order.controller': controller, 'app.module': module });
+    expect([whole.status, whole.stderr]).toEqual([0, '']);
+    const oneFile = await start({
+      'order.controller': controller.replace('./order.service.js', './app.module.js'),
+      'app.module': service + module.replace(/import \{ OrderService \}.*\n/, ''),
     });
-    expect([two.status, two.stderr]).toEqual([0, '']);
-    const serviceHere = shown(service).replace(
-      /import \{ Injectable \}.*\n/,
-      `import { Injectable } from '@nestjs/common';\n`,
-    );
-    const one = await start({
-      'app.module': importController + serviceHere + withController.replace(/import \{ OrderService \}.*\n/, ''),
-      'order.controller': controllerText.replace('./order.service.js', './app.module.js'),
-    });
-    expect(one.status).toBe(1);
-    expect(one.stderr).toContain(`ReferenceError: Cannot access 'OrderService' before initialization`);
+    expect(oneFile.status).toBe(1);
+    const [, error = ''] = /`(ReferenceError: [^`]+)`/.exec(page) ?? [];
+    expect(error).toContain('OrderService');
+    expect(oneFile.stderr).toContain(error);
   }, 60_000);
 });

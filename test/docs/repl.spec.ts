@@ -9,7 +9,7 @@ import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 
-const PAGE = join(import.meta.dirname, '../../docs/repl.md');
+const PAGE = join(import.meta.dirname, '../../docs/operate/cli.md');
 
 let library: CompiledLibrary;
 let server: RedisServer;

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -22,10 +22,13 @@ function check(
   changelog = '## 1.2.3 (2026-12-01)',
   tag = 'v1.2.3',
   security = 'https://example.org/acme/locks',
+  rules = 'https://example.org/acme/locks',
 ) {
   writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
   writeFileSync(join(folder, 'CHANGELOG.md'), changelog);
   writeFileSync(join(folder, 'SECURITY.md'), security);
+  mkdirSync(join(folder, 'docs/monitoring'), { recursive: true });
+  writeFileSync(join(folder, 'docs/monitoring/alert-rules.yml'), rules);
   const env = { ...process.env, GITHUB_REF_TYPE: 'tag', GITHUB_REF_NAME: tag };
   const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { cwd: folder, env, encoding: 'utf8' });
   return { status, problems: stderr.trim() };
@@ -58,7 +61,11 @@ it('refuses a tag of another version', () => {
   expect(check(READY, undefined, 'v1.2.4').problems).toMatch('the tag must be v1.2.3');
 });
 
-it('refuses a placeholder where security problems are reported', () => {
-  const problems = check(READY, undefined, undefined, 'https://example.org/OWNER/locks').problems;
-  expect(problems).toMatch('SECURITY.md has a placeholder');
+it.each([
+  ['SECURITY.md', 'https://example.org/OWNER/locks', undefined],
+  ['docs/monitoring/alert-rules.yml', undefined, 'https://example.org/OWNER/locks'],
+])('refuses a placeholder in %s', (file, security, rules) => {
+  expect(check(READY, undefined, undefined, security, rules).problems).toBe(
+    `${file} has a placeholder: replace OWNER.`,
+  );
 });

@@ -7,7 +7,7 @@ import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 import { fencedWriteByDrizzle } from './drizzle.mjs';
 
-// docs/recipes/fenced-writes.md runs on Postgres; these are its statements with mysql2.
+// The statements that docs/fencing.md shows for Postgres, with mysql2.
 
 let server: SqlServer;
 let pool: Pool;

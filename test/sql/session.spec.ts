@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
 import type { Dialect, ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
-import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/failure.js';
 import { Session, type SessionHome } from '../../lib/providers/sql/connection/session.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 

@@ -11,8 +11,9 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
+import { contextFor } from '../backend-context.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -150,7 +151,8 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       // As MariaDB 10.11 shows a table during a drop, in 9 of 300.
       return [{ fits: null }];
     };
-    await new LockTable(family, 'distributed_lock', FAMILIES[family], run).prepare(true, 'sql');
+    const settings = { commandTimeout: 1_000, synchronize: true };
+    await new LockTable('distributed_lock', FAMILIES[family], run, contextFor(), settings).prepare();
     expect(isDropped).toBe(true);
     await backend.admin.query('SELECT 1 FROM distributed_lock');
   });

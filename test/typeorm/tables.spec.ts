@@ -15,7 +15,7 @@ function statementsIn(page: string): string[] {
 describe('the table of the locks', () => {
   it('is printed in the docs as it is created', () => {
     const families = ['mysql', 'postgres'] as const;
-    expect(statementsIn('sql-table.md').filter((line) => line.startsWith('CREATE'))).toEqual(
+    expect(statementsIn('sql.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
     );
   });

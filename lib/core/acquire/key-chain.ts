@@ -1,16 +1,15 @@
 import type { AcquireTrace } from '../../api/lock-traces.js';
-import { acquireChannel } from '../events/channels.js';
-import { traceAcquisition } from '../events/tracing.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
+import type { Holder } from '../hold/holder.js';
 import type { KeyQueue } from './key-queue.js';
-import { LocalCaller } from './local-caller.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
-import { NOT_ASKED } from './refusals.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import { NOT_ASKED } from './lock-observer.js';
+import { Waiter } from './waiter.js';
 
-/** A caller that has come before its turn. */
-interface EarlyCaller {
-  readonly caller: LocalCaller;
-  readonly outcome: Promise<LocalCaller>;
+/** A waiter that has come before its turn. */
+interface EarlyWaiter {
+  readonly waiter: Waiter;
+  readonly outcome: Promise<Holder>;
 }
 
 /**
@@ -22,7 +21,7 @@ interface EarlyCaller {
  */
 export class KeyChain {
   /** Those that come next, in the order of their keys. */
-  #early: EarlyCaller[] = [];
+  #early: EarlyWaiter[] = [];
 
   constructor(
     private readonly keys: readonly string[],
@@ -30,7 +29,7 @@ export class KeyChain {
     private readonly signal: AbortSignal | undefined,
     private readonly startedAt: number,
     /** The keys of the lock that were acquired so far: the list grows. */
-    private readonly acquired: readonly LocalCaller[],
+    private readonly acquired: readonly Holder[],
   ) {}
 
   /**
@@ -44,32 +43,31 @@ export class KeyChain {
     key: string,
     otherKeysHeld: number,
     outer: readonly GrantedLock[],
-    around: LocalCaller | undefined,
-  ): Promise<LocalCaller> {
+    around: Holder | undefined,
+  ): Promise<Holder> {
     const early = this.#early.shift();
+    const { traced } = this.plan.core.observer;
     // Usually the backend has granted all in one answer.
-    if (early?.caller.isHolding && !acquireChannel.hasSubscribers) return early.outcome;
+    if (early?.waiter.holder && traced === undefined) return early.outcome;
     const ask = (trace?: AcquireTrace) => this.#ask(key, otherKeysHeld, outer, around, trace);
     const acquire = early === undefined ? ask : (trace?: AcquireTrace) => this.#takeTurn(early, ask, trace);
-    if (!acquireChannel.hasSubscribers) return acquire();
-    return traceAcquisition(subjectOf(key, this.plan), this.signal, acquire);
+    return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
-  /** Sends the early callers away. Answers those of them that hold. */
-  dismiss(): readonly LocalCaller[] {
-    const callers = this.#early.map(({ caller }) => caller);
+  /** Sends the early waiters away. Answers what those hold that were let in. */
+  dismiss(): readonly Holder[] {
+    const waiters = this.#early.map(({ waiter }) => waiter);
     this.#early = [];
-    for (const caller of callers) caller.dismiss(NOT_ASKED);
-    return callers.filter((caller) => caller.isHolding);
+    for (const waiter of waiters) waiter.dismiss(NOT_ASKED);
+    return waiters.flatMap(({ holder }) => holder ?? []);
   }
 
   async #takeTurn(
-    { caller, outcome }: EarlyCaller,
-    ask: (trace?: AcquireTrace) => Promise<LocalCaller>,
+    { waiter, outcome }: EarlyWaiter,
+    ask: (trace?: AcquireTrace) => Promise<Holder>,
     trace: AcquireTrace | undefined,
-  ): Promise<LocalCaller> {
-    caller.beginTurn();
-    if (trace) caller.tracedBy(trace, outcome);
+  ): Promise<Holder> {
+    waiter.beginTurn(trace);
     try {
       return await outcome;
     } catch (error) {
@@ -83,42 +81,39 @@ export class KeyChain {
     key: string,
     otherKeysHeld: number,
     outer: readonly GrantedLock[],
-    around: LocalCaller | undefined,
+    around: Holder | undefined,
     trace: AcquireTrace | undefined,
-  ): Promise<LocalCaller> {
-    const queue = this.plan.queues.of(key, otherKeysHeld);
-    const caller = this.#callerOf(key, queue);
-    caller.runsUnder(outer, around, this.acquired);
-    const outcome = caller.acquire();
-    if (trace) caller.tracedBy(trace, outcome);
-    this.#askAhead(caller, queue, outer);
+  ): Promise<Holder> {
+    const queue = this.plan.core.queues.of(key, otherKeysHeld);
+    const waiter = this.#waiterFor(key, queue, outer, around);
+    const outcome = waiter.acquire(trace);
+    this.#askAhead(waiter, queue, outer);
     return outcome;
   }
 
   /** Asks for the keys behind that of `first`, who has just come, as far as they can be sent with it. */
-  #askAhead(first: LocalCaller, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
-    const { core, queues } = this.plan;
+  #askAhead(first: Waiter, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
+    const { core } = this.plan;
     let before = first;
     let queue = firstQueue;
     for (const key of this.keys.slice(this.keys.indexOf(first.key) + 1)) {
       const after = queue.askingFor(before);
       if (after === undefined || core.backend.chains?.(before.key, key) !== true) return;
       if (outer.some(({ provider, keys }) => provider === core.name && keys.includes(key))) return;
-      queue = queues.of(key, queue.otherKeysHeld + 1);
+      queue = core.queues.of(key, queue.otherKeysHeld + 1);
       if (!queue.isEmpty) return;
-      const caller = this.#callerOf(key, queue);
-      caller.runsUnder(outer, undefined, this.acquired);
-      const outcome = caller.acquire(after);
-      // The caller may be refused before its turn.
+      const waiter = this.#waiterFor(key, queue, outer, undefined);
+      const outcome = waiter.acquire(undefined, after);
+      // It may be refused before its turn.
       outcome.catch(() => undefined);
-      this.#early.push({ caller, outcome });
-      before = caller;
+      this.#early.push({ waiter, outcome });
+      before = waiter;
     }
   }
 
-  #callerOf(key: string, queue: KeyQueue): LocalCaller {
-    const { core, settings, origin } = this.plan;
-    const since = key === this.keys[0] ? this.startedAt : core.clock.now();
-    return new LocalCaller(queue, core, settings, origin, this.startedAt, since, this.signal);
+  #waiterFor(key: string, queue: KeyQueue, outer: readonly GrantedLock[], around: Holder | undefined): Waiter {
+    const since = key === this.keys[0] ? this.startedAt : this.plan.core.clock.now();
+    const meanwhile = { outer, around, acquired: this.acquired };
+    return new Waiter(queue, this.plan, this.startedAt, since, this.signal, meanwhile);
   }
 }

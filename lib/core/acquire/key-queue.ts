@@ -1,23 +1,24 @@
-import type { LockError } from '../../api/errors.js';
-import type { ReleaseOutcome } from '../../api/lock-provider.js';
-import { asItIs, type OnReleased, type ReleaseIntent } from '../hold/releases.js';
+import type { LossReason } from '../../api/errors.js';
+import type { LockMode } from '../../api/lock-mode.js';
+import type { HeldGrant } from '../hold/held-grant.js';
+import type { Holder } from '../hold/holder.js';
+import { asItIs, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
-import { type CallerQueue, wantsNoLess } from './caller.js';
-import { CallerList } from './caller-list.js';
-import type { KnownHolding } from './holder-report.js';
-import { holdingBeside } from './holding-beside.js';
-import { KeyRequest, type RequestCaller, type RequestQueue } from './key-request.js';
-import { answerDueAt, refuseUnanswered } from './patience.js';
+import { answerDueAt, refusalAfter } from './answer-deadline.js';
+import { KeyRequest } from './key-request.js';
+import type { Refusal } from './lock-observer.js';
+import type { RequestChange } from './request-stage.js';
+import { PollingTurn } from './polling-turn.js';
+import type { Terms } from '../plan/lock-settings.js';
 import { excludes } from './re-entry.js';
-import { NOT_ASKED } from './refusals.js';
+import type { Waiter } from './waiter.js';
+import { WaiterList } from './waiter-list.js';
 
 // A bound on memory. Under overload a short wait is the better limit.
 const MAX_WAITERS = 10_000;
 
-// Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
-// come to it. So after this time, in ms, it pauses as after a request that was not answered.
-const TURN = 50;
+const BUSY: Refusal = { why: 'busy' };
 
 /**
  * The callers of one key in this process, which hold equally many other keys: who enters, and when a request is made for them.
@@ -30,40 +31,43 @@ const TURN = 50;
  * A request is repeated while its outcome is unknown. Its id is dead as soon as a release was sent for it; a grant that comes later is
  * released. So is a grant that was over before it was received, and the head is asked for under a new id.
  */
-export class KeyQueue implements CallerQueue, RequestQueue {
-  readonly #callers = new CallerList();
+export class KeyQueue {
+  readonly #waiters = new WaiterList();
   #request: KeyRequest | undefined;
-  readonly #held = new Few<KeyRequest>();
+  readonly #held = new Few<HeldGrant>();
   #enteredAt = -Infinity;
-  /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
-  #turnSince: number | undefined;
+  readonly #turn = new PollingTurn();
 
   constructor(
     readonly key: string,
     readonly otherKeysHeld: number,
-    private readonly core: ProviderCore,
-    /** How many callers of this application may wait. */
+    readonly core: ProviderCore,
     /** Called when it has become empty. */
     private readonly onEmpty: (queue: KeyQueue) => void,
   ) {}
 
   /** How many callers wait. */
   get size(): number {
-    return this.#callers.size;
+    return this.#waiters.size;
   }
 
   /** Nobody is left, and nothing is held or asked for. */
   get isEmpty(): boolean {
-    return this.#callers.size === 0 && this.#held.size === 0 && this.#request === undefined;
+    return this.#waiters.size === 0 && this.#held.size === 0 && this.#request === undefined;
+  }
+
+  /** What is asked for now. */
+  get request(): KeyRequest | undefined {
+    return this.#request;
   }
 
   /** The request that asks on behalf of this caller, and was not answered yet. */
-  askingFor(caller: RequestCaller): KeyRequest | undefined {
-    return this.#request?.isAsking && this.#callers.head === caller ? this.#request : undefined;
+  askingFor(waiter: Waiter): KeyRequest | undefined {
+    return this.#request?.isAsking && this.#waiters.head === waiter ? this.#request : undefined;
   }
 
   get isFull(): boolean {
-    return this.#callers.size >= MAX_WAITERS;
+    return this.#waiters.size >= MAX_WAITERS;
   }
 
   get enteredAt(): number {
@@ -71,77 +75,82 @@ export class KeyQueue implements CallerQueue, RequestQueue {
   }
 
   get arrivals(): number {
-    return this.#callers.arrivals;
+    return this.#waiters.arrivals;
   }
 
   /** The grants that this process holds. */
-  get held(): readonly KeyRequest[] {
+  get held(): readonly HeldGrant[] {
     return this.#held.values();
   }
 
   /** The callers, the oldest first. */
-  get callers(): readonly RequestCaller[] {
-    return this.#callers.all();
+  get waiters(): readonly Waiter[] {
+    return this.#waiters.all();
   }
 
   /** When the oldest caller came, on the monotonic clock. */
   get since(): number {
-    return this.#callers.head?.since ?? Infinity;
+    return this.#waiters.head?.since ?? Infinity;
   }
 
   // Callers come and leave.
 
-  /** A caller comes. */
-  add(caller: RequestCaller): void {
-    if (caller.isLate && this.#refuseIfLate(caller)) return;
-    const isFirst = this.#callers.head === undefined;
-    this.#callers.add(caller);
-    this.#advance();
-    if (caller.isQueued && (!isFirst || this.#request === undefined)) caller.waits();
+  /** One more comes. What is over by the clock has ended before. */
+  add(waiter: Waiter): void {
+    if (waiter.isLate && this.#isAnswered(waiter)) {
+      waiter.refuse(this.#refusalOf(waiter));
+      return;
+    }
+    const isFirst = this.#waiters.head === undefined;
+    this.#waiters.add(waiter);
+    this.#askForHead();
+    if (waiter.isQueued && (!isFirst || this.#request === undefined)) waiter.waits();
     // A listener of that may have sent it away.
-    if (caller.isQueued) caller.wakeAt(caller.isLate ? answerDueAt(caller, this.#request, this.core) : caller.deadline);
+    if (waiter.isQueued) waiter.wakeAt(waiter.isLate ? this.#answerDueAt(waiter) : waiter.deadline);
   }
 
   /**
-   * A caller comes before its turn, to a queue that {@link isEmpty}. It is asked for only if `after` is granted. Until {@link onTurn} it has no timer,
+   * One comes before its turn, to a queue that {@link isEmpty}. It is asked for only if `after` is granted. Until {@link onTurn} it has no timer,
    * because nothing is reported of it.
    */
-  addBehind(after: KeyRequest, caller: RequestCaller): void {
-    this.#callers.add(caller);
-    this.#request = new KeyRequest(caller, this, this.core, after);
+  addBehind(after: KeyRequest, waiter: Waiter): void {
+    this.#waiters.add(waiter);
+    this.#request = new KeyRequest(waiter, this, after);
     this.#request.ask();
   }
 
-  /** A caller that was asked for before its turn has it now: from here on it waits for the answer. */
-  onTurn(caller: RequestCaller): void {
-    if (!caller.isQueued) return;
+  /** One that was asked for before its turn has it now: from here on it waits for the answer. */
+  onTurn(waiter: Waiter): void {
+    if (!waiter.isQueued) return;
     this.#request?.onTurn();
-    this.onTime(caller);
+    this.onTime(waiter);
   }
 
-  leave(caller: RequestCaller, error: unknown): void {
-    if (!caller.isQueued) return;
-    this.#callers.remove(caller);
-    caller.refuse(error);
+  leave(waiter: Waiter, refusal: Refusal): void {
+    if (!waiter.isQueued) return;
+    this.#refuse(waiter, refusal);
     this.#advance();
   }
 
-  /** The deadline of the caller has passed, or the answer is overdue that it waits for. */
-  onTime(caller: RequestCaller): void {
+  /** The deadline of the waiter has passed, or the answer is overdue that it waits for. */
+  onTime(waiter: Waiter): void {
     this.expireHeld();
-    if (!caller.isQueued) return;
+    if (!waiter.isQueued) return;
     const now = this.core.clock.now();
     const request = this.#request;
-    if (now < caller.deadline) caller.wakeAt(caller.deadline);
-    else if (now < answerDueAt(caller, request, this.core)) {
-      this.#callers.setLate(caller, true);
-      caller.wakeAt(answerDueAt(caller, request, this.core));
+    if (now < waiter.deadline) waiter.wakeAt(waiter.deadline);
+    else if (now < this.#answerDueAt(waiter)) {
+      this.#waiters.setLate(waiter, true);
+      waiter.wakeAt(this.#answerDueAt(waiter));
     } else {
       if (request?.isAsking) this.core.reachability.failed(request.failure);
-      this.#callers.remove(caller);
-      this.#refuse(caller);
-      this.#advance();
+      this.leave(waiter, this.#refusalOf(waiter));
     }
+  }
+
+  #refuse(waiter: Waiter, refusal: Refusal): void {
+    this.#waiters.remove(waiter);
+    waiter.refuse(refusal);
   }
 
   // The backend answers.
@@ -156,202 +165,208 @@ export class KeyQueue implements CallerQueue, RequestQueue {
     if (this.isPausing) this.#request?.ask();
   }
 
-  onQueued(instead: LockError | undefined): void {
-    this.#turnSince = undefined;
-    this.#callers.head?.waits(instead);
-    this.#refuseLate();
-  }
-
-  onGranted(request: KeyRequest, now: number): void {
-    this.#request = undefined;
-    this.#held.add(request);
-    this.core.watchdog.add(request, now);
-    let caller = this.#callers.head;
-    while (caller !== undefined) {
-      this.#letIn(caller, request, now);
-      caller = this.#callers.head;
-      if (request.mode !== 'shared' || caller === undefined || !request.fits(caller)) break;
+  /** What has happened to the request of this queue. */
+  onChange(request: KeyRequest, change: RequestChange): void {
+    switch (change.to) {
+      case 'queued':
+        this.#turn.end();
+        this.#waiters.head?.waits(change.instead);
+        this.#refuseLate();
+        return;
+      case 'repeated':
+        this.#refuseLate();
+        return;
+      case 'granted':
+        this.#request = undefined;
+        this.#letInUnder(change.grant);
+        break;
+      case 'outrun':
+        this.#request = undefined;
+        if (this.#waiters.head !== undefined) this.#newRequest(this.#waiters.head).pause(request.rounds);
+        this.#refuseLate();
+        break;
+      case 'busy':
+        this.#request = undefined;
+        this.#refuseBusy(request, change.askedFor);
+        break;
+      case 'failed': {
+        this.#request = undefined;
+        const { error, askedFor } = change;
+        if (askedFor?.isQueued) this.#refuse(askedFor, { why: 'failed', error });
+        break;
+      }
     }
     this.#advance();
   }
 
-  onBusy(request: KeyRequest, askedFor: RequestCaller | undefined): void {
-    this.#request = undefined;
-    // Late callers that want as much are busy, too.
-    for (const caller of this.#callers.all()) {
-      if (!caller.isQueued) continue;
-      if (caller !== askedFor && !(caller.isLate && wantsNoLess(caller.terms, request))) continue;
-      this.#callers.remove(caller);
-      caller.refuseBusy(this.holdingBeside(caller, request));
+  /** The head enters, with the readers directly behind it. */
+  #letInUnder(grant: HeldGrant): void {
+    const now = grant.grantedAt;
+    this.#held.add(grant);
+    this.core.watchdog.add(grant, now);
+    let next = this.#waiters.head;
+    while (next !== undefined) {
+      this.#letIn(next, grant, now);
+      next = this.#waiters.head;
+      if (grant.request.mode !== 'shared' || next === undefined || !grant.request.fits(next)) return;
     }
-    this.#advance();
   }
 
-  onNotAsked(askedFor: RequestCaller | undefined): void {
-    this.#request = undefined;
-    if (askedFor?.isQueued) this.leave(askedFor, NOT_ASKED);
-    else this.#advance();
+  #letIn(waiter: Waiter, grant: HeldGrant, now: number): void {
+    this.#waiters.remove(waiter);
+    waiter.enter(grant, now);
+    this.#enteredAt = now;
   }
 
-  onGrantTooLate(request: KeyRequest): void {
-    void this.#giveUp(request);
-    const head = this.#callers.head;
-    if (head !== undefined) this.#newRequest(head).pause(request.rounds);
-    this.#refuseLate();
-    this.#advance();
+  #refuseBusy(request: KeyRequest, askedFor: Waiter | undefined): void {
+    const refusal: Refusal = { why: 'busy', request };
+    for (const waiter of this.#waiters.all()) {
+      // Late ones that want as much are busy, too.
+      const isBusy = waiter === askedFor || (waiter.isLate && wantsNoLess(waiter.terms, request));
+      if (isBusy && waiter.isQueued) this.#refuse(waiter, refusal);
+    }
   }
 
-  onUnanswered(): void {
-    this.#refuseLate();
-  }
+  // What is held ends.
 
-  onFailed(request: KeyRequest, error: unknown, askedFor: RequestCaller | undefined): void {
-    void this.#giveUp(request);
-    if (askedFor?.isQueued) this.leave(askedFor, error);
-    else this.#advance();
-  }
-
-  onReleased<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
-    const next = this.#callers.head;
-    if (next === undefined || !request.mayServe(next, now)) return this.#giveBack(request, intent, now, answer);
-    request.handOff();
-    this.#letIn(next, request, now);
+  /** A holder ends its hold. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */
+  release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
+    const { grant } = holder;
+    if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
+    const next = this.#waiters.head;
+    if (next === undefined || !grant.request.fits(next) || !grant.mayServe(next.arrival, now))
+      return this.#giveBack(grant, failed, now, answer);
+    grant.handOff();
+    this.#letIn(next, grant, now);
     this.#advance();
     return Promise.resolve(answer('released'));
   }
 
-  onLost(request: KeyRequest): void {
-    void this.#giveBack(request, { keepUntil: request.keepUntil, failed: true }, this.core.clock.now(), asItIs);
+  /** A grant is lost. */
+  lose(grant: HeldGrant, reason: LossReason, cause: unknown): void {
+    const { holders } = grant;
+    grant.end();
+    // Each has lost it and the backend has it back before anybody is told: a listener may release another reader, or ask for the key again.
+    for (const holder of holders) holder.lose(reason, cause);
+    void this.#giveBack(grant, true, this.core.clock.now(), asItIs);
+    for (const holder of holders) holder.onLost();
   }
 
-  #letIn(caller: RequestCaller, request: KeyRequest, now: number): void {
-    this.#callers.remove(caller);
-    caller.enter(request, now);
-    this.#enteredAt = now;
+  /** Ends what this process holds that is over by the clock. Holders and listeners learn it, so all may be different afterwards. */
+  expireHeld(): void {
+    if (this.#held.size === 0) return;
+    const now = this.core.clock.now();
+    for (const grant of this.#held.values()) grant.expire(now);
+  }
+
+  #giveBack<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
+    const { capabilities, clock, releases, watchdog } = this.core;
+    const { request, keepUntil } = grant;
+    grant.end();
+    this.#held.delete(grant);
+    // Before its release is sent, so that no renewal follows it.
+    watchdog.remove(grant);
+    if (capabilities.fair) this.#askForHead();
+    const lasting = Math.max(grant.lease.longest, keepUntil - now);
+    const released = releases.send(request, { keepUntil, failed }, lasting, answer, now);
+    if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
+    return released;
   }
 
   // The next step.
 
   /** Sees to it that the head is asked for, after what is over by the clock has ended. With nobody waiting, that is left to the watchdog. */
   #advance(): void {
-    if (this.#callers.size > 0) this.expireHeld();
+    if (this.#waiters.size > 0) this.expireHeld();
     this.#askForHead();
   }
 
   /** The head is asked for, unless this process holds the key alone. */
   #askForHead(): void {
-    const head = this.#callers.head;
+    const head = this.#waiters.head;
     const request = this.#request;
     if (request !== undefined) {
       if (head !== undefined && request.fits(head)) {
         request.askFor(head);
         return;
       }
-      void this.#giveUp(request);
+      this.#request = undefined;
+      request.giveUp();
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
     } else if (this.#isHeldAlone()) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
-      this.#callers.remove(head);
-      head.refuseBusy(this.holdingBeside(head));
+      this.#refuse(head, BUSY);
       this.#advance();
     } else this.#newRequest(head).ask();
   }
 
-  #newRequest(head: RequestCaller): KeyRequest {
-    return (this.#request = new KeyRequest(head, this, this.core));
-  }
-
-  #giveUp(request: KeyRequest): Promise<ReleaseOutcome> {
-    this.#request = undefined;
-    return request.giveUp();
-  }
-
-  /** Ends what this process holds that is over by the clock. Callers and listeners learn it, so all may be different afterwards. */
-  expireHeld(): void {
-    if (this.#held.size === 0) return;
-    const now = this.core.clock.now();
-    for (const request of this.#held.values()) request.expire(now);
-  }
-
-  #giveBack<R>(request: KeyRequest, intent: ReleaseIntent, now: number, answer: OnReleased<R>): Promise<R> {
-    const { capabilities, clock, watchdog } = this.core;
-    request.retire();
-    this.#held.delete(request);
-    // Before its release is sent, so that no renewal follows it.
-    watchdog.remove(request);
-    if (capabilities.fair) this.#askForHead();
-    const released = request.giveBack(intent, now, answer);
-    if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
-    return released;
+  #newRequest(head: Waiter): KeyRequest {
+    return (this.#request = new KeyRequest(head, this));
   }
 
   /** Asks for the head behind the release, unless it is the turn of other processes. */
   #advanceAfterRelease(now: number): void {
-    const head = this.#callers.head;
+    const head = this.#waiters.head;
     // Without callers left, this process keeps nobody out.
-    if (head === undefined) this.#turnSince = undefined;
-    else {
-      this.#turnSince ??= now;
-      if (this.#request === undefined && now - this.#turnSince >= TURN) {
-        this.#turnSince = undefined;
-        this.#newRequest(head).pause(1);
-      }
+    if (head === undefined) this.#turn.end();
+    else if (this.#turn.isOver(now) && this.#request === undefined) {
+      this.#turn.end();
+      this.#newRequest(head).pause(1);
     }
     this.#advance();
   }
 
   #isHeldAlone(): boolean {
-    if (this.#held.size === 0) return false;
-    const now = this.core.clock.now();
-    for (const request of this.#held.values()) if (request.mode === 'exclusive' && request.isValid(now)) return true;
-    return false;
+    return this.#holdsWhat((mode) => mode === 'exclusive');
   }
 
   /** Whether this process holds what excludes the caller. */
-  #isHeldBeside({ terms }: RequestCaller): boolean {
+  #isHeldBeside({ terms }: Waiter): boolean {
+    return this.#holdsWhat((mode) => excludes(mode, terms.mode));
+  }
+
+  #holdsWhat(keepsOut: (mode: LockMode) => boolean): boolean {
     if (this.#held.size === 0) return false;
     const now = this.core.clock.now();
-    for (const request of this.#held.values()) {
-      if (excludes(request.mode, terms.mode) && request.isValid(now)) return true;
-    }
-    return false;
+    return this.#held.values().some((grant) => keepsOut(grant.request.mode) && grant.isValid(now));
   }
 
-  /** The holder that keeps the caller out, if it is known. */
-  holdingBeside({ terms }: RequestCaller, request = this.#request): KnownHolding | null {
-    return holdingBeside(terms.mode, this.held, request, this.core);
-  }
+  // The end of a wait.
 
-  // Callers whose wait is over.
-
-  /** Gives a late caller its answer where no ask is needed for it. Answers whether there was one. */
-  #refuseIfLate(caller: RequestCaller): boolean {
-    const isAnswered =
-      this.#isHeldBeside(caller) ||
-      (this.#request !== undefined && this.core.clock.now() >= answerDueAt(caller, this.#request, this.core));
-    if (isAnswered) this.#refuse(caller);
-    return isAnswered;
+  /** Whether a late one has its answer where no ask is needed for it. */
+  #isAnswered(waiter: Waiter): boolean {
+    if (this.#isHeldBeside(waiter)) return true;
+    return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
   /** Those that waited only for the answer have it, unless it was a failure and the backend may still connect again in their time. */
   #refuseLate(): void {
-    if (this.#callers.late === 0) return;
+    if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();
-    for (const caller of this.#callers.all()) {
-      if (!caller.isLate || !caller.isQueued) continue;
-      if (this.#request?.isRepeating && now < answerDueAt(caller, this.#request, this.core)) continue;
-      this.#callers.remove(caller);
-      this.#refuse(caller);
+    for (const waiter of this.#waiters.all()) {
+      if (!waiter.isLate || !waiter.isQueued) continue;
+      if (this.#request?.isRepeating && now < this.#answerDueAt(waiter)) continue;
+      this.#refuse(waiter, this.#refusalOf(waiter));
     }
     this.#advance();
   }
 
-  /** Its wait is over. */
-  #refuse(caller: RequestCaller): void {
+  #refusalOf(waiter: Waiter): Refusal {
     const request = this.#request;
-    if (!this.#isHeldBeside(caller) && refuseUnanswered(caller, request, this.core)) return;
-    caller.refuseBusy(this.holdingBeside(caller));
+    if (request === undefined || this.#isHeldBeside(waiter)) return BUSY;
+    return refusalAfter(request, this.core.clock.now());
   }
+
+  #answerDueAt(waiter: Waiter): number {
+    return answerDueAt(waiter, this.#request, this.core);
+  }
+}
+
+/** Whether a caller with these terms is busy if a request with the others was, a moment ago. */
+function wantsNoLess({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
+  if (limited && others.limited)
+    return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;
+  return mode === 'exclusive' || mode === others.mode;
 }

@@ -1,7 +1,7 @@
 import type { LockEvent } from '../../api/lock-events.js';
 import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
-import type { RequestCaller } from './key-request.js';
+import type { Waiter } from './waiter.js';
 
 /** The queues of one provider in this process: one for each key that is held or waited for. */
 export class KeyQueues {
@@ -15,11 +15,7 @@ export class KeyQueues {
   /** The last one that became empty. It stays until the next one does: a `Map` that is empty after each lock allocates its table each time. */
   #idle: KeyQueue | undefined;
 
-  constructor(private readonly core: ProviderCore) {
-    core.observe((event) => {
-      if (event.type === 'recovered') this.#hurry();
-    });
-  }
+  constructor(private readonly core: ProviderCore) {}
 
   /** The queue of a key for one more caller that holds so many others. What this process holds of the key and is over by the clock is given back before. */
   of(key: string, otherKeysHeld: number): KeyQueue {
@@ -34,24 +30,24 @@ export class KeyQueues {
     return queue;
   }
 
-  /** The callers of this application that wait. */
-  get waiting(): readonly RequestCaller[] {
-    return this.#all().flatMap(({ callers }) => callers);
+  /** The calls of this application that wait. */
+  get waiting(): readonly Waiter[] {
+    return this.#all().flatMap(({ waiters }) => waiters);
   }
 
-  /** Sends callers away: all, or those that hold nothing. */
+  /** Sends waiters away: all, or those that hold nothing. */
   dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
-    for (const caller of this.waiting) {
-      if (which === 'all' || !caller.isUnderLock) caller.dismiss(errorFor(caller.subject));
+    for (const waiter of this.waiting) {
+      if (which === 'all' || !waiter.isUnderLock) waiter.dismiss(errorFor(waiter.subject));
     }
   }
 
   /** Frees a key on the backend, if that can. What this process holds of it is not handed on, and found to be lost. */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
-    for (const request of held) request.endCohort();
+    for (const grant of held) grant.endCohort();
     const wasLocked = await this.core.backend.forceRelease?.(key);
-    for (const request of held) void this.core.watchdog.renew(request);
+    for (const grant of held) void this.core.watchdog.renew(grant);
     return wasLocked ?? false;
   }
 
@@ -66,7 +62,7 @@ export class KeyQueues {
   }
 
   /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */
-  #hurry(): void {
+  hurry(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);
     for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();
   }

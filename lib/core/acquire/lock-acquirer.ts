@@ -1,45 +1,33 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockOptions } from '../../api/lock-options.js';
-import type { LockEvent } from '../../api/lock-events.js';
-import type { LockLogger } from '../../api/logger.js';
-import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
-import { traceAcquisition } from '../events/tracing.js';
 import { lostDuringWait, lostError } from '../hold/lost-error.js';
+import type { Holder } from '../hold/holder.js';
 import { asItIs } from '../hold/releases.js';
 import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
-import { LocalCaller } from './local-caller.js';
-import type { LockOrder } from './lock-order.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
-import { nestedOrQueued, ownHolder } from './refusals.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
+import { Waiter } from './waiter.js';
 
 /** The keys that are acquired for one lock. */
-type Holds = readonly [LocalCaller, ...LocalCaller[]];
+type Holds = readonly [Holder, ...Holder[]];
 
-const NONE: readonly LocalCaller[] = [];
-
-// So many methods, or keys of calls, are warned of that wait for their own holder. A wait without end shows nothing else of that.
-const MOST_WARNINGS = 100;
+const NONE: readonly Holder[] = [];
 
 /** The options of one call alone, beside those that many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner: re-enters those of locks that the call has in hand, acquires the rest, all or nothing. */
 export class LockAcquirer {
-  readonly #warnedOfItself = new Set<string>();
-
   constructor(
     /** The owner of these locks: one application never re-enters the locks of another. */
     private readonly owner: object,
     private readonly lifecycle: Lifecycle,
     private readonly clock: Clock,
-    private readonly logger: LockLogger,
-    private readonly order: LockOrder,
   ) {}
 
   /**
@@ -50,7 +38,7 @@ export class LockAcquirer {
     const startedAt = this.clock.now();
     const inHand = within && this.#usable(within, keys, plan);
     if (keys.length > 1) {
-      if (plan.settings.wait > 0) this.order.together(keys, plan, this.#outerLocks(inHand));
+      if (plan.settings.wait > 0) plan.core.observer.nests(keys, plan, this.#outerLocks(inHand));
       return this.#acquireAll(keys, plan, signal, inHand, startedAt);
     }
     const [key = ''] = keys;
@@ -58,7 +46,7 @@ export class LockAcquirer {
     return acquired.then((hold) => {
       const holds: Holds = [hold];
       try {
-        if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
+        if (hold.isNew) plan.core.observer.holds(hold);
         return this.#granted(holds, plan, signal, inHand);
       } catch (error) {
         return giveBack(holds, error);
@@ -73,13 +61,13 @@ export class LockAcquirer {
     within: GrantedLock | undefined,
     startedAt: number,
   ): Promise<GrantedLock> {
-    const holds: LocalCaller[] = [];
+    const holds: Holder[] = [];
     const chain = new KeyChain(keys, plan, signal, startedAt, holds);
     try {
       for (const key of keys) {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);
         holds.push(hold);
-        if (hold.isNew && holdChannel.hasSubscribers) hold.trace();
+        if (hold.isNew) plan.core.observer.holds(hold);
         // The keys behind it are not worth a wait any more.
         const loss = holds.find(({ lostError }) => lostError)?.lostError;
         if (loss) throw lostDuringWait(loss, key);
@@ -103,15 +91,15 @@ export class LockAcquirer {
     signal: AbortSignal | undefined,
     within: GrantedLock | undefined,
     startedAt: number,
-    acquired: readonly LocalCaller[],
+    acquired: readonly Holder[],
     chain?: KeyChain,
-  ): Promise<LocalCaller> {
+  ): Promise<Holder> {
     // Checked before each key: what needs no waiting would not notice an abort.
     signal?.throwIfAborted();
-    const { core, queues, settings, origin } = plan;
+    const { core, settings } = plan;
     const outer = this.#outerLocks(within);
     if (this.lifecycle.state !== 'running') this.lifecycle.assertAccepting(subjectOf(key, plan), outer);
-    let around: LocalCaller | undefined;
+    let around: Holder | undefined;
     let otherKeysHeld = 0;
     // Keys that the caller has re-entered are among those that it held before.
     for (const { isNew } of acquired) if (isNew) otherKeysHeld += 1;
@@ -126,34 +114,28 @@ export class LockAcquirer {
       held.around?.expire(now);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
-        this.#warnOfItself(subject, around);
       }
-      // A wait for its own holder has its own warning.
-      if (settings.wait > 0 && !held.around) this.order.under(outer, subject);
+      if (around !== undefined || (settings.wait > 0 && !held.around)) core.observer.nests([key], plan, outer, around);
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
-    const queue = queues.of(key, otherKeysHeld);
-    const caller = new LocalCaller(queue, core, settings, origin, startedAt, startedAt, signal);
-    if (outer.length > 0) caller.runsUnder(outer, around);
-    if (!acquireChannel.hasSubscribers) return caller.acquire();
-    return traceAcquisition(caller.subject, signal, (trace) => {
-      const outcome = caller.acquire();
-      caller.tracedBy(trace, outcome);
-      return outcome;
-    });
+    const queue = core.queues.of(key, otherKeysHeld);
+    const meanwhile = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
+    const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, meanwhile);
+    const { traced } = core.observer;
+    return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
   /**
    * The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows whether the others are
    * still held.
    */
-  async #verify(holds: readonly LocalCaller[]): Promise<void> {
+  async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
       const now = this.clock.now();
       const unverified = holds.find((hold) => hold.status(now) === 'unverified');
       if (!unverified) return;
-      await unverified.extend(unverified.request.held.length);
+      await unverified.extend(unverified.grant.lease.length);
     }
   }
 
@@ -172,7 +154,7 @@ export class LockAcquirer {
     const now = this.clock.now();
     for (const hold of holds) {
       hold.expire(now);
-      if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'expired');
+      if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'expired');
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.
@@ -206,20 +188,10 @@ export class LockAcquirer {
     if (error) throw error;
     return within;
   }
-
-  #warnOfItself(subject: LockEvent, around: LocalCaller): void {
-    const caller = subject.method ?? subject.key;
-    if (this.#warnedOfItself.has(caller) || this.#warnedOfItself.size === MOST_WARNINGS) return;
-    this.#warnedOfItself.add(caller);
-    this.logger.warn(
-      `${nameOf(subject)} is wanted in the async context of ${ownHolder(around.subject)}, without that lock in hand, so the call waits for it to end. ` +
-        `${nestedOrQueued(around.subject)} (Warned once for each method, or key of a call.)`,
-    );
-  }
 }
 
 /** Gives back what a call has acquired that fails. All are sent before the first answer is awaited: the caller has waited long enough. */
-async function giveBack(holds: readonly LocalCaller[], error: unknown): Promise<never> {
+async function giveBack(holds: readonly Holder[], error: unknown): Promise<never> {
   await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, asItIs)));
   throw error;
 }

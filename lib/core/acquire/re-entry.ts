@@ -2,16 +2,16 @@ import { LockConfigError, LockDeadlockError } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
+import type { Holder } from '../hold/holder.js';
 import { lostError } from '../hold/lost-error.js';
 import { nameOf } from '../events/subject.js';
-import type { LocalCaller } from './local-caller.js';
 
 /** The locks that a caller holds already, as far as they matter for one more key. */
 export interface HeldAlready {
   /** The hold of the same key, to be entered once more. */
-  readonly same: LocalCaller | undefined;
+  readonly same: Holder | undefined;
   /** The hold of the same key, which the caller may not enter: it is around the caller, which has it not in hand. */
-  readonly around: LocalCaller | undefined;
+  readonly around: Holder | undefined;
   /** How many keys of the provider are held. */
   readonly keys: number;
 }
@@ -28,8 +28,8 @@ export function heldAlready(
   outer: readonly GrantedLock[],
   mayEnter: (lock: GrantedLock) => boolean,
 ): HeldAlready {
-  let around: LocalCaller | undefined;
-  const holds = new Set<LocalCaller>();
+  let around: Holder | undefined;
+  const holds = new Set<Holder>();
   for (const lock of outer) {
     if (lock.provider !== provider) continue;
     for (const hold of lock.holds) {
@@ -55,15 +55,10 @@ export function excludes(one: LockMode, other: LockMode): boolean {
  * @throws LockLostError when it is lost: the inner task would run unprotected.
  * @throws LockDeadlockError when it wants more than it holds. LockConfigError for a smaller limit.
  */
-export function reEnter(
-  hold: LocalCaller,
-  subject: LockEvent,
-  limited: LimitShare | undefined,
-  now: number,
-): LocalCaller {
+export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);
   // One that the call has in hand may have been released while it waited for another key.
-  if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'released');
+  if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'released');
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(

@@ -6,7 +6,7 @@ import type { Lock, LockJson, ReleaseResult, ReleaseSettings } from '../../api/l
 import type { LockMode } from '../../api/lock-mode.js';
 import type { ReleasePolicy } from '../../api/lock-options.js';
 import type { ProviderCore } from '../provider-core.js';
-import type { LocalCaller, LossListener } from '../acquire/local-caller.js';
+import type { Holder, LossListener } from './holder.js';
 import { assertKeepable, MIN_LEASE } from './lease-limits.js';
 import { lossSignal } from './loss-signal.js';
 import { lostError } from './lost-error.js';
@@ -67,7 +67,7 @@ export class GrantedLock implements Lock {
 
   constructor(
     /** In the order in which they were taken. */
-    readonly holds: readonly [LocalCaller, ...LocalCaller[]],
+    readonly holds: readonly [Holder, ...Holder[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
     /** The owner of this lock: locks of another application are never re-entered. */
@@ -97,7 +97,7 @@ export class GrantedLock implements Lock {
   }
 
   get holder(): string {
-    return this.holds[0].holder;
+    return this.holds[0].id;
   }
 
   get fencingToken(): bigint | null {
@@ -193,7 +193,7 @@ export class GrantedLock implements Lock {
     await Promise.all(
       this.holds.map((hold) => {
         const untilEnd = hold.endsAt - this.core.clock.now();
-        return hold.extend(Math.min(milliseconds ?? hold.request.held.length, Math.max(untilEnd, MIN_LEASE)));
+        return hold.extend(Math.min(milliseconds ?? hold.grant.lease.length, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
     // Released or lost while the answer was on its way.
@@ -278,7 +278,7 @@ export class GrantedLock implements Lock {
 
   #status(): 'held' | 'unverified' | 'over' {
     const now = this.#expire();
-    let worst: ReturnType<LocalCaller['status']> = 'held';
+    let worst: ReturnType<Holder['status']> = 'held';
     for (const hold of this.holds) {
       const status = hold.status(now);
       if (status === 'unverified') this.core.watchdog.renewAfterSuspension();

@@ -1,28 +1,12 @@
-import type { Clock } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
-import type {
-  AcquireRequest,
-  Grant,
-  Holding,
-  LockBackend,
-  ReleaseOutcome,
-  RenewOutcome,
-} from '../../api/lock-provider.js';
-import type { Reachability } from '../events/reachability.js';
+import type { AcquireRequest, Grant, Holding, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { DenseSet, type Placed } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { HeldLease } from '../hold/held-lease.js';
-import { asItIs, type ReleaseIntent, type Releases } from '../hold/releases.js';
-
-/** The parts of their provider that these requests need. */
-interface MemberCore {
-  readonly clock: Clock;
-  readonly backend: Pick<LockBackend, 'acquire' | 'renew' | 'unansweredFor' | 'heldBy'>;
-  readonly releases: Releases;
-  readonly reachability: Reachability;
-}
+import { asItIs, type ReleaseIntent } from '../hold/releases.js';
+import type { ProviderCore } from '../provider-core.js';
 
 /**
  * Requests of providers that are built on this one. Those queue their callers, repeat their asks and renew their locks by themselves, so their
@@ -33,7 +17,7 @@ export class MemberRequests {
   /** No lease ends before this time, on the monotonic clock. It may be too early: a longer renewal or a release does not move it. */
   #firstEnd = Infinity;
 
-  constructor(readonly core: MemberCore) {}
+  constructor(readonly core: ProviderCore) {}
 
   add(request: MemberRequest): void {
     this.#held.add(request);

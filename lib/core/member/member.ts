@@ -2,10 +2,9 @@ import type { AcquireRequest, Member } from '../../api/lock-provider.js';
 import { MemberRequest } from './member-requests.js';
 import { asItIs } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
-import type { KeyQueues } from '../acquire/key-queues.js';
 
 /** A provider as one that is built on it sees it. */
-export function memberOf(core: ProviderCore, queues: KeyQueues): Member {
+export function memberOf(core: ProviderCore): Member {
   const { backend, capabilities, clock, memberRequests, releases } = core;
   return {
     capabilities,
@@ -24,7 +23,7 @@ export function memberOf(core: ProviderCore, queues: KeyQueues): Member {
     heldBy: ({ state }: AcquireRequest<MemberRequest>) => state?.heldBy ?? null,
     ...(backend.inspect && { inspect: backend.inspect.bind(backend) }),
     ...(backend.forceRelease && {
-      forceRelease: (key: string) => queues.forceRelease(key),
+      forceRelease: (key: string) => core.queues.forceRelease(key),
     }),
     ...(backend.casStore && { casStore: backend.casStore }),
     ...(backend.records && { records: backend.records }),

@@ -11,11 +11,6 @@ export class Few<T extends object> {
     return (this.#first === undefined ? 0 : 1) + (this.#others?.size ?? 0);
   }
 
-  /** The one that is there, or the first of several. */
-  get first(): T | undefined {
-    return this.#first;
-  }
-
   add(value: T): void {
     if (this.#first === undefined) this.#first = value;
     else (this.#others ??= new Set()).add(value);

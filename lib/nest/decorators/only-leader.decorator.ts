@@ -1,4 +1,4 @@
-import { publishSkipped } from '../../core/acquire/lock-plan.js';
+import { publishSkipped } from '../../core/plan/lock-plan.js';
 import { assertParentheses, copyMethodMetadata } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { serviceOf } from '../service/service-of.js';

@@ -1,6 +1,6 @@
 import 'reflect-metadata';
 import type { LockDefaults, LockOptions } from '../../api/lock-options.js';
-import { DEFAULTS, OF_LOCK } from '../../core/acquire/lock-settings.js';
+import { DEFAULTS, OF_LOCK } from '../../core/plan/lock-settings.js';
 import { type OptionTable, read, type Settings } from '../../core/toolkit/options.js';
 import type { LockService } from '../service/lock.service.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';

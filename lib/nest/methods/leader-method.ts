@@ -7,7 +7,7 @@ import { defaultsOfClass } from './class-defaults.js';
 import { lockedMethodsBehind } from './lock-metadata.js';
 import type { LockedMethod } from './locked-method.js';
 import { isScheduled } from './method-ticks.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
 const LEADER_METHODS = Symbol('LeaderMethods of a class');

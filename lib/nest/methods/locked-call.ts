@@ -86,7 +86,7 @@ async function awaited(
     // A promise of a generator is none: the function has worked under the lock for it. That of a locked method below this one is
     // both, as a result of such a method is. A run for a tick has begun with the call.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method, result);
-    else if (lock.holds.some(({ request }) => request.keepUntil > 0)) {
+    else if (lock.holds.some(({ grant }) => grant.keepUntil > 0)) {
       throw new LockConfigError(
         `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
       );

@@ -1,6 +1,6 @@
 import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
 import { LockConfigError } from '../../api/errors.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import type { LockService } from '../service/lock.service.js';
 import type { ClassLockDefaults } from './class-defaults.js';

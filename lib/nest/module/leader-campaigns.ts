@@ -1,5 +1,5 @@
 import { detached } from '../../core/toolkit/detached.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
 import type { LeaderMethod } from '../methods/leader-method.js';

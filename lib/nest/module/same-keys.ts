@@ -1,4 +1,4 @@
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { quote } from '../../key/quote.js';
 import type { LeaderMethod } from '../methods/leader-method.js';
 import type { LockedMethod } from '../methods/locked-method.js';

@@ -19,7 +19,7 @@ const OPTIONS = { providers: namesOfMembers() } satisfies OptionTable<CombinedLo
  * Mutual exclusion holds while at least one provider keeps the lock, among all processes that use that provider, alone or combined: this
  * is how an application moves from one provider to another. It is down as soon as one of them is.
  *
- * All processes must name the same providers, or the same and others as docs/providers/combined.md describes. There is no fencing token,
+ * All processes must name the same providers, or the same and others as docs/providers/failover.md describes. There is no fencing token,
  * because those of different providers cannot be compared.
  */
 export class CombinedLockProvider implements LockProvider {

@@ -90,7 +90,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
-    this.waits = new RedisWaits(this.#servers, this.#layout);
+    this.waits = new RedisWaits(this.#servers, this.#layout, context.name, context.instance.id);
   }
 
   async connect(): Promise<void> {

@@ -1,7 +1,7 @@
 import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
 import { type JobRecord, MOST_AHEAD, recordText } from '../../core/job-record.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
@@ -111,7 +111,7 @@ export class Job {
     const { core } = this.plan;
     const next: JobRecord = {
       ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
-      ...{ instance: core.instance, attempt, schedule: this.schedule()?.text ?? null },
+      ...{ instance: core.instance.name, attempt, schedule: this.schedule()?.text ?? null },
     };
     try {
       const found = await this.stored.replace(seen, next, PATIENCE);

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { safeText } from '../../api/cause.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { JobTrace } from '../../api/lock-traces.js';
-import { type LockPlan, publishSkipped, subjectOf } from '../../core/acquire/lock-plan.js';
+import { type LockPlan, publishSkipped, subjectOf } from '../../core/plan/lock-plan.js';
 import { jobChannel } from '../../core/events/channels.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';

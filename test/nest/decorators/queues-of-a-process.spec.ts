@@ -144,14 +144,11 @@ describe.each(QUEUES)('a call that %s has started', (_, keepsContext, make) => {
   });
 });
 
-/** The libraries of each column. */
+/** The libraries in each of the two lists. */
 function documented(): string[][] {
-  const page = readFileSync(join(import.meta.dirname, '../../../docs/re-entry.md'), 'utf8');
-  const [, , row = ''] = (page.split('<!-- tested: queues -->')[1] ?? '').trim().split('\n');
-  return row
-    .split('|')
-    .slice(1, -1)
-    .map((cell) => cell.split(',').map((each) => each.trim()));
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/several-keys.md'), 'utf8');
+  const lists = (page.split('<!-- tested: queues -->')[1] ?? '').trim().split('\n').slice(0, 2);
+  return lists.map((list) => list.replace(/^.*:\*\* |\.$/g, '').split(', '));
 }
 
 it('the documentation names the versions that are tested here', () => {

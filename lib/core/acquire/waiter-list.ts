@@ -1,0 +1,53 @@
+import type { Waiter } from './waiter.js';
+
+/** Those that wait in one queue, the oldest first. A linked list, because any of thousands may leave. */
+export class WaiterList {
+  head: Waiter | undefined;
+  #tail: Waiter | undefined;
+  /** How many there are. */
+  size = 0;
+  /** How many of them are late. */
+  late = 0;
+  /** How many have come so far. */
+  arrivals = 0;
+
+  /** All as they are now: each may leave meanwhile. */
+  all(): readonly Waiter[] {
+    const waiters: Waiter[] = [];
+    for (let waiter = this.head; waiter !== undefined; waiter = waiter.next) waiters.push(waiter);
+    return waiters;
+  }
+
+  add(waiter: Waiter): void {
+    const last = this.#tail;
+    waiter.previous = last;
+    this.#tail = waiter;
+    if (last) last.next = waiter;
+    else this.head = waiter;
+    this.arrivals += 1;
+    waiter.arrival = this.arrivals;
+    waiter.isQueued = true;
+    this.size += 1;
+    if (waiter.isLate) this.late += 1;
+  }
+
+  remove(waiter: Waiter): void {
+    if (waiter.previous) waiter.previous.next = waiter.next;
+    else this.head = waiter.next;
+    if (waiter.next) waiter.next.previous = waiter.previous;
+    else this.#tail = waiter.previous;
+    waiter.previous = undefined;
+    waiter.next = undefined;
+    waiter.isQueued = false;
+    waiter.clearTimer();
+    this.size -= 1;
+    if (waiter.isLate) this.late -= 1;
+  }
+
+  /** Whether it waits only for the answer that is in flight. */
+  setLate(waiter: Waiter, isLate: boolean): void {
+    if (waiter.isLate === isLate) return;
+    waiter.isLate = isLate;
+    this.late += isLate ? 1 : -1;
+  }
+}

@@ -1,0 +1,102 @@
+import type { DeadlockMember } from '../../api/deadlock.js';
+import {
+  LockBusyError,
+  LockCapacityError,
+  LockDeadlockError,
+  LockError,
+  LockUnavailableError,
+} from '../../api/errors.js';
+import type { LockHolder } from '../../api/lock-holder.js';
+import type { LockEvent } from '../../api/lock-events.js';
+import { nameOf, placeOf } from '../events/subject.js';
+
+/** The remedies for a call that waits for a lock of its own async context. */
+export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
+  // A decorated method has no lock in a variable.
+  const inMethod = method === null ? '' : `in ${method}, run it by currentLock().run(() => …); elsewhere, `;
+  return (
+    `If it is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
+    'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().'
+  );
+}
+
+/** How messages name the holder of a key in the caller's own async context. */
+export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
+  return method === null ? 'its own holder' : `its own holder ${method}`;
+}
+
+/**
+ * For a caller whose wait of `waited` ms is over.
+ *
+ * @param holder of the key: the lock in the caller's own async context, another one in this process, or unknown
+ * @param holderInWords the same as `heldBy`
+ */
+export function busyError(
+  subject: LockEvent,
+  waited: number,
+  holder: Pick<LockEvent, 'method'> | 'this process' | undefined,
+  heldBy: LockHolder | null,
+  holderInWords: string | null,
+): LockBusyError {
+  let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
+  if (holder === 'this process') {
+    advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run(); in a decorated method, under currentLock().run().`;
+  } else if (holder !== undefined) {
+    advice = `${ownHolder(holder)} holds it, in whose async context the call runs. ${nestedOrQueued(holder)}`;
+  }
+  const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
+  const { key, provider } = subject;
+  const because = holderInWords === null ? '' : `: ${holderInWords}`;
+  return new LockBusyError(`${nameOf(subject)} was busy ${when}${because}; ${advice}`, {
+    key,
+    provider,
+    waited: Math.round(waited),
+    heldBy,
+  });
+}
+
+// A message names so many of a cycle, which may have dozens.
+const MOST_IN_WORDS = 8;
+
+/** For a caller that waits for another one, which waits for another one, and so on, until one waits for the first. */
+export function deadlockError(subject: LockEvent, waited: number, cycle: readonly DeadlockMember[]): LockDeadlockError {
+  const [own, ...others] = cycle;
+  const inWords = others.slice(0, MOST_IN_WORDS).map(({ instance, method, holds, waitsFor }) => {
+    const where = method === null ? '' : ` in ${method}`;
+    return `instance "${instance}" holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}${where}`;
+  });
+  const more = others.length - inWords.length;
+  const rest = more > 0 ? [`and so on, over ${more} more`] : [];
+  const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
+  return new LockDeadlockError(
+    `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
+      'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call by an array of keys.',
+    { key: subject.key, provider: subject.provider, waited, cycle },
+  );
+}
+
+function shortKey(key: string): string {
+  return placeOf({ key, method: null });
+}
+
+/** For a caller whose backend did not answer. */
+export function unavailableError(subject: LockEvent, cause: unknown): LockUnavailableError {
+  const { key, provider } = subject;
+  const message = `${nameOf(subject)} could not be acquired: ${reasonOf(cause)}`;
+  return new LockUnavailableError(message, { key, provider, cause });
+}
+
+/** For a caller behind too many others. */
+export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {
+  return new LockCapacityError(
+    `${nameOf(subject)} has ${waiting} callers waiting in this process already: shed load, or shorten "wait".`,
+    subject,
+  );
+}
+
+/** A failure in its own words: a backend that refuses has answered. Only a failure without words is silence. */
+function reasonOf(cause: unknown): string {
+  const words = cause instanceof Error ? cause.message : '';
+  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
+  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
+}

@@ -1,0 +1,44 @@
+import type { LockEvent, SkipReason } from '../../api/lock-events.js';
+import type { LockCapabilities } from '../../api/lock-provider.js';
+import type { LockOrigin } from '../events/subject.js';
+import type { ProviderCore } from '../provider-core.js';
+import type { LockSettings } from './lock-settings.js';
+
+/** Options that were checked against their provider, ready for any number of calls. */
+export interface LockPlan {
+  readonly core: ProviderCore;
+  readonly settings: LockSettings;
+  readonly origin: LockOrigin;
+}
+
+/** A plan as a report shows it; all times in ms. */
+export interface LockDescription extends LockOrigin {
+  readonly provider: string;
+  /** The class of the provider. */
+  readonly kind: string;
+  readonly capabilities: LockCapabilities;
+  /** The provider keeps records, so jobs can have ticks there. */
+  readonly records: boolean;
+  readonly wait: number;
+  /** `undefined` where a lock lives as long as the session of its provider. */
+  readonly lease: number | undefined;
+  readonly minHold: number;
+}
+
+export function describe({ core, settings, origin }: LockPlan): LockDescription {
+  const { name: provider, kind, capabilities } = core;
+  const { wait, minHold } = settings;
+  const lease = capabilities.lease === 'per-lock' ? settings.lease : undefined;
+  const records = core.backend.records !== undefined;
+  return { ...origin, provider, kind, capabilities, records, wait, lease, minHold };
+}
+
+/** A lock of this plan, for events and messages. */
+export function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
+  return { key, provider: core.name, mode: settings.mode, ...origin };
+}
+
+/** A call or a job does not run. */
+export function publishSkipped(plan: LockPlan, key: string | null, reason: SkipReason): void {
+  plan.core.events.publish('skipped', { ...subjectOf(key ?? '', plan), reason });
+}

@@ -335,7 +335,7 @@ export const MUTANTS = [
   {
     id: 'given-up-unsent',
     file: `${ACQUIRE}/key-request.ts`,
-    from: "const isSent = this.#sent || this.#phase !== 'pausing';",
+    from: "const isSent = this.#sent || this.#stage.phase !== 'pausing';",
     to: 'const isSent = false;',
     breaks: 'the release of a request that was given up is not repeated',
     seed: 16,
@@ -391,8 +391,8 @@ export const MUTANTS = [
   {
     id: 'writers-enter-together',
     file: `${ACQUIRE}/key-queue.ts`,
-    from: "if (request.mode !== 'shared' || caller === undefined || !request.fits(caller)) break;",
-    to: 'if (caller === undefined || !request.fits(caller)) break;',
+    from: "if (grant.request.mode !== 'shared' || next === undefined",
+    to: 'if (next === undefined',
     breaks: 'all waiters of a process enter with one exclusive grant',
     seed: 4,
   },
@@ -407,7 +407,7 @@ export const MUTANTS = [
   },
   {
     id: 'loss-not-reported',
-    file: `${ACQUIRE}/key-request.ts`,
+    file: `${ACQUIRE}/key-queue.ts`,
     from: '    for (const holder of holders) holder.onLost();\n',
     to: '',
     breaks: 'the signal of a lost lock does not abort',
@@ -415,23 +415,23 @@ export const MUTANTS = [
   },
   {
     id: 'deadline-not-watched',
-    file: `${ACQUIRE}/key-request.ts`,
-    from: 'return Math.min(renewAt, validUntil, this.#firstEnd);',
-    to: 'return Math.min(renewAt, this.#firstEnd);',
+    file: `${HOLD}/held-grant.ts`,
+    from: 'Math.min(renewAt, validUntil, ',
+    to: 'Math.min(renewAt, ',
     breaks: 'a lease that ends is noticed at the next renewal',
     seed: 2,
   },
   {
     id: 'max-hold-not-watched',
-    file: `${ACQUIRE}/local-caller.ts`,
-    from: '    this.request.endsAt(this.#endsAt);\n    this.core.watchdog.reschedule(this.request);\n',
+    file: `${HOLD}/holder.ts`,
+    from: '    this.grant.endsAt(now + maxHold);\n    this.plan.core.watchdog.reschedule(this.grant);\n',
     to: '',
     breaks: 'the end of maxHold is not reported',
     seed: 2,
   },
   {
     id: 'abort-ignored',
-    file: `${ACQUIRE}/local-caller.ts`,
+    file: `${ACQUIRE}/waiter.ts`,
     from: 'if (signal && this.isQueued) leaveOnAbort(signal, this);',
     to: '',
     breaks: 'a caller whose signal aborts goes on waiting',
@@ -439,9 +439,9 @@ export const MUTANTS = [
   },
   {
     id: 'min-hold-forgotten',
-    file: `${ACQUIRE}/key-request.ts`,
-    from: 'return this.minHold === 0 || !this.#isUsed ? 0 : this.#grantedAt + this.minHold;',
-    to: 'return this.minHold === 0 || this.#isUsed ? 0 : this.#grantedAt + this.minHold;',
+    file: `${HOLD}/held-grant.ts`,
+    from: 'minHold === 0 || !this.#isUsed',
+    to: 'minHold === 0 || this.#isUsed',
     breaks: 'a key with minHold is released with its task',
     seed: 27,
   },
@@ -468,6 +468,7 @@ export const MUTANTS = [
     from: 'record === undefined || record.tick < tick,',
     to: 'record === undefined || record.tick <= tick,',
     breaks: 'a tick is begun by each process that is fired for it',
+    seed: 29,
   },
   {
     id: 'end-not-recorded',
@@ -475,7 +476,7 @@ export const MUTANTS = [
     from: 'const next = { ...this.record, state, endedAt',
     to: "const next = { ...this.record, state: 'running' as const, endedAt",
     breaks: 'a run that has ended is taken for abandoned',
-    seed: 349,
+    seed: 262,
   },
   {
     id: 'begun-too-often',
@@ -483,7 +484,7 @@ export const MUTANTS = [
     from: 'if (attempt <= afterCrash) {',
     to: 'if (attempt <= afterCrash + 1) {',
     breaks: 'an abandoned run is begun once more than it may be',
-    seed: 70,
+    seed: 85,
   },
   {
     id: 'abandoned-not-begun',
@@ -527,13 +528,13 @@ export const MUTANTS = [
   // The order in a process, and locks in memory.
   {
     id: 'newest-caller-first',
-    file: `${ACQUIRE}/caller-list.ts`,
-    from: 'if (last) last.next = caller;',
+    file: `${ACQUIRE}/waiter-list.ts`,
+    from: 'if (last) last.next = waiter;',
     to: `if (last && this.head) {
-      caller.previous = undefined;
-      caller.next = this.head;
-      this.head.previous = caller;
-      this.head = caller;
+      waiter.previous = undefined;
+      waiter.next = this.head;
+      this.head.previous = waiter;
+      this.head = waiter;
       this.#tail = last;
     }`,
     breaks: 'the caller that came last enters first',

@@ -263,7 +263,7 @@ export const MUTANTS = [
     from: 'export const ASK_AGAIN = 1_000;',
     to: 'export const ASK_AGAIN = 1_000_000;',
     breaks: 'a waiter whose message was lost does not ask again',
-    seed: 3,
+    seed: 14,
   },
   {
     id: 'never-wakes',
@@ -271,7 +271,7 @@ export const MUTANTS = [
     from: 'clock.setTimer(wake, freeIn + 1)',
     to: 'clock.setTimer(wake, freeIn + 1_000_000)',
     breaks: 'a waiter does not ask when the lock frees itself',
-    seed: 2,
+    seed: 7,
   },
   {
     id: 'waiters-not-failed',
@@ -346,7 +346,7 @@ export const MUTANTS = [
     from: '    if (renewal < this.#firstThatCounts) return;\n',
     to: '',
     breaks: 'an acknowledgement counts after a shorter lease was sent',
-    seed: 89,
+    seed: 199,
   },
   {
     id: 'shorter-lease-counts-late',
@@ -492,6 +492,7 @@ export const MUTANTS = [
     from: "else if (seen.record?.state === 'running') await",
     to: "else if (seen.record?.state === 'failed') await",
     breaks: 'an abandoned run is never begun again',
+    seed: 433,
   },
   {
     id: 'attempt-not-counted',
@@ -499,7 +500,7 @@ export const MUTANTS = [
     from: 'attempt: attempt + 1 });',
     to: 'attempt });',
     breaks: 'the attempts of an abandoned run are not counted',
-    seed: 85,
+    seed: 86,
   },
   {
     id: 'clock-ahead-consumes-ticks',

@@ -99,7 +99,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
   if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one in "providers".');
   if (second !== undefined)
     throw new LockConfigError(
-      `There are several lock providers (${known}): set "default" to the one that calls use which name none.`,
+      `There are several lock providers (${known}): set "default" to the one that calls use unless they name another.`,
     );
   return only;
 }

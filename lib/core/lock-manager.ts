@@ -114,7 +114,7 @@ export class LockManager {
    */
   async start(): Promise<void> {
     if (this.#lifecycle.state !== 'new') {
-      throw new LockConfigError('This LockManager was started or stopped before. Make a new one.');
+      throw new LockConfigError('This LockManager was already started or stopped. Create a new one.');
     }
     this.#lifecycle.state = 'starting';
     // Connections, and what is done when they are made again, outlive the boot.

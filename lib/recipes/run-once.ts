@@ -135,7 +135,7 @@ async function runDue<T>(
   const [only, ...more] = normalizeKeys(key);
   if (only === undefined || more.length > 0) {
     throw new LockKeyError(
-      'runOnce() with "due" takes one key, because a job has one record: join the keys to one text.',
+      'runOnce() with "due" takes one key, because a job has one record: join the keys into one string.',
     );
   }
   const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());

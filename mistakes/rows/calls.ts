@@ -80,7 +80,7 @@ export const calls: Group = {
       of: ['LockOptions.limit'],
       place: 'Option "limit"',
       value: "is '5'",
-      remedy: 'convert the text, as by Number()',
+      remedy: 'convert the text, as with Number()',
     },
     {
       id: 'call-limit-and-mode',
@@ -106,7 +106,7 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { weight: 2 });`,
       of: ['LockOptions.weight'],
       place: 'Option "weight"',
-      value: 'is a part of "limit"',
+      value: 'needs "limit"',
       remedy: 'set "limit" as well',
     },
     {
@@ -162,7 +162,7 @@ export const calls: Group = {
       of: ['LockOptions.lease'],
       place: 'provider "sql"',
       value: '"lease"',
-      remedy: "set the session's time on the provider",
+      remedy: 'set the session timeout on the provider',
     },
     {
       id: 'call-weight-text-of-the-environment',
@@ -172,7 +172,7 @@ export const calls: Group = {
       of: ['LockOptions.weight'],
       place: 'Option "weight"',
       value: "is '2'",
-      remedy: 'convert the text, as by Number()',
+      remedy: 'convert the text, as with Number()',
     },
     {
       id: 'call-option-of-the-decorator',
@@ -231,7 +231,7 @@ export const calls: Group = {
       code: `const lock = await locks.acquire('order:42'); await lock.release(); await locks.acquire('order:42', { within: lock });`,
       of: ['LockOptions.within'],
       place: '"order:42"',
-      value: 'was released already',
+      value: 'was already released',
       remedy: TOO_LATE,
     },
     {
@@ -240,8 +240,8 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { within: 'order:42' });`,
       of: ['LockOptions.within'],
       place: '"within"',
-      value: 'is no lock of this application',
-      remedy: 'give it the lock that withLock() or acquire() has given',
+      value: 'is not a lock of this application',
+      remedy: 'Pass the lock that withLock() or acquire() gave you',
     },
     {
       id: 'call-on-lost',
@@ -306,7 +306,7 @@ export const calls: Group = {
       call: `await orders.pay('42');`,
       place: 'Lock "order:42" of Orders.ship',
       value: 'its own holder Orders.pay holds it',
-      remedy: 'in Orders.pay, run it by currentLock().run(() => …)',
+      remedy: 'in Orders.pay, run it with currentLock().run(() => …)',
     },
     {
       id: 'call-max-hold-in-seconds',
@@ -338,7 +338,7 @@ export const calls: Group = {
       code: `await locks.acquire('order:42'); await app.close();`,
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 50 }`,
       place: '"order:42"',
-      value: 'it was still held when shutdownGrace had passed',
+      value: 'shutdownGrace passed while it was held',
       remedy: 'release it (await using, or finally)',
     },
     {
@@ -346,7 +346,7 @@ export const calls: Group = {
       how: 'call',
       code: `const lock = await locks.acquire('order:42'); await lock.release(); lock.assertHeld();`,
       place: '"order:42"',
-      value: 'was released already',
+      value: 'was already released',
       remedy: TOO_LATE,
     },
     {
@@ -373,8 +373,8 @@ export const calls: Group = {
       of: ['LockOptions.wait'],
       place: 'Lock "order:42"',
       // A busy machine may take longer for the answer.
-      value: /was busy (when asked|for the whole wait of \d+ ms)/,
-      remedy: 'raise "wait", or handle busy',
+      value: /was busy(:| for the whole wait of \d+ ms)/,
+      remedy: 'Raise "wait", or handle a busy lock',
     },
     {
       id: 'call-max-waiters',
@@ -422,7 +422,7 @@ export const calls: Group = {
       of: ['ListOptions.prefix'],
       place: '"prefix"',
       value: 'is a RegExp',
-      remedy: 'must be a text',
+      remedy: 'must be a string',
     },
     {
       id: 'admin-purge-of-memory',
@@ -534,7 +534,7 @@ export const tests: Group = {
         const locks = module.get(LockService);
         await locks.withLock('order:42', () => locks.withLock('order:42', () => {}));`,
       place: 'Lock "order:42"',
-      value: 'without that lock in hand',
+      value: 'but that lock was not passed explicitly',
       remedy: 'pass { within: lock }',
     },
     {

@@ -448,7 +448,7 @@ export const manager: Group = {
         await manager.start(); await manager.stop(); await manager.start();`,
       place: 'LockManager',
       value: 'started or stopped before',
-      remedy: 'Make a new one',
+      remedy: 'Create a new one',
     },
   ],
 };

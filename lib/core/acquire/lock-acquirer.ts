@@ -74,7 +74,7 @@ export class LockAcquirer {
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;
-      if (!first) throw new LockConfigError('A lock needs a key.');
+      if (!first) throw new LockConfigError('A lock needs a key: pass a string, or an array with at least one.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
       return await giveBack([...holds, ...chain.dismiss()], error);
@@ -174,13 +174,13 @@ export class LockAcquirer {
     const subject = { key: keys[0] ?? '', provider: core.name, method: origin.method };
     if (!(within instanceof GrantedLock) || within.owner !== this.owner) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is no lock of this application: give it the lock that withLock() or acquire() has given.`,
+        `${nameOf(subject)}: option "within" is not a lock of this application. Pass the lock that withLock() or acquire() gave you.`,
         subject,
       );
     }
     if (within.provider !== core.name || !keys.some((key) => within.keys.includes(key))) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which has none of the keys of this call: leave it out.`,
+        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which holds no key of this call. Pass the lock that does, or leave it out.`,
         subject,
       );
     }

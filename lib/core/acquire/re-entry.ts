@@ -62,19 +62,19 @@ export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | 
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: use one mode for both, or take it exclusive from the start.`,
+      `${nameOf(subject)} is already held ${mode} by this call, so acquiring it ${subject.mode} would wait for itself. Use one mode for both, or acquire it exclusive from the start.`,
       subject,
     );
   }
   if (limited && held && limited.limit < held.limit) {
     throw new LockConfigError(
-      `${nameOf(subject)} is held under limit ${held.limit} by this very task, which now wants limit ${limited.limit}: use the same limit everywhere.`,
+      `${nameOf(subject)} is already held by this call under limit ${held.limit}, so it cannot be entered under limit ${limited.limit}. Use the same limit everywhere.`,
       subject,
     );
   }
   if (limited && held && limited.weight > held.weight) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held with weight ${held.weight} by this very task, which now wants ${limited.weight} and would wait for itself: take the larger weight from the start.`,
+      `${nameOf(subject)} is already held by this call with weight ${held.weight}, so acquiring weight ${limited.weight} would wait for itself. Acquire the larger weight from the start.`,
       subject,
     );
   }

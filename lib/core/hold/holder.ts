@@ -140,7 +140,7 @@ export class Holder {
     if (this.#lostError) throw this.#lostError;
     if (outcome !== 'unknown') return;
     throw new LockUnavailableError(
-      `${nameOf(subject)} could not be extended: the backend did not answer; it stays held for ${Math.round(this.remaining(now))} ms.`,
+      `${nameOf(subject)} could not be extended, because the backend did not answer. It stays held for ${Math.round(this.remaining(now))} ms: retry until then.`,
       { key: subject.key, provider: subject.provider },
     );
   }

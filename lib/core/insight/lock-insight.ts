@@ -75,7 +75,7 @@ export class LockInsight implements LockObserver {
     if (warnedOf.has(caller) || warnedOf.size === MOST_WARNINGS) return;
     warnedOf.add(caller);
     this.core.logger.warn(
-      `${nameOf(wanted)} is wanted in the async context of ${ownHolder(subject)}, without that lock in hand, so the call waits for it to end. ` +
+      `${nameOf(wanted)} is requested in the async context of ${ownHolder(subject)}, but that lock was not passed explicitly, so the call waits until it is released. ` +
         `${nestedOrQueued(subject)} (Warned once for each method, or key of a call.)`,
     );
   }
@@ -221,7 +221,7 @@ export class LockInsight implements LockObserver {
     if (this.#hasWarnedOfOutliving) return;
     this.#hasWarnedOfOutliving = true;
     this.core.logger.warn(
-      `${nameOf(subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
+      `${nameOf(subject)} is still held although the call that acquired it has ended, because a nested call for the same key is still running. ` +
         'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
     );
   }

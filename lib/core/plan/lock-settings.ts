@@ -88,13 +88,13 @@ export function resolveSettings(
   const perLock = capabilities.lease === 'per-lock';
   if (!perLock && given.lease !== undefined) {
     fail(
-      `Locks of provider "${name}" live as long as its session, so "lease" cannot be set for one lock: set the session's time on the provider.`,
+      `Locks of provider "${name}" live as long as its session, so "lease" cannot be set for one lock: set the session timeout on the provider.`,
     );
   }
   const release = given.release ?? defaults.release ?? 'confirmed';
   if (release === 'sent' && !capabilities.ordered) {
     fail(
-      `Lock provider "${name}" does not execute commands in the order in which they were sent, so the next call of this process could find its own lock: remove release: 'sent', or choose another provider.`,
+      `Lock provider "${name}" does not execute commands in the order they were sent, so the next call of this process could find its own lock still held: remove release: 'sent', or choose another provider.`,
     );
   }
   const { minHold = 0, maxHold = defaults.maxHold ?? Infinity } = given;
@@ -136,7 +136,7 @@ function limitOf(
   fail: (why: string) => never,
 ): LimitShare | undefined {
   if (limit === undefined) {
-    return weight === undefined ? undefined : fail('Option "weight" is a part of "limit": set "limit" as well.');
+    return weight === undefined ? undefined : fail('Option "weight" needs "limit": set "limit" as well.');
   }
   if (!capabilities.limits) {
     fail(`Lock provider "${owner.provider}" has no limits: remove "limit", or choose another provider.`);
@@ -150,7 +150,7 @@ function limitOf(
     refuse(
       owner,
       'limit',
-      `is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} could hold the key: ` +
+      `is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} callers could hold the key: ` +
         `lower the limit, raise the weights, or spread the holders over several keys.`,
     );
   }

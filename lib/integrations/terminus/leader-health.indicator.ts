@@ -96,7 +96,7 @@ export class LeaderHealthIndicator {
     try {
       const leader = await withTimeout(systemClock, timeout, locks.leader(key), () => 'late' as const);
       if (leader === 'late') return session.down({ key, message: UNANSWERED });
-      if (leader === null) return session.down({ key, message: 'Nobody leads it.' });
+      if (leader === null) return session.down({ key, message: 'No process leads it.' });
       const { instance, since } = leader;
       return session.up({ key, instance, since });
     } catch (error) {

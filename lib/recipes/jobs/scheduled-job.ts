@@ -176,7 +176,7 @@ export class ScheduledJob implements LocalJob {
         if (!isTaken) this.#log(`was called for a missed or abandoned run, ${NOT_RUN}`);
       },
       (error: unknown) => {
-        this.#log(`has failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
+        this.#log(`failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
       },
     );
   }
@@ -205,7 +205,7 @@ export class ScheduledJob implements LocalJob {
   }
 }
 
-const NOT_RUN = 'and did not run its task: see whether something around its method skips calls';
+const NOT_RUN = 'but did not run its task: check whether something around its method skips calls';
 
 function notRun(): Promise<never> {
   return Promise.reject(new Error('It did not run.'));

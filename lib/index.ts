@@ -72,12 +72,12 @@ export { RunAsLeader, type RunAsLeaderDecorator } from './nest/decorators/run-as
 export { LockAdmin } from './core/lock-admin.js';
 export { Unlocked } from './nest/decorators/unlocked.decorator.js';
 export type { Configurable } from './nest/methods/decorator-options.js';
-export type { ClassLockDefaults } from './nest/methods/class-defaults.js';
+export type { ClassLockDefaults } from './nest/methods/method-plan.js';
 export { LockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay } from './integrations/event-emitter/lock-event-relay.js';
 export { LockInterceptor } from './nest/transports/lock.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type { DistributedLockModuleOptions } from './nest/options/module-options.js';
-export { LockGraphqlError } from './nest/transports/graphql/lock-graphql-error.js';
-export { LockHttpException, type LockProblem } from './nest/transports/http/lock-http-exception.js';
+export { LockGraphqlError } from './nest/transports/lock-graphql-error.js';
+export { LockHttpException, type LockProblem } from './nest/transports/lock-http-exception.js';

@@ -1,7 +1,8 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../api/errors.js';
 
-type Method = (...args: unknown[]) => unknown;
+/** A method as its wrapper calls it. */
+export type Method = (...args: unknown[]) => unknown;
 
 /**
  * How a method gives its result. `unknown` is a plain function, which may return a promise or an async generator: compilers make one of an

@@ -55,6 +55,22 @@ it('the compiler names a mistaken option in one message of at most three lines',
   }
 });
 
+it('and a method that cannot be skipped, in a sentence in the last line', () => {
+  const found = messagesOf([
+    "class A { @DistributedLock('a', { onBusy: 'skip' }) async run() { return 1; } }",
+    "class A { @RunOnce('a', { minHold: '1m' }) async run(): Promise<number> { return 1; } }",
+    "class A { @OnlyLeader('a') async run() { return 1; } }",
+  ]);
+  for (const messages of found) {
+    expect(messages).toHaveLength(1);
+    const lines = messages[0]?.split('\n') ?? [];
+    expect(lines.length).toBeLessThanOrEqual(7);
+    expect(lines.at(-1)).toMatch(
+      /to type '"A skipped call resolves to undefined, so the method must return a Promise of a type that includes undefined"'/,
+    );
+  }
+});
+
 it('and a method that cannot be locked, in a sentence in the last line', () => {
   const found = messagesOf([
     "class A { @DistributedLock('a') run() { return 1; } }",

@@ -1,6 +1,6 @@
 import { applyDecorators } from '@nestjs/common';
 import { ApiResponse } from '@nestjs/swagger';
-import { STATUSES } from '../../nest/transports/http/lock-http-exception.js';
+import { STATUSES } from '../../nest/transports/lock-http-exception.js';
 
 /**
  * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with

@@ -19,6 +19,14 @@ export declare namespace LockDecorator {
       ? unknown
       : 'A locked method must return a Promise, an Observable or an async generator: make it async';
 
+  /** Nothing more, if a method `M` may resolve to `undefined`, or has no promise at all, and otherwise a sentence, which the compiler shows. */
+  type Skips<M extends (...args: never[]) => unknown> =
+    ReturnType<M> extends PromiseLike<unknown>
+      ? Promise<undefined> extends ReturnType<M>
+        ? unknown
+        : 'A skipped call resolves to undefined, so the method must return a Promise of a type that includes undefined'
+      : unknown;
+
   /** As many parameters as `A` must get: those that may be `undefined` a call may leave out. */
   type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
     ? undefined extends First
@@ -113,9 +121,7 @@ export interface SkippableLockDecorator<
     descriptor: TypedPropertyDescriptor<M> &
       LockDecorator.Waits<M, PromiseLike<unknown>> &
       LockDecorator.Accepts<M, A, P> &
-      LockDecorator.Accepts<M, S, Q> & {
-        // Written as a setter, since only there must `undefined` be assignable to the method's result.
-        set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-      },
+      LockDecorator.Accepts<M, S, Q> &
+      LockDecorator.Skips<M>,
   ): void;
 }

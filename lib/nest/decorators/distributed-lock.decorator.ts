@@ -1,18 +1,9 @@
-import { LockConfigError } from '../../api/errors.js';
-import {
-  assertOptions,
-  assertParentheses,
-  copyMethodMetadata,
-  decoratedMethod,
-} from '../../decoration/decorated-method.js';
 import type { KeyFunction } from '../../key/key-function.js';
+import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
-import { lockedMethodsBehind, recordLockedMethod } from '../methods/lock-metadata.js';
 import { lockedCall } from '../methods/locked-call.js';
-import { LockedMethod } from '../methods/locked-method.js';
 import type { KeySource } from '../methods/method-key.js';
-import { reserveServiceSlot } from '../service/service-slot.js';
 import type { LockDecorator, SkippableLockDecorator } from './decorator-types.js';
 
 const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
@@ -49,22 +40,12 @@ export function DistributedLock<
     | ((config: never) => LockDecorator.ConfiguredLockOptions<S> & LockDecorator.BusyOption<B>),
 ): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
-  assertParentheses('@DistributedLock', key, options, EXAMPLE);
-  const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {
-    const { name: place, original, kind } = decoratedMethod('@DistributedLock', target, name, descriptor);
-    assertOptions('@DistributedLock', place, options, EXAMPLE);
-    if (typeof target === 'function') {
-      throw new LockConfigError(
-        `${place} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
-      );
-    }
-    const method = new LockedMethod(target, name, original, key, kind, options, lockedMethodsBehind(original));
-    const wrapper = lockedCall(method, original, kind);
-    copyMethodMetadata(wrapper, original);
-    recordLockedMethod(target, wrapper, method);
-    reserveServiceSlot(target);
-    descriptor.value = wrapper;
-  };
   // Its signature for properties has no descriptor, and fits none.
-  return decorate as LockDecorator;
+  return declaration({
+    decorator: '@DistributedLock',
+    example: EXAMPLE,
+    key,
+    options,
+    wrap: lockedCall,
+  }) as LockDecorator;
 }

@@ -1,4 +1,4 @@
-import { type ClassLockDefaults, recordClassDefaults } from '../methods/class-defaults.js';
+import { type ClassLockDefaults, recordClassDefaults } from '../methods/method-plan.js';
 import type { Configurable } from '../methods/decorator-options.js';
 
 /**

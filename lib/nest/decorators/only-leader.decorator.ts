@@ -1,11 +1,10 @@
 import { publishSkipped } from '../../core/plan/lock-plan.js';
-import { assertParentheses, copyMethodMetadata } from '../../decoration/decorated-method.js';
+import type { Method } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
-import { serviceOf } from '../service/service-of.js';
-import { reserveServiceSlot } from '../service/service-slot.js';
-import type { LockDecorator } from './decorator-types.js';
+import { declaration, type DeclaredMethod } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
-import { recordLeaderMethod } from '../methods/leader-method.js';
+import { serviceOf } from '../service/service-slot.js';
+import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods whose result may be `undefined`: a skipped call has none. */
 export interface OnlyLeaderDecorator {
@@ -18,10 +17,7 @@ export interface OnlyLeaderDecorator {
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     target: LockDecorator.Prototype,
     method: string | symbol,
-    descriptor: TypedPropertyDescriptor<M> & {
-      // Written as a setter, since only there must `undefined` be assignable to the method's result.
-      set?: (method: (...args: unknown[]) => Promise<undefined>) => void;
-    },
+    descriptor: TypedPropertyDescriptor<M> & LockDecorator.Skips<M>,
   ): void;
 }
 
@@ -44,21 +40,24 @@ export function OnlyLeader(
   key: string,
   options: Configurable<Pick<CampaignOptions, 'provider'>> = {},
 ): OnlyLeaderDecorator {
-  assertParentheses('@OnlyLeader', key, options, "@OnlyLeader('billing')");
-  const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
-    const { method, original } = recordLeaderMethod('@OnlyLeader', key, options, target, methodName, descriptor);
-    const wrapper = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
-      const service = serviceOf(method.name, this);
-      const plan = method.planIn(service);
-      const run = service.leadership.runIfLeader(key, plan, () => original.apply(this, args));
-      if (run) return await run;
-      publishSkipped(plan, key, 'not-leader');
-      return undefined;
-    };
-    copyMethodMetadata(wrapper, original);
-    reserveServiceSlot(target);
-    descriptor.value = wrapper;
-  };
   // Its signature for properties has no descriptor, and fits none.
-  return decorate as OnlyLeaderDecorator;
+  return declaration({
+    decorator: '@OnlyLeader',
+    example: "@OnlyLeader('billing')",
+    key,
+    options,
+    wrap: underTerm,
+  }) as OnlyLeaderDecorator;
+}
+
+function underTerm(method: DeclaredMethod, original: Method): Method {
+  const key = method.key.source as string;
+  return async function (this: unknown, ...args) {
+    const service = serviceOf(method.name, this);
+    const plan = method.planIn(service).lock;
+    const run = service.leadership.runIfLeader(key, plan, () => original.apply(this, args));
+    if (run) return await run;
+    publishSkipped(plan, key, 'not-leader');
+    return undefined;
+  };
 }

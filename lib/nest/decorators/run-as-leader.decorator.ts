@@ -1,10 +1,8 @@
-import { assertParentheses } from '../../decoration/decorated-method.js';
 import type { LeaderTerm } from '../../recipes/leader-term.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
-import { reserveServiceSlot } from '../service/service-slot.js';
-import type { LockDecorator } from './decorator-types.js';
+import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
-import { recordLeaderMethod } from '../methods/leader-method.js';
+import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
 export interface RunAsLeaderDecorator {
@@ -38,12 +36,11 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  assertParentheses('@RunAsLeader', key, options, "@RunAsLeader('billing')");
-  const decorate = (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
-    recordLeaderMethod('@RunAsLeader', key, options, target, methodName, descriptor);
-    // Without the module the boot fails, instead of a method that never runs.
-    reserveServiceSlot(target);
-  };
   // Its signature for properties has no descriptor, and fits none.
-  return decorate as RunAsLeaderDecorator;
+  return declaration({
+    decorator: '@RunAsLeader',
+    example: "@RunAsLeader('billing')",
+    key,
+    options,
+  }) as RunAsLeaderDecorator;
 }

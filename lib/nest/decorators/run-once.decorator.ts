@@ -1,12 +1,11 @@
-import { LockConfigError } from '../../api/errors.js';
-import { assertOptions, assertParentheses, decoratedMethod } from '../../decoration/decorated-method.js';
 import { readRunOptions, type RunOnceOptions, type RunTicksOptions } from '../../recipes/run-once.js';
+import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.js';
+import { lockedCall } from '../methods/locked-call.js';
 import type { SkippableLockDecorator } from './decorator-types.js';
-import { DistributedLock } from './distributed-lock.decorator.js';
 
-const TICKS_EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
+const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
 
 /**
  * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
@@ -31,33 +30,18 @@ export function RunOnce(
     (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined })
   > = {},
 ): SkippableLockDecorator {
-  assertParentheses('@RunOnce', key, options, TICKS_EXAMPLE);
-  const decorate = (target: object, name: string | symbol, descriptor: PropertyDescriptor): void => {
-    const { name: place } = decoratedMethod('@RunOnce', target, name, descriptor);
-    assertOptions('@RunOnce', place, options, TICKS_EXAMPLE);
-    // Options from the configuration are checked at boot, with those of the lock.
-    const ofLock =
-      typeof options === 'function'
-        ? (config: never) => optionsOf(options(config))
-        : at(place, () => optionsOf(options));
-    const lock: MethodDecorator = DistributedLock(key, ofLock);
-    lock(target, name, descriptor);
-  };
   // Its signature for properties has no descriptor, and fits none.
-  return decorate as SkippableLockDecorator;
+  return declaration({
+    decorator: '@RunOnce',
+    example: EXAMPLE,
+    key,
+    options,
+    toLock,
+    wrap: lockedCall,
+  }) as SkippableLockDecorator;
 }
 
-/** Names the method in the error for its options. */
-function at<T>(place: string, read: () => T): T {
-  try {
-    return read();
-  } catch (error) {
-    if (!(error instanceof LockConfigError)) throw error;
-    throw new LockConfigError(`${place}: ${error.message}`, { cause: error.cause });
-  }
-}
-
-function optionsOf(given: object): MethodOptions & { readonly onBusy: 'skip' } {
+function toLock(given: object): MethodOptions {
   const { lock, looks } = readRunOptions({ ...given });
   return { ...lock, onBusy: 'skip', ...(looks && { [TICKS]: looks }) };
 }

@@ -16,40 +16,46 @@ export declare namespace Configurable {
 
 /** The options of one decorator: the same in all applications, or made once for each of its configuration. */
 export class DecoratorOptions<O extends object> {
+  /** The options that are known at decoration. */
+  readonly fixed: O | undefined;
   readonly #made = new WeakMap<LockManager, O>();
 
+  /**
+   * @param place where the decorator stands, such as `OrderService.pay`
+   * @param read makes the options of those that are given
+   * @throws LockConfigError what `read` throws of options that are known
+   */
   constructor(
-    private readonly given: Configurable<O>,
     private readonly decorator: string,
-  ) {}
-
-  /** The options that are known at decoration. */
-  get fixed(): O | undefined {
-    return typeof this.given === 'function' ? undefined : this.given;
+    place: string,
+    private readonly given: object,
+    private readonly read: (given: never) => O,
+  ) {
+    if (typeof given === 'function') return;
+    try {
+      this.fixed = read(given as never);
+    } catch (error) {
+      if (!(error instanceof LockConfigError)) throw error;
+      throw new LockConfigError(`${place}: ${error.message}`, { cause: error.cause });
+    }
   }
 
   /** The options in an application. @throws LockConfigError where its configuration does not give them */
   in(service: LockService): O {
-    const { fixed } = this;
-    if (fixed) return fixed;
-    let options = this.#made.get(service.manager);
-    if (!options) {
-      options = this.#make(service.config) as O;
-      this.#made.set(service.manager, options);
-    }
+    const options = this.fixed ?? this.#made.get(service.manager) ?? this.#make(service.config);
+    if (!this.fixed) this.#made.set(service.manager, options);
     return options;
   }
 
-  #make(config: unknown): object {
+  #make(config: unknown): O {
     if (config === undefined) {
       throw new LockConfigError(
         `the options of ${this.decorator} are a function of the configuration, and DistributedLockModule has no "config": add it to the options, such as forRootAsync({ inject: [ConfigService], useFactory: (config: ConfigService) => ({ config, provider }) })`,
       );
     }
-    const given: unknown = this.given;
     let options: unknown;
     try {
-      options = (given as (config: unknown) => unknown)(config);
+      options = (this.given as (config: unknown) => unknown)(config);
     } catch (error) {
       if (LockError.is(error)) throw error;
       const reason = error instanceof Error ? error.message : String(error);
@@ -57,7 +63,7 @@ export class DecoratorOptions<O extends object> {
         cause: error,
       });
     }
-    if (typeof options === 'object' && options !== null && !('then' in options)) return options;
+    if (typeof options === 'object' && options !== null && !('then' in options)) return this.read(options as never);
     throw new LockConfigError(
       `the options of ${this.decorator} must be an object, but their function gave ${options instanceof Promise ? 'a promise' : String(options)}: read the configuration synchronously`,
     );

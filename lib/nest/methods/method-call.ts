@@ -2,14 +2,24 @@ import { type LockBusyError, LockConfigError, type LockDeadlockError } from '../
 import { isBusy } from '../../api/is-busy.js';
 import { publishSkipped } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import type { OnLoss } from '../../core/hold/guarded-task.js';
+import { type OnLoss, runGuarded } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import type { Run } from '../../recipes/jobs/job.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
+import type { LockService } from '../service/lock.service.js';
+import { serviceOf } from '../service/service-slot.js';
 import type { BusyContext, LossHandler } from './distributed-lock-options.js';
+import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
-import type { RequestContext } from './request-context.js';
+import { requestHandledBy } from './request-context.js';
+
+/** One call of a decorated method: by which plan, on which instance, and with which arguments. */
+interface MethodCall {
+  readonly plan: MethodPlan;
+  readonly self: unknown;
+  readonly args: readonly unknown[];
+}
 
 /** The lock of one call; or what the call answers instead, because the lock stayed busy. */
 export type CallLock =
@@ -21,81 +31,108 @@ export type CallLock =
     }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
-/** One call of a decorated method: by which plan, on which instance, and with which arguments. */
-export class MethodCall {
-  constructor(
-    private readonly plan: MethodPlan,
-    private readonly self: unknown,
-    private readonly args: readonly unknown[],
-    /** The request whose handler is the method. */
-    private readonly request: RequestContext | undefined,
-  ) {}
-
-  /**
-   * Acquires the lock.
-   *
-   * @param signal ends the wait, like the signal that the caller may have given: of a stream, whose consumer may leave
-   * @throws what `onBusy` throws for a busy lock, and every other lock error
-   */
-  async lock(signal?: AbortSignal): Promise<CallLock> {
-    const { plan, self, args, request } = this;
-    if (plan.job) return this.#beginTick(plan.job, signal !== undefined);
-    const { manager } = plan.service;
-    const keys = plan.key.of({ self, args, request: request?.request, context: plan.context });
-    if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
-    const onLost = typeof plan.onLost === 'string' ? plan.onLost : this.#onLost(plan.onLost, keys);
-    const signals = [signal, plan.signalOf(self, args), request?.answered].filter((each) => each !== undefined);
-    try {
-      const lock = await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }));
-      return { lock, onLost, run: undefined };
-    } catch (error) {
-      if (isBusy(error)) return this.#onBusy(error, keys);
-      throw error;
-    }
-  }
-
-  async #beginTick(job: ScheduledJob, isStream: boolean): Promise<CallLock> {
-    if (isStream) {
-      throw new LockConfigError(
-        `${this.plan.name} returns a stream, but a method that runs once for each tick must return a promise: make it async.`,
-      );
-    }
-    const run = await job.begin();
-    if (!run) return { lock: undefined, instead: undefined, isSkipped: true };
-    return { lock: run.lock, onLost: this.plan.lock.settings.onLost, run };
-  }
-
-  /** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */
-  async #onBusy(error: LockBusyError | LockDeadlockError, keys: LockKey): Promise<CallLock> {
-    const { plan } = this;
-    if (plan.onBusy === 'throw') throw error;
-    if (plan.onBusy === 'skip') {
-      publishSkipped(plan.lock, error.key, 'busy');
-      return { lock: undefined, instead: undefined, isSkipped: true };
-    }
-    const instead = await plan.onBusy.call(this.self as never, { ...this.#described(keys), error });
-    return { lock: undefined, instead, isSkipped: false };
-  }
-
-  #onLost(handle: LossHandler, keys: LockKey): OnLoss<unknown> {
-    return (error) => handle.call(this.self as never, { ...this.#described(keys), error });
-  }
-
-  #described(keys: LockKey): Omit<BusyContext, 'error'> {
-    const { name, lock } = this.plan;
-    return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args: this.args };
+/**
+ * Acquires the lock of a call, or begins its tick.
+ *
+ * @param signal ends the wait, like the signal that the caller may have given: of a stream, whose consumer may leave
+ * @throws what `onBusy` throws for a busy lock, and every other lock error
+ */
+export async function lockCall(
+  method: DeclaredMethod,
+  self: unknown,
+  args: readonly unknown[],
+  signal?: AbortSignal,
+  service: LockService = serviceOf(method.name, self),
+): Promise<CallLock> {
+  const plan = method.planIn(service);
+  if (plan.job) return beginTick(plan, plan.job, signal !== undefined);
+  const call: MethodCall = { plan, self, args };
+  const request = requestHandledBy(method);
+  const { manager } = service;
+  const keys = plan.key.of({ self, args, request: request?.request, context: plan.context });
+  if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
+  const signals: AbortSignal[] = [];
+  if (signal) signals.push(signal);
+  if (plan.signal) signals.push(...signalOf(call));
+  if (request?.answered) signals.push(request.answered);
+  try {
+    const lock =
+      signals.length > 1
+        ? await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }))
+        : await manager.acquirePlanned(plan.lock, keys, { signal: signals[0] });
+    const onLost = typeof plan.onLost === 'string' ? plan.onLost : answerLoss(call, plan.onLost, keys);
+    return { lock, onLost, run: undefined };
+  } catch (error) {
+    if (isBusy(error)) return answerBusy(call, error, keys);
+    throw error;
   }
 }
 
+/** Runs a task under the lock of its call, which is released at its end. @param check throws for a result that the method must not give */
+export function perform(
+  { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
+  task: () => unknown,
+  check: (result: unknown) => void,
+): Promise<unknown> {
+  if (!run) return runGuarded(lock, task, onLost, check);
+  const checked = async (): Promise<unknown> => {
+    const result = await task();
+    check(result);
+    return result;
+  };
+  return runGuarded(lock, run.recorded(checked), onLost);
+}
+
+async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream: boolean): Promise<CallLock> {
+  if (isStream) {
+    throw new LockConfigError(
+      `${name} returns a stream, but a method that runs once for each tick must return a promise: make it async.`,
+    );
+  }
+  const run = await job.begin();
+  if (!run) return { lock: undefined, instead: undefined, isSkipped: true };
+  return { lock: run.lock, onLost: lock.settings.onLost, run };
+}
+
+/** The signal of the caller, if the call has one. @throws LockConfigError for what is no `AbortSignal` */
+function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
+  const signal: unknown = plan.signal?.apply(self as never, args as never[]);
+  if (signal === undefined) return [];
+  if (signal instanceof AbortSignal) return [signal];
+  throw new LockConfigError(
+    `Option "signal" of ${plan.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
+  );
+}
+
+/** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */
+async function answerBusy(
+  call: MethodCall,
+  error: LockBusyError | LockDeadlockError,
+  keys: LockKey,
+): Promise<CallLock> {
+  const { plan, self } = call;
+  if (plan.onBusy === 'throw') throw error;
+  if (plan.onBusy === 'skip') {
+    publishSkipped(plan.lock, error.key, 'busy');
+    return { lock: undefined, instead: undefined, isSkipped: true };
+  }
+  const instead = await plan.onBusy.call(self as never, { ...described(call, keys), error });
+  return { lock: undefined, instead, isSkipped: false };
+}
+
+function answerLoss(call: MethodCall, handle: LossHandler, keys: LockKey): OnLoss<unknown> {
+  return (error) => handle.call(call.self as never, { ...described(call, keys), error });
+}
+
+function described({ plan: { name, lock }, args }: MethodCall, keys: LockKey): Omit<BusyContext, 'error'> {
+  return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args };
+}
+
 /** Works under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
-function underAny<T>(
-  [first, ...others]: readonly AbortSignal[],
-  work: (signal: AbortSignal | undefined) => Promise<T>,
-): Promise<T> {
-  if (first === undefined || others.length === 0) return work(first);
+function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
   let under = () => work(controller.signal);
-  for (const signal of [first, ...others]) {
+  for (const signal of signals) {
     const inner = under;
     const passOn = () => {
       controller.abort(signal.reason);

@@ -23,7 +23,8 @@ export class MethodKey {
   /** @param method its name for messages, such as `OrderService.pay` */
   constructor(
     private readonly method: string,
-    source: KeySource,
+    /** As it is written. */
+    readonly source: KeySource,
     target: object,
     methodName: string | symbol,
     original: (...args: never[]) => unknown,

@@ -1,12 +1,16 @@
-import type { LockOptions, LossPolicy } from '../../api/lock-options.js';
-import { LockConfigError } from '../../api/errors.js';
+import 'reflect-metadata';
+import type { LockDefaults, LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
+import { DEFAULTS, OF_LOCK } from '../../core/plan/lock-settings.js';
+import { type OptionTable, read, type Settings } from '../../core/toolkit/options.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
+import { planCampaign } from '../../recipes/leadership.js';
 import type { LockService } from '../service/lock.service.js';
-import type { ClassLockDefaults } from './class-defaults.js';
+import { jobOf } from './cron-job.js';
+import type { DeclaredMethod } from './declared-method.js';
+import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from './distributed-lock-options.js';
 import type { MethodKey } from './method-key.js';
-import { jobOf, type MethodDeclaration } from './method-ticks.js';
 
 /** A decorated method in one application: everything that its calls need, with the options of its class and the module, checked. */
 export class MethodPlan {
@@ -20,47 +24,83 @@ export class MethodPlan {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly key: MethodKey;
-  readonly #signal: ((...args: never[]) => AbortSignal | undefined) | undefined;
+  readonly signal: MethodOptions['signal'];
 
   /** @throws LockConfigError for options that cannot work in this application */
   constructor(
-    method: MethodDeclaration,
-    options: MethodOptions,
-    classDefaults: ClassLockDefaults | undefined,
+    method: DeclaredMethod,
     readonly service: LockService,
   ) {
-    const { name, key } = method;
-    this.name = name;
-    this.key = key;
-    // The signal is one of each call.
-    const own = { ...withoutUndefined(options), signal: undefined };
-    // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
-    if (own.onBusy === 'skip') own.wait ??= 0;
-    // A handler gets the error that would be thrown.
-    if (typeof own.onLost === 'function') own.onLost = 'throw';
-    // The decorator has options that are none of a lock.
-    const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
-    const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
-    this.lock = service.manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
+    const options = method.options.in(service);
+    const defaults = defaultsOfClass(method.target, service);
+    this.name = method.name;
+    this.key = method.key;
+    this.lock = method.isElected
+      ? electionLock(method, options, defaults, service)
+      : callLock(method, options, defaults, service);
     this.onBusy = options.onBusy ?? 'throw';
     this.onLost = typeof options.onLost === 'function' ? options.onLost : this.lock.settings.onLost;
     const { [TICKS]: looks } = options;
     this.job = looks && jobOf(method, looks, this.lock, service);
-    this.context = (value) => service.context[value]?.();
-    this.#signal = options.signal;
+    this.context = (name) => service.context[name]?.();
+    this.signal = options.signal;
   }
+}
 
-  /** The signal that ends the wait of one call, if it has one. @throws LockConfigError for what is no `AbortSignal` */
-  signalOf(self: unknown, args: readonly unknown[]): AbortSignal | undefined {
-    const signal: unknown = this.#signal?.apply(self, args as never[]);
-    if (signal === undefined || signal instanceof AbortSignal) return signal;
-    throw new LockConfigError(
-      `Option "signal" of ${this.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
-    );
-  }
+/** The lock of each call of a method. */
+function callLock(
+  { name, key }: DeclaredMethod,
+  options: MethodOptions,
+  classDefaults: ClassLockDefaults | undefined,
+  { manager }: LockService,
+): LockPlan {
+  // The signal is one of each call.
+  const own = { ...withoutUndefined(options), signal: undefined };
+  // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
+  if (own.onBusy === 'skip') own.wait ??= 0;
+  // A handler gets the error that would be thrown.
+  if (typeof own.onLost === 'function') own.onLost = 'throw';
+  // The decorator has options that are none of a lock.
+  const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
+  const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
+  return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
+}
+
+/** The lock that decides an election, with `provider` and `lease` of the class. */
+function electionLock(
+  { decorator, name, key }: DeclaredMethod,
+  own: MethodOptions,
+  { provider, lease }: ClassLockDefaults = {},
+  { manager }: LockService,
+): LockPlan {
+  const isCampaign = decorator === '@RunAsLeader';
+  const options = { ...(isCampaign && lease && { lease }), ...own, provider: own.provider ?? provider };
+  return planCampaign(manager, options, isCampaign ? decorator : '@OnlyLeader', {
+    method: name,
+    template: key.template,
+  });
 }
 
 // An option that is set to undefined is left open: spread as it is, it would hide the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
+}
+
+/** The options that a class can set for its decorated methods. */
+export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' | 'onLost' | 'release' | 'provider'> &
+  Pick<LockDefaults, 'reentrant'>;
+
+const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
+const OPTIONS = { ...DEFAULTS, provider: OF_LOCK.provider } satisfies OptionTable<ClassLockDefaults>;
+
+/** Records the defaults that `@LockDefaults` gives to a class. */
+export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
+  const options = new DecoratorOptions('@LockDefaults', '', defaults, (given: ClassLockDefaults) => given);
+  Reflect.defineMetadata(CLASS_DEFAULTS, options, target);
+}
+
+/** The defaults of the class that declares a method, in an application. @throws LockConfigError where its configuration does not give them, and for what is no default */
+function defaultsOfClass({ constructor }: object, service: LockService): Settings<typeof OPTIONS> | undefined {
+  const defaults = Reflect.getMetadata(CLASS_DEFAULTS, constructor) as DecoratorOptions<ClassLockDefaults> | undefined;
+  return defaults && read({ name: `@LockDefaults of ${constructor.name}` }, defaults.in(service), OPTIONS);
 }

@@ -3,42 +3,40 @@ import type { LockCapabilities } from '../../api/lock-provider.js';
 import { describe, type LockDescription } from '../../core/plan/lock-plan.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
-import type { LeaderMethod } from '../methods/leader-method.js';
-import type { LockedMethod } from '../methods/locked-method.js';
-import type { LockService } from '../service/lock.service.js';
+import { isScheduled, shortestGap } from '../methods/cron-job.js';
+import type { DeclaredMethod } from '../methods/declared-method.js';
 import { logger } from '../options/module-logger.js';
-import { shortestGap } from './shortest-gap.js';
+import type { Application } from './explore-application.js';
 
 /**
  * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
  * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
  */
 export function reportBoot(
-  service: LockService,
-  methods: readonly LockedMethod[],
-  leaderMethods: readonly LeaderMethod[],
+  { service: { manager }, plans, warnings }: Application,
+  campaigns: readonly DeclaredMethod[],
 ): void {
-  const { manager } = service;
-  const hasSchedules = methods.some(({ isScheduled }) => isScheduled);
+  const locked = [...plans.keys()].filter(({ isElected }) => !isElected);
+  const hasSchedules = locked.some(isScheduled);
   for (const provider of manager.providerNames) {
     const { kind, capabilities, records } = describe(manager.plan({ provider }));
     const withoutRecords = hasSchedules && !records ? ', no records, so jobs need "minHold"' : '';
     logger.log(`Lock provider "${provider}" is a ${kind}: ${inWords(capabilities)}${withoutRecords}`);
   }
-  const planned: Planned[] = [];
-  for (const method of methods) {
-    const plan = method.planIn(service);
+  const rows: string[][] = [];
+  for (const method of [...locked, ...campaigns]) {
+    const plan = plans.get(method);
+    if (!plan) continue;
     const each = { name: method.name, lock: describe(plan.lock) };
-    planned.push(each);
-    for (const warning of method.key.warnings) logger.warn(warning);
-    if (method.isScheduled && !plan.job && each.lock.minHold === 0) logger.warn(runsTwice(each));
-  }
-  for (const method of leaderMethods) planned.push({ name: method.name, lock: describe(method.planIn(service)) });
-  for (const each of planned) {
+    rows.push(row(each));
+    if (!method.isElected) {
+      for (const warning of method.key.warnings) warnings.add(warning);
+      if (isScheduled(method) && !plan.job && each.lock.minHold === 0) warnings.add(runsTwice(each));
+    }
     const missing = missingValueIn(each.lock.template?.split(', ') ?? []);
-    if (missing) logger.warn(hasNoValue(each, missing));
+    if (missing) warnings.add(hasNoValue(each, missing));
   }
-  const rows = planned.map(row).sort(([a = ''], [b = '']) => a.localeCompare(b));
+  rows.sort(([a = ''], [b = '']) => a.localeCompare(b));
   if (rows.length > 0) logger.debug(`Locked methods:\n${table([HEAD, ...rows])}`);
 }
 
@@ -46,13 +44,29 @@ export function reportBoot(
  * Warns of scheduled methods that are kept locked beyond their next run. Called after `ScheduleModule` has made its jobs, which have the class that
  * computes their ticks: without it, nothing is known of them.
  */
-export function warnOfSkippedRuns(service: LockService, methods: Iterable<LockedMethod>): void {
-  for (const method of methods) {
-    const lock = describe(method.planIn(service).lock);
+export function warnOfSkippedRuns({ service, plans }: Application): void {
+  for (const [method, plan] of plans) {
+    const lock = describe(plan.lock);
     if (lock.minHold === 0) continue;
-    const gap = shortestGap(method.inEffect, service.scheduler.cronTime);
+    const gap = shortestGap(method, service.scheduler.cronTime);
     if (gap !== undefined && lock.minHold >= gap) logger.warn(skipsRuns({ name: method.name, lock }, gap));
   }
+}
+
+/**
+ * Warns if no code handles SIGTERM or SIGINT: the locks of the process then stay until their leases have run out. Locks in memory and those of a
+ * session end with the process.
+ */
+export function warnOfUnhandledSignals({ service: { manager } }: Application): void {
+  if (process.listenerCount('SIGTERM') > 0 || process.listenerCount('SIGINT') > 0) return;
+  const outlives = manager.providerNames.some((provider) => {
+    const { kind, capabilities } = describe(manager.plan({ provider }));
+    return kind !== 'MemoryLockProvider' && capabilities.lease === 'per-lock';
+  });
+  if (!outlives || manager.isForTests) return;
+  logger.warn(
+    'Nothing handles SIGTERM, so a stopped process keeps its locks until their leases run out: call app.enableShutdownHooks() in main.ts.',
+  );
 }
 
 /** A method and the lock that is planned for it. */

@@ -1,13 +1,12 @@
 import { type ConfigurableModuleAsyncOptions, type DynamicModule, Module, type Provider } from '@nestjs/common';
-import { APP_FILTER, APP_INTERCEPTOR, HttpAdapterHost, ModulesContainer } from '@nestjs/core';
+import { APP_INTERCEPTOR, ApplicationConfig, HttpAdapterHost } from '@nestjs/core';
 import { LockAdmin } from '../../core/lock-admin.js';
 import { LockManager } from '../../core/lock-manager.js';
 import { anything, type OptionTable, read } from '../../core/toolkit/options.js';
-import { bootingServices } from '../service/live-services.js';
-import { EndOfBoot } from './end-of-boot.js';
+import { bootingServices } from '../service/service-slot.js';
 import { assertNoProvider } from './check-module-options.js';
-import { ModuleLifecycle } from './module-lifecycle.js';
-import { InertFilter, LastResortFilter } from '../transports/lock-error.filter.js';
+import { DistributedLockCoreModule, ModuleLifecycle } from './module-lifecycle.js';
+import { LockErrorFilter } from '../transports/lock-error.filter.js';
 import { LockInterceptor } from '../transports/lock.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from '../service/lock.service.js';
@@ -52,7 +51,7 @@ function withLocks(definition: DynamicModule): DynamicModule {
     ...definition,
     module: DistributedLockModule,
     global: true,
-    imports: [...(definition.imports ?? []), EndOfBoot],
+    imports: [...(definition.imports ?? []), DistributedLockCoreModule],
     providers: [...(definition.providers ?? []), ...PROVIDERS],
     exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN],
   };
@@ -74,9 +73,13 @@ const PROVIDERS: Provider[] = [
   LockInterceptor,
   { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
   {
-    provide: APP_FILTER,
-    useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, modules: ModulesContainer) =>
-      options.mapErrors === false ? new InertFilter() : new LastResortFilter(options, host, modules),
-    inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost, ModulesContainer],
+    provide: LockErrorFilter,
+    useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
+      const filter = new LockErrorFilter(options, host);
+      // Nest asks global filters from the last to the first, and adds the application's own ones later: this is the last resort.
+      if (options.mapErrors !== false) application.addGlobalFilter(filter);
+      return filter;
+    },
+    inject: [MODULE_OPTIONS_TOKEN, HttpAdapterHost, ApplicationConfig],
   },
 ];

@@ -1,115 +1,86 @@
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
-import { type LeaderMethod, leaderMethodsOf } from '../methods/leader-method.js';
-import { lockedMethodsOf, proxiedLocksOf } from '../methods/lock-metadata.js';
-import type { LockedMethod } from '../methods/locked-method.js';
-import { isUnlocked } from '../decorators/unlocked.decorator.js';
-import type { LockService } from '../service/lock.service.js';
-import { reportBoot } from './boot-report.js';
-import { problemsOf } from './check-locked-method.js';
-import { compareKeys } from './same-keys.js';
+import { type DeclaredMethod, declaredMethodsOf } from '../methods/declared-method.js';
+import type { MethodPlan } from '../methods/method-plan.js';
 import { logger } from '../options/module-logger.js';
-import { LeaderCampaigns, type LeaderProvider } from './leader-campaigns.js';
-import { liveServices } from '../service/live-services.js';
-import { fillServiceSlot, servicesInSlot } from '../service/service-slot.js';
-import { type LockedProvider, ScheduledJobs } from './scheduled-jobs.js';
-import { unlockedOverrides } from './unlocked-overrides.js';
+import type { LockService } from '../service/lock.service.js';
+import { addService } from '../service/service-slot.js';
+import { reportBoot } from './boot-report.js';
+import { checkMethod } from './check-method.js';
+import { LeaderCampaigns } from './leader-campaigns.js';
+import { compareKeys } from './same-keys.js';
+import { ScheduledJobs } from './scheduled-jobs.js';
+import { findUnlockedOverrides, findTransactionsAbove } from './unlocked-overrides.js';
 
-/** The methods that an application locks and runs. */
-export interface ExploredApplication {
+/** A provider whose class has decorated methods. */
+export interface DecoratedProvider {
+  readonly methods: readonly DeclaredMethod[];
+  readonly prototype: object;
+  readonly instance: unknown;
+  /** One instance for the whole application, so that it can be called without a request. */
+  readonly isSingleton: boolean;
+}
+
+/** The decorated methods of an application, and everything that was found about them. */
+export interface Application {
+  readonly service: LockService;
+  readonly providers: readonly DecoratedProvider[];
+  /** All methods whose options can work. */
+  readonly plans: ReadonlyMap<DeclaredMethod, MethodPlan>;
+  /** Mistakes, each of which fails the boot. */
+  readonly problems: Set<string>;
+  readonly warnings: Set<string>;
+}
+
+/** What begins at the end of the boot. */
+export interface ExploredApplication extends Application {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;
-  readonly methods: readonly LockedMethod[];
 }
 
 /**
  * Gives the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every decorated method, so that
- * mistakes come as one list at boot and not one by one at the first call. Answers what begins at the end of the boot.
+ * mistakes come as one list at boot and not one by one at the first call.
  *
  * @throws LockConfigError with the list of mistakes
  */
 export function exploreApplication(wrappers: readonly InstanceWrapper[], service: LockService): ExploredApplication {
-  const problems = new Set<string>();
-  const all = new Set<LockedMethod>();
-  const allLeaders = new Set<LeaderMethod>();
-  const proxied = new Set<string>();
-  const leaders: LeaderProvider[] = [];
-  const locked: LockedProvider[] = [];
-  const unlocked = new Set<string>();
-  const shared = new Set<string>();
-  for (const wrapper of wrappers) {
-    const prototype = prototypeOf(wrapper);
-    if (!prototype) continue;
-    const methods = lockedMethodsOf(prototype);
-    const leaderMethods = leaderMethodsOf(prototype);
-    if (methods.length === 0 && leaderMethods.length === 0) continue;
-    const instance: unknown = wrapper.instance;
-    const isSingleton = wrapper.isDependencyTreeStatic() && !wrapper.isTransient;
-    if (leaderMethods.length > 0) leaders.push({ methods: leaderMethods, instance, isSingleton });
-    locked.push({ methods, prototype, instance, isSingleton });
-    for (const method of methods) all.add(method);
-    for (const method of leaderMethods) allLeaders.add(method);
-    for (const problem of methods.flatMap((method) => problemsOf(method, service))) problems.add(problem);
-    for (const { target, methodName, name } of [...methods, ...leaderMethods]) {
-      if (!isUnlocked(target, methodName)) continue;
-      problems.add(
-        `${name}: it has a lock and @Unlocked, which is for overrides that have none: remove one of the two`,
-      );
-    }
-    for (const { name } of proxiedLocksOf(prototype)) proxied.add(name);
-    for (const warning of unlockedOverrides(prototype, instance, methods, leaderMethods)) unlocked.add(warning);
-    if (isObject(instance)) {
-      const others = servicesInSlot(instance).filter((each) => each !== service && liveServices.has(each));
-      fillServiceSlot(instance, [...others, service]);
-      if (others.length > 0) shared.add(prototype.constructor.name);
-    }
+  const providers = wrappers.flatMap(decoratedProvider);
+  const plans = new Map<DeclaredMethod, MethodPlan>();
+  const application: Application = { service, providers, plans, problems: new Set(), warnings: new Set() };
+  const { problems, warnings } = application;
+  for (const method of new Set(providers.flatMap(({ methods }) => methods))) {
+    const plan = checkMethod(method, service, problems);
+    if (plan) plans.set(method, plan);
   }
-  const campaigns = new LeaderCampaigns(service, leaders);
-  const jobs = new ScheduledJobs(service, locked, wrappers);
-  const methods = [...all];
-  const leaderMethods = [...allLeaders];
-  const keys = compareKeys(methods, leaderMethods, service);
-  for (const problem of [...campaigns.problems, ...jobs.problems, ...keys.problems]) problems.add(problem);
+  // `@Transactional` of nestjs-cls leaves no mark on a method but its Proxy, as `@UseCls` does, so only where the application has transactions of
+  // it the one is taken for the other.
+  if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
+  findUnlockedOverrides(application);
+  const campaigns = new LeaderCampaigns(application);
+  const jobs = new ScheduledJobs(application, wrappers);
+  compareKeys(application);
+  for (const { instance, prototype } of providers) {
+    if (!isObject(instance) || !addService(instance, service)) continue;
+    warnings.add(
+      `An instance of ${prototype.constructor.name} belongs to another live application of this process too, so its methods take their locks there until that application stops: give each application an instance of its own instead of one with useValue.`,
+    );
+  }
   if (problems.size > 0) {
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
-  if (hasTransactionsOfCls(wrappers)) warnOfTransactionsAbove(proxied);
-  for (const warning of [...unlocked, ...keys.warnings]) logger.warn(warning);
-  for (const name of shared) {
-    logger.warn(
-      `An instance of ${name} belongs to another live application of this process too, so its methods take their locks there until that application stops: give each application an instance of its own instead of one with useValue.`,
-    );
-  }
-  if (!jobs.hasScheduler) warnOfNoScheduler([...methods, ...leaderMethods]);
-  reportBoot(service, methods, campaigns.methods);
-  return { campaigns, jobs, methods };
+  reportBoot(application, campaigns.methods);
+  for (const warning of warnings) logger.warn(warning);
+  return { ...application, campaigns, jobs };
 }
 
-/**
- * `@Transactional` of nestjs-cls leaves no mark on a method but its Proxy, as `@UseCls` does, so only where the application has transactions of
- * it the one is taken for the other.
- */
-function hasTransactionsOfCls(wrappers: readonly InstanceWrapper[]): boolean {
-  return wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost');
-}
-
-function warnOfNoScheduler(methods: readonly (LockedMethod | LeaderMethod)[]): void {
-  const names = new Set(methods.filter(({ isScheduled }) => isScheduled).map(({ name }) => name));
-  if (names.size === 0) return;
-  logger.warn(
-    `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
-      'import ScheduleModule.forRoot() of @nestjs/schedule, with { cronJobs: false } in a process that is to schedule none.',
-  );
-}
-
-/** The next holder would read what was there before the commit. */
-function warnOfTransactionsAbove(methods: ReadonlySet<string>): void {
-  for (const method of methods) {
-    logger.warn(
-      `${method} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
-    );
-  }
+function decoratedProvider(wrapper: InstanceWrapper): DecoratedProvider[] {
+  const instance: unknown = wrapper.instance;
+  const prototype = prototypeOf(wrapper);
+  const methods = prototype ? declaredMethodsOf(prototype) : [];
+  if (!prototype || methods.length === 0) return [];
+  return [{ methods, prototype, instance, isSingleton: wrapper.isDependencyTreeStatic() && !wrapper.isTransient }];
 }
 
 function prototypeOf({ instance, metatype, isAlias }: InstanceWrapper): object | undefined {

@@ -1,96 +1,83 @@
-import { detached } from '../../core/toolkit/detached.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
+import { detached } from '../../core/toolkit/detached.js';
+import type { LeaderTask } from '../../recipes/leader-term.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
-import type { LeaderTask, LeaderTerm } from '../../recipes/leader-term.js';
-import type { LeaderMethod } from '../methods/leader-method.js';
+import type { DeclaredMethod } from '../methods/declared-method.js';
 import { logger } from '../options/module-logger.js';
 import type { LockService } from '../service/lock.service.js';
-
-/** A provider whose class has leader methods. */
-export interface LeaderProvider {
-  readonly methods: readonly LeaderMethod[];
-  readonly instance: unknown;
-  /** One instance for the whole application, so that nobody has to ask for it. */
-  readonly isSingleton: boolean;
-}
+import type { Application, DecoratedProvider } from './explore-application.js';
 
 /** One campaign that the module starts with the application. */
 interface ModuleCampaign {
-  readonly method: LeaderMethod;
+  readonly method: DeclaredMethod;
+  readonly key: string;
   readonly plan: LockPlan;
-  /** Undefined for a key that only `@OnlyLeader` asks about. */
+  /** Undefined for a key that only `@OnlyLeader` reads. */
   readonly task: LeaderTask | undefined;
 }
 
-/** The campaigns that the decorators of an application ask for. */
+/** The campaigns that the decorators of an application need. */
 export class LeaderCampaigns {
-  readonly problems: readonly string[];
+  readonly #service: LockService;
   readonly #byKey = new Map<string, ModuleCampaign>();
 
-  constructor(
-    private readonly service: LockService,
-    providers: readonly LeaderProvider[],
-  ) {
-    const problems = new Set<string>();
+  constructor({ service, providers, plans, problems }: Application) {
+    this.#service = service;
     // A value may be provided under several tokens.
-    const seen = new Map<unknown, LeaderProvider>(
-      providers.map((provider) => [provider.instance ?? provider, provider]),
-    );
+    const seen = new Map(providers.map((provider) => [provider.instance ?? provider, provider]));
     for (const decorator of ['@RunAsLeader', '@OnlyLeader'] as const) {
       for (const provider of seen.values()) {
         for (const method of provider.methods.filter((each) => each.decorator === decorator)) {
-          const problem = method.problemIn(service) ?? this.#add(method, provider);
-          if (problem !== undefined) problems.add(problem);
+          const plan = plans.get(method);
+          const problem = plan && this.#add(method, plan.lock, provider);
+          if (problem !== undefined) problems.add(`${method.name}: ${problem}`);
         }
       }
     }
-    this.problems = [...problems];
   }
 
   /** The method of each campaign. */
-  get methods(): LeaderMethod[] {
+  get methods(): DeclaredMethod[] {
     return Array.from(this.#byKey.values(), ({ method }) => method);
   }
 
   /** Starts them, and does not wait for an election. */
   start(): void {
-    for (const { method, plan, task } of this.#byKey.values()) {
+    const { leadership } = this.#service;
+    for (const { method, key, plan, task } of this.#byKey.values()) {
       const onError = (error: unknown) => {
-        logger.error(`${method.name} failed as leader of "${method.key}"; it campaigns again. ${describe(error)}`);
+        logger.error(`${method.name} failed as leader of "${key}"; it campaigns again. ${describe(error)}`);
       };
-      const { leadership } = this.service;
       // Elections, and the terms after them, outlive the boot.
       const campaign = detached(() =>
-        task ? leadership.run(method.key, task, plan, { onError }) : leadership.runIdle(method.key, plan, onError),
+        task ? leadership.run(key, task, plan, { onError }) : leadership.runIdle(key, plan, onError),
       );
       campaign.catch((error: unknown) => {
-        logger.error(`${method.name} does not campaign for "${method.key}" any more. ${describe(error)}`);
+        logger.error(`${method.name} does not campaign for "${key}" any more. ${describe(error)}`);
       });
     }
   }
 
   /** @returns the mistake that keeps the method from working */
-  #add(method: LeaderMethod, { instance, isSingleton }: LeaderProvider): string | undefined {
-    const plan = method.planIn(this.service);
-    const id = campaignIdOf(method.key, plan);
+  #add(method: DeclaredMethod, plan: LockPlan, { instance, isSingleton }: DecoratedProvider): string | undefined {
+    const key = method.key.source as string;
+    const id = campaignIdOf(key, plan);
     const other = this.#byKey.get(id);
     if (method.decorator === '@OnlyLeader') {
-      if (!other) this.#byKey.set(id, { method, plan, task: undefined });
+      if (!other) this.#byKey.set(id, { method, key, plan, task: undefined });
       return undefined;
     }
     if (!isSingleton) {
-      return `${method.name}: its provider is request-scoped or transient, so there is no instance to run as the leader: make it a singleton`;
+      return 'its provider is request-scoped or transient, so there is no instance to run as the leader: make it a singleton';
     }
     if (other) {
-      return `${method.name}: ${other.method.name} leads "${method.key}" already, so only one of them would run: give each a key, or call both from one method`;
+      return `${other.method.name} leads "${key}" already, so only one of them would run: give each a key, or call both from one method`;
     }
-    this.#byKey.set(id, { method, plan, task: (term) => callOn(instance, method, term) });
+    const task: LeaderTask = async (term) =>
+      (instance as Record<string | symbol, LeaderTask>)[method.methodName]?.(term);
+    this.#byKey.set(id, { method, key, plan, task });
     return undefined;
   }
-}
-
-async function callOn(instance: unknown, { methodName }: LeaderMethod, term: LeaderTerm): Promise<unknown> {
-  return (instance as Record<string | symbol, LeaderTask>)[methodName]?.(term);
 }
 
 function describe(error: unknown): string {

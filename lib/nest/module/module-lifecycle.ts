@@ -1,5 +1,6 @@
 import {
   Injectable,
+  Module,
   type OnApplicationBootstrap,
   type OnApplicationShutdown,
   type OnModuleDestroy,
@@ -9,10 +10,13 @@ import { ModuleRef, ModulesContainer } from '@nestjs/core';
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import { LockConfigError } from '../../api/errors.js';
 import { LockManager } from '../../core/lock-manager.js';
-import { warnOfSkippedRuns } from './boot-report.js';
+import { clearTimeout, setTimeout } from '../../core/toolkit/real-timers.js';
+import { warnOfSkippedRuns, warnOfUnhandledSignals } from './boot-report.js';
 import { type ExploredApplication, exploreApplication } from './explore-application.js';
-import { bootingServices, liveServices } from '../service/live-services.js';
+import { bootingServices, liveServices } from '../service/service-slot.js';
 import { LockService } from '../service/lock.service.js';
+
+const SIGNAL_CHECK_AFTER_MS = 1_000;
 
 /**
  * Starts and ends what the module does in an application. At the start the application is explored; then it campaigns for what its leader
@@ -22,6 +26,7 @@ import { LockService } from '../service/lock.service.js';
 export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
   #service: LockService | undefined;
   #explored: ExploredApplication | undefined;
+  #signalCheck: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly modules: ModulesContainer,
@@ -44,14 +49,18 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     this.#explored?.campaigns.start();
   }
 
-  /** After all hooks of the boot: {@link EndOfBoot} calls it. */
+  /** After all hooks of the boot: {@link DistributedLockCoreModule} calls it. */
   onBooted(): void {
-    if (!this.#service || !this.#explored) return;
-    const { jobs, methods } = this.#explored;
+    const explored = this.#explored;
+    if (!this.#service || !explored) return;
     bootingServices.delete(this.#service);
     liveServices.add(this.#service);
-    warnOfSkippedRuns(this.#service, methods);
-    jobs.start();
+    warnOfSkippedRuns(explored);
+    explored.jobs.start();
+    // An application context can call enableShutdownHooks() only after its boot.
+    this.#signalCheck = setTimeout(() => {
+      warnOfUnhandledSignals(explored);
+    }, SIGNAL_CHECK_AFTER_MS).unref();
   }
 
   // Nest calls it after those of most other modules, and before the servers close. Connections that close in a later hook still work.
@@ -83,6 +92,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 
   // After a failed boot there may be two managers or none.
   async #stop(): Promise<void> {
+    clearTimeout(this.#signalCheck);
     const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
     await Promise.all(instances.filter((each) => each instanceof LockManager).map((manager) => manager.stop()));
     for (const each of instances) {
@@ -99,5 +109,24 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
       yield* module.controllers.values();
       yield* module.injectables.values();
     }
+  }
+}
+
+/**
+ * Ends the boot of the lock module after the hooks of all other modules. `ScheduleModule` makes its jobs in such a hook, and is as global as the lock module, so
+ * the order of these two depends on the imports of the application. A job that is run for a missed tick may need what the last of the others does.
+ */
+@Module({})
+export class DistributedLockCoreModule implements OnApplicationBootstrap {
+  constructor(
+    private readonly moduleRef: ModuleRef,
+    modules: ModulesContainer,
+  ) {
+    // Nest calls the hooks of modules by their distance from the root module, which has 1, the farthest first.
+    for (const module of modules.values()) if (module.metatype === DistributedLockCoreModule) module.distance = 0;
+  }
+
+  onApplicationBootstrap(): void {
+    this.moduleRef.get(ModuleLifecycle, { strict: false }).onBooted();
   }
 }

@@ -1,47 +1,60 @@
+import { types } from 'node:util';
 import { type ReadableFunction, sourceOf } from '../../key/function-source.js';
-import type { LeaderMethod } from '../methods/leader-method.js';
-import type { LockedMethod } from '../methods/locked-method.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
+import { type DeclaredMethod, locksBehind, prototypesOf } from '../methods/declared-method.js';
+import type { Application } from './explore-application.js';
 
 /**
- * Overrides of locked methods that run without the lock, in words: they have no decorator of ours, and their source shows no call of `super`.
+ * Warns of overrides of locked methods that run without the lock: they have no decorator of ours, and their source shows no call of `super`.
  * An override whose source cannot be read is not reported.
- *
- * @param prototype that of the class of the instance
- * @param lockedMethods of the class and those that it inherits, its own first; the leader methods as well
  */
-export function unlockedOverrides(
-  prototype: object,
-  instance: unknown,
-  lockedMethods: readonly LockedMethod[],
-  leaderMethods: readonly LeaderMethod[],
-): string[] {
-  const decorated = [...lockedMethods, ...leaderMethods];
-  const isDecorated = (level: object, name: string | symbol) =>
-    isUnlocked(level, name) || decorated.some(({ target, methodName }) => target === level && methodName === name);
-  const overridden = new Map<string | symbol, LockedMethod | LeaderMethod>();
-  for (const method of decorated) {
-    // A term runs the method of the instance, which may be an override.
-    const isWrapped = !('decorator' in method) || method.decorator === '@OnlyLeader';
-    if (isWrapped && !overridden.has(method.methodName)) overridden.set(method.methodName, method);
+export function findUnlockedOverrides({ providers, warnings }: Application): void {
+  for (const { methods, prototype, instance } of providers) {
+    const isDecorated = (level: object, name: string | symbol) =>
+      isUnlocked(level, name) || methods.some(({ target, methodName }) => target === level && methodName === name);
+    const overridden = new Map<string | symbol, DeclaredMethod>();
+    for (const method of methods) {
+      // A term runs the method of the instance, which may be an override.
+      const isWrapped = method.decorator !== '@RunAsLeader';
+      if (isWrapped && !overridden.has(method.methodName)) overridden.set(method.methodName, method);
+    }
+    for (const [methodName, method] of overridden) {
+      const name = String(methodName);
+      const owner = unlockedOverride(method, prototype, instance, isDecorated);
+      if (owner === undefined) continue;
+      warnings.add(
+        `${owner}.${name} overrides the locked method ${method.name} and runs without its lock, since it has no decorator of its own and no call of super.${name}() that can be seen: decorate it, call super.${name}(), or mark it with @Unlocked() if that is meant.`,
+      );
+    }
   }
-  return Array.from(overridden, ([methodName, method]) => {
-    const name = String(methodName);
-    const owner = unlockedOverride(method, prototype, instance, isDecorated);
-    if (owner === undefined) return [];
-    return `${owner}.${name} overrides the locked method ${method.name} and runs without its lock, since it has no decorator of its own and no call of super.${name}() that can be seen: decorate it, call super.${name}(), or mark it with @Unlocked() if that is meant.`;
-  }).flat();
+}
+
+/**
+ * Warns of locked methods on which another decorator has put a Proxy, as `@Transactional` of nestjs-cls does. What it does goes on after the lock is
+ * released, so the next holder would read what was there before the commit.
+ */
+export function findTransactionsAbove({ providers, warnings }: Application): void {
+  for (const level of providers.flatMap(({ prototype }) => prototypesOf(prototype))) {
+    for (const property of Reflect.ownKeys(level)) {
+      const value: unknown = Reflect.getOwnPropertyDescriptor(level, property)?.value;
+      const [method] = types.isProxy(value) ? locksBehind(value as object) : [];
+      if (!method) continue;
+      warnings.add(
+        `${method.name} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
+      );
+    }
+  }
 }
 
 /** The class of the override that a call runs without coming to the locked method. */
 function unlockedOverride(
-  { target, methodName }: LockedMethod | LeaderMethod,
+  { target, methodName }: DeclaredMethod,
   prototype: object,
   instance: unknown,
   isDecorated: (level: object, name: string | symbol) => boolean,
 ): string | undefined {
-  const levels: object[] = [];
-  for (let level = prototype; level !== target; level = Object.getPrototypeOf(level) as object) levels.push(level);
+  const all = prototypesOf(prototype);
+  const levels = all.slice(0, all.indexOf(target));
   const field = fieldOf(instance, methodName);
   if (field && levels.length > 0 && !levels.some((level) => isDecorated(level, methodName))) {
     if (!callsSuper(sourceOf(field), methodName)) return prototype.constructor.name;

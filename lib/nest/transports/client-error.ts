@@ -6,10 +6,12 @@ import {
   VersionConflictError,
 } from '../../api/errors.js';
 import { isBusy } from '../../api/is-busy.js';
+import { isReported, markReported } from '../../core/hold/lost-error.js';
+import { logger } from '../options/module-logger.js';
 
 /** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
 export interface ClientError {
-  readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict';
+  readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
   readonly message: string;
   /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
@@ -17,11 +19,11 @@ export interface ClientError {
   readonly retryAfter?: number;
 }
 
-// RFC 9110 §10.2.3: whole seconds. Nobody knows when a lock will be free, so: soon.
+// RFC 9110 §10.2.3: whole seconds. No process knows when a lock will be free, so: soon.
 const SOON = 1;
 
-/** A lock error as a client sees it; `undefined` for misuse, which is a bug of the server like any other. */
-export function toClientError(error: LockError): ClientError | undefined {
+/** A lock error as a client sees it. Misuse is a bug of the server like any other, of which a client sees nothing. */
+export function toClientError(error: LockError): ClientError {
   const { code } = error;
   if (isBusy(error)) {
     const message = 'The resource is in use by another request. Try again later.';
@@ -32,13 +34,40 @@ export function toClientError(error: LockError): ClientError | undefined {
     return { kind: 'unavailable', message, code, retryAfter: SOON };
   }
   if (error instanceof LockLostError) {
+    logLoss(error);
     const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
     return { kind: 'lost', message, code };
   }
   if (error instanceof VersionConflictError) {
-    // To try again with the same data would undo what the other one has written.
+    // To try again with the same data would undo what the other request has written.
     const message = 'The resource was changed by another request meanwhile. Nothing of this one was written.';
     return { kind: 'conflict', message, code };
   }
-  return undefined;
+  return { kind: 'misuse', message: 'Internal server error', code };
+}
+
+/**
+ * Logs a loss that the application has thrown itself, such as that of a write which a later holder has refused: its client sees no key and no
+ * reason, and the core logs only the losses that it finds.
+ */
+function logLoss(error: LockLostError): void {
+  if (isReported(error)) return;
+  markReported(error);
+  logger.warn(error.message);
+}
+
+/** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
+export interface MessageError {
+  readonly status: 'error';
+  readonly message: string;
+  readonly code?: string;
+  readonly retryAfter?: number;
+}
+
+/** Misuse is logged here, since Nest logs no error that a filter has answered. */
+export function toMessageError(error: LockError): MessageError {
+  const { kind, message, code, retryAfter } = toClientError(error);
+  if (kind !== 'misuse') return { status: 'error', message, code, ...(retryAfter !== undefined && { retryAfter }) };
+  logger.error(error);
+  return { status: 'error', message };
 }

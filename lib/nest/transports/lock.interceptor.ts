@@ -6,26 +6,21 @@ import {
   type NestInterceptor,
   StreamableFile,
 } from '@nestjs/common';
-import { EXCEPTION_FILTERS_METADATA } from '@nestjs/common/constants.js';
 import { HttpAdapterHost } from '@nestjs/core';
 import { catchError, defaultIfEmpty, EMPTY, map, type Observable, tap } from 'rxjs';
 import { LockConfigError, LockError } from '../../api/errors.js';
-import { MethodCall } from '../methods/method-call.js';
-import { keepRequestStreams } from '../methods/request-stream.js';
-import { lockedMethodsBehind } from '../methods/lock-metadata.js';
-import { LockService } from '../service/lock.service.js';
-import { lockedObservable } from '../methods/locked-observable.js';
-import type { LockedMethod } from '../methods/locked-method.js';
+import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
+import { lockCall } from '../methods/method-call.js';
+import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
+import { observed } from '../methods/results/observable.js';
+import { isStream, keepRequestStreams } from '../methods/streams.js';
 import { logger } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
-import { catches } from './own-filters.js';
-import { observedInRequest, type RequestContext, requestLockOf } from '../methods/request-context.js';
-import { isStream } from '../methods/stream.js';
-import { reportedToGraphql } from './graphql/reported-iteration.js';
-import { asHttpError, reportFileErrors } from './http/http-response.js';
-import { hasSocketTimeout, signalOfResponse, streamedResponse } from './http/streamed-response.js';
-import { requestOf } from './request-of.js';
-import { sendException } from './ws/exception-event.js';
+import { LockService } from '../service/lock.service.js';
+import { isCaught, sendException } from './exception-event.js';
+import { HttpErrors } from './http-errors.js';
+import { reportedToGraphql } from './lock-graphql-error.js';
+import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';
 
 /**
  * Registered globally by `DistributedLockModule`. Makes the request available to key templates (`#{request…}`), takes
@@ -33,43 +28,48 @@ import { sendException } from './ws/exception-event.js';
  */
 @Injectable()
 export class LockInterceptor implements NestInterceptor {
-  readonly #warnedOf = new Set<LockedMethod>();
+  readonly #http: HttpErrors;
+  readonly #warnedOf = new Set<DeclaredMethod>();
 
   /** @internal */
   constructor(
     @Inject(MODULE_OPTIONS_TOKEN) private readonly options: DistributedLockModuleOptions,
     @Inject(LockService) private readonly service: LockService,
-    @Inject(HttpAdapterHost) private readonly host: HttpAdapterHost,
-  ) {}
+    @Inject(HttpAdapterHost) host: HttpAdapterHost,
+  ) {
+    this.#http = new HttpErrors(options, host);
+  }
 
   intercept(context: ExecutionContext, next: CallHandler): Observable<unknown> {
-    const methods = lockedMethodsBehind(context.getHandler());
+    const methods = locksBehind(context.getHandler());
     const [method] = methods;
+    const isAround = method?.isAroundRequest === true;
     // An interceptor runs twice where it is registered globally and named once more by the controller.
-    if (method && requestLockOf(method)) return next.handle();
-    const request = requestOf(context);
-    const whenSent = method && context.getType() === 'http' ? signalOfResponse(context, method.name) : undefined;
-    const result =
-      method?.isAroundRequest === true
-        ? this.#around(method, { request, methods, answered: whenSent }, context, next)
-        : observedInRequest({ request, methods, answered: whenSent }, () => next.handle()).pipe(
-            tap((value) => {
-              // The lock of a generator is held until it was read to its end.
-              if (method && context.getType() === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
-            }),
-          );
-    // A skipped handler gives no value, and Nest fails over that.
-    const skips = methods.some((each) => each.planIn(this.service).onBusy === 'skip');
-    const answered = skips ? result.pipe(defaultIfEmpty(undefined)) : result;
-    if (this.options.mapErrors === false) return answered;
-    return answered.pipe(
-      map((value) => this.#reported(value, context)),
-      catchError((error: unknown) => this.#failed(error, context)),
+    if (isAround && requestLockOf(method)) return next.handle();
+    const type = context.getType<string>();
+    const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
+    const request = { request: requestOf(context), methods, answered };
+    let result = isAround ? this.#around(method, request, context, next) : observedInRequest(request, next);
+    // A skipped handler gives no value, and Nest fails over that. A promise has one all the same.
+    const canBeEmpty = isAround || method?.kind === 'observable';
+    if (canBeEmpty && methods.some((each) => each.planIn(this.service).onBusy === 'skip')) {
+      result = result.pipe(defaultIfEmpty(undefined));
+    }
+    const mapsErrors = this.options.mapErrors !== false;
+    result = result.pipe(
+      map((value) => {
+        // The lock of a generator is held until it was read to its end.
+        if (method && !isAround && type === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
+        // What is read after the filters have run, so that its lock errors arrive as all others do.
+        if (mapsErrors && value instanceof StreamableFile && type === 'http') this.#http.answerFor(value);
+        return mapsErrors && type === 'graphql' ? reportedToGraphql(value, context.getArgByIndex(3)) : value;
+      }),
     );
+    return mapsErrors ? result.pipe(catchError((error: unknown) => this.#failed(error, context))) : result;
   }
 
   #around(
-    method: LockedMethod,
+    method: DeclaredMethod,
     request: RequestContext,
     context: ExecutionContext,
     next: CallHandler,
@@ -77,12 +77,11 @@ export class LockInterceptor implements NestInterceptor {
     const plan = method.planIn(this.service);
     // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
-    const call = new MethodCall(plan, undefined, [], request);
     const isHttp = context.getType() === 'http';
-    const handled = () => (isHttp ? next.handle() : next.handle().pipe(tap(refuseStream(method))));
-    return lockedObservable(
-      async (signal) => call.lock(signal),
-      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handled),
+    const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
+    return observed(
+      (signal) => runInRequest(request, () => lockCall(method, undefined, [], signal, this.service)),
+      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handler),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
         if (sending) this.#warnOfSlowReaders(method, context);
@@ -93,7 +92,7 @@ export class LockInterceptor implements NestInterceptor {
 
   // Found when it streams, since the type of a method rarely says so. A bound by default would be worse: a response that goes on under a lost
   // lock looks complete.
-  #warnOfSlowReaders(method: LockedMethod, context: ExecutionContext): void {
+  #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
     this.#warnedOf.add(method);
@@ -103,43 +102,37 @@ export class LockInterceptor implements NestInterceptor {
     );
   }
 
-  /** A result that is read after the filters have run, so that its lock errors arrive as all others do. */
-  #reported(value: unknown, context: ExecutionContext): unknown {
-    switch (context.getType<string>()) {
-      case 'graphql':
-        return reportedToGraphql(value, context.getArgByIndex(3));
-      case 'http':
-        if (value instanceof StreamableFile) reportFileErrors(value, this.options, this.host.httpAdapter);
-        return value;
-      default:
-        return value;
-    }
-  }
-
   // RPC and GraphQL wait for the filter, which they have everywhere: it needs no class of packages that may be absent.
   #failed(error: unknown, context: ExecutionContext): Observable<never> {
     if (!LockError.is(error)) throw error;
     const type = context.getType();
-    if (type === 'http') {
-      throw asHttpError(error, this.options, this.host.httpAdapter, context.switchToHttp().getResponse());
-    }
-    if (type === 'ws' && !filtersOf(context).some((filter) => catches(filter, error))) {
-      sendException(context.switchToWs().getClient(), error);
-      return EMPTY;
-    }
-    throw error;
+    if (type === 'http') throw this.#http.map(error, context.switchToHttp().getResponse());
+    // Nest has no global filters for gateways.
+    if (type !== 'ws' || isCaught(error, context)) throw error;
+    sendException(context.switchToWs().getClient(), error);
+    return EMPTY;
   }
 }
 
-/** The filters of a handler and of its class. */
-function filtersOf(context: ExecutionContext): object[] {
-  return [context.getHandler(), context.getClass()].flatMap(
-    (place) => (Reflect.getMetadata(EXCEPTION_FILTERS_METADATA, place) ?? []) as object[],
-  );
+/** The value of `#{request…}` on each transport; `undefined` where Nest has no request, or one that is not known here. */
+function requestOf(context: ExecutionContext): unknown {
+  switch (context.getType<string>()) {
+    case 'http':
+      return context.switchToHttp().getRequest();
+    case 'rpc':
+      return { data: context.switchToRpc().getData<unknown>(), context: context.switchToRpc().getContext<unknown>() };
+    case 'ws':
+      return { client: context.switchToWs().getClient<unknown>(), data: context.switchToWs().getData<unknown>() };
+    case 'graphql':
+      // Nest's GqlExecutionContext reads them at these places: root, args, context, info.
+      return { args: context.getArgByIndex<unknown>(1), context: context.getArgByIndex<unknown>(2) };
+    default:
+      return undefined;
+  }
 }
 
 // Only over HTTP is it known when a stream has been sent to its end.
-function refuseStream(method: LockedMethod): (result: unknown) => void {
+function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;
     throw new LockConfigError(

@@ -19,7 +19,7 @@ import { nextTick } from '../../core/toolkit/real-timers.js';
 import type { Ask } from './client/diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
-import { isUndeclared } from './batcher.js';
+import { isUndeclared } from './client/batcher.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { HolderLabels } from './holder-labels.js';

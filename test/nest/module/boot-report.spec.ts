@@ -7,12 +7,15 @@ import {
   DistributedLockModule,
   type LeaderTerm,
   LockDefaults,
+  LockService,
   MemoryLockProvider,
   OnlyLeader,
   RunAsLeader,
   RunOnce,
 } from '../../../lib/index.js';
+import { warnOfUnhandledSignals } from '../../../lib/nest/module/boot-report.js';
 import { CountingProvider } from '../../backends.js';
+import { until } from '../../until.js';
 
 class CapturingLogger implements LoggerService {
   readonly lines: string[] = [];
@@ -220,4 +223,33 @@ it('warns of text in a key that only lacks its #', async () => {
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     'warn: Key template "order:{id}" of Orders.pay is the same for all calls, although the method has parameters: write "order:#{id}" if each value has a lock of its own.',
   ]);
+});
+
+it('warns if nothing handles SIGTERM, also of a context that could do so only after its boot', async () => {
+  @Module({ imports: [DistributedLockModule.forRoot({ provider: new CountingProvider() })] })
+  class Remote {}
+  @Module({ imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })] })
+  class InMemory {}
+  const loggers = [Remote, InMemory].map((module) => ({ module, logger: new CapturingLogger() }));
+  const [remote, inMemory] = loggers.map(({ logger }) => logger);
+  const apps = await Promise.all(
+    loggers.map(({ module, logger }) => NestFactory.createApplicationContext(module, { logger })),
+  );
+  const warned = () => [remote, inMemory].map((each) => each?.lines.filter((line) => line.startsWith('warn')));
+  await until(() => warned().flat().length > 0, 'the application has warned');
+  const warning =
+    'warn: Nothing handles SIGTERM, so a stopped process keeps its locks until their leases run out: call app.enableShutdownHooks() in main.ts.';
+  expect(new Set(warned().flat())).toEqual(new Set([warning]));
+  apps[0]?.enableShutdownHooks();
+  const service = apps[0]?.get(LockService) as LockService;
+  const before = warned().flat().length;
+  const found = {
+    providers: [],
+    plans: new Map<never, never>(),
+    problems: new Set<string>(),
+    warnings: new Set<string>(),
+  };
+  warnOfUnhandledSignals({ service, ...found });
+  expect(warned().flat()).toHaveLength(before);
+  await Promise.all(apps.map((app) => app.close()));
 });

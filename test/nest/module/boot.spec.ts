@@ -14,7 +14,7 @@ import {
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
 import { CountingProvider } from '../../backends.js';
-import { liveServices } from '../../../lib/nest/service/live-services.js';
+import { liveServices } from '../../../lib/nest/service/service-slot.js';
 import { start } from '../apps.js';
 
 class BriefProvider extends CountingProvider {

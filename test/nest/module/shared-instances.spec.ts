@@ -1,7 +1,7 @@
 import { Injectable, type LoggerService, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { DistributedLock, DistributedLockModule, LockService, MemoryLockProvider } from '../../../lib/index.js';
-import { liveServices } from '../../../lib/nest/service/live-services.js';
+import { liveServices } from '../../../lib/nest/service/service-slot.js';
 
 @Injectable()
 class Payments {

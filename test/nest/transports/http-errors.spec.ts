@@ -266,7 +266,9 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     const { fetch } = await serveHere();
     const response = await fetch('/misused');
     expect(response.status).toBe(500);
-    expect(await response.json()).toEqual({ statusCode: 500, message: 'Internal server error' });
+    expect(response.headers.get('content-type')).toMatch('application/problem+json');
+    const problem = { title: 'Internal Server Error', status: 500, detail: 'Internal server error', code: 'LOCK_KEY' };
+    expect(await response.json()).toEqual(problem);
   });
 
   it('leaves an HttpException of the handler or of a guard as it is, and nothing locked', async () => {
@@ -424,19 +426,21 @@ describe("a user's own filters", () => {
     expect(response.headers.get('retry-after')).toBeNull();
   });
 
-  // Nest asks global filters of imported modules before those of the root module.
-  it.each(['/busy', '/guarded'])('go first also as APP_FILTER of the root module (%s)', async (path) => {
+  it.each([
+    ['/busy', 423, { status: 423, cause: { code: 'LOCK_BUSY' } }],
+    // Thrown before the interceptor has made an HttpException of it.
+    ['/guarded', 599, { code: 'LOCK_BUSY', key: 'item' }],
+  ])('go first also as APP_FILTER of the root module (%s)', async (path, status, caught) => {
     const filter = new CatchAll();
     const { fetch } = await serveItems({}, undefined, { filters: [filter] });
     const response = await fetch(path);
-    expect([response.status, await response.json()]).toEqual([423, { mine: true }]);
+    expect([response.status, await response.json()]).toEqual([status, { mine: true }]);
     expect(response.headers.get('content-type')).toMatch('application/json');
-    expect(filter.caught).toMatchObject([{ status: 423, cause: { code: 'LOCK_BUSY' } }]);
+    expect(filter.caught).toMatchObject([caught]);
   });
 
   it.each([
     ['/busy', 423],
-    // Thrown before the interceptor has made an HttpException of it.
     ['/guarded', 599],
   ])('go first also when each request has one of its own (%s)', async (path, status) => {
     @Catch()

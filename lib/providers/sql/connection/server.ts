@@ -7,7 +7,7 @@ import type { SqlSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
-import { Session, type SessionHome } from './session.js';
+import { Session } from './session.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.
 const PAUSE = 1_000;
@@ -15,7 +15,7 @@ const PAUSE = 1_000;
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
 /** One database server: opens sessions, each looked at before it is used, and has one for control, which ends other sessions. */
-export class Server implements SessionHome {
+export class Server {
   readonly name: string;
   readonly clock: Clock;
   readonly commandTimeout: number;

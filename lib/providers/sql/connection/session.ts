@@ -1,11 +1,9 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { Clock, Timer } from '../../../api/clock.js';
-import type { LockConfigError } from '../../../api/errors.js';
+import type { Timer } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
 import {
-  type Dialect,
   type DriverConnection,
   type SendStatement,
   type ServerFacts,
@@ -14,6 +12,7 @@ import {
   type TimeLimits,
 } from './dialect.js';
 import { faultOf, inTime, silentFor } from './failure.js';
+import type { Server } from './server.js';
 
 /** A statement that was not sent. */
 export class TransactionEndedError extends Error {
@@ -43,27 +42,6 @@ interface QueuedStatement {
   resolve: (answer?: unknown) => void;
   reject: (error: unknown) => void;
   timer?: Timer;
-}
-
-/** The common part of the sessions of one server. */
-export interface SessionHome {
-  readonly clock: Clock;
-  readonly dialect: Dialect;
-  /** How long the server may take to answer a statement of ours, in ms. */
-  readonly commandTimeout: number;
-  /** Whether the application uses a server that may not be written. */
-  readonly allowsReadOnly: boolean;
-  /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
-  fellSilent(since: number): void;
-  /** Undoes what the application has left on a connection: a role, a table, read-only transactions would fail the next caller's locks. */
-  reset(connection: DriverConnection, kind: SessionKind): Promise<unknown>;
-  /** Asks the server, by its control session, whether it may still be written. @throws LockConfigError when it may not */
-  confirmWriter(): Promise<void>;
-  /** This server may not be written any more: all its sessions are lost. The error for the callers. */
-  loseReadOnly(server: string): LockConfigError;
-  /** Ends a session at the server, by its control session. */
-  endOnServer(session: Session, control: Session): void;
-  ended(session: Session): void;
 }
 
 /**
@@ -102,7 +80,7 @@ export class Session {
 
   /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
-    readonly home: SessionHome,
+    readonly home: Server,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,

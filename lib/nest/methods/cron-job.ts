@@ -2,14 +2,13 @@ import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { Schedule } from '../../core/schedule.js';
-import type { ResultKind } from '../../decoration/decorated-method.js';
 import { normalizeKeys } from '../../key/lock-key.js';
 import type { Looks } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
+import { type CronTimeClass, scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
 import type { LockService } from '../service/lock.service.js';
 import type { DeclaredJob, DueTimes } from '../service/scheduler.js';
-import type { MethodKey } from './method-key.js';
+import type { DeclaredMethod } from './declared-method.js';
 
 /** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
 export interface CronMark extends ScheduleZone, DeclaredJob {
@@ -17,19 +16,9 @@ export interface CronMark extends ScheduleZone, DeclaredJob {
   readonly disabled?: boolean | undefined;
 }
 
-/** A decorated method, as far as a plan of it depends on that. */
-export interface MethodDeclaration {
-  /** For messages, such as `OrderService.pay`. */
-  readonly name: string;
-  readonly key: MethodKey;
-  readonly kind: ResultKind;
-  /** The function that a call runs, with all decorators on it: their marks are its metadata. */
-  readonly inEffect: object;
-}
-
 /** Whether `@nestjs/schedule` calls a method: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
-export function isScheduled(method: object): boolean {
-  return Reflect.hasMetadata('SCHEDULER_TYPE', method);
+export function isScheduled({ inEffect }: DeclaredMethod): boolean {
+  return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);
 }
 
 /** The mark that `@Cron` leaves on a method, read without its package. */
@@ -43,7 +32,7 @@ export function cronMarkOf(method: object): CronMark | undefined {
  * @throws LockConfigError for a method that cannot have ticks
  */
 export function jobOf(
-  { key, kind, inEffect }: MethodDeclaration,
+  { key, kind, inEffect }: DeclaredMethod,
   looks: Looks,
   plan: LockPlan,
   service: LockService,
@@ -86,4 +75,30 @@ function withoutCron(method: object): string {
   return scheduled === undefined
     ? 'so it needs the ticks of a @Cron on the same method, and there is none: add @Cron; or set "minHold", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
     : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
+}
+
+/** How many ticks are compared: all minutes of an hour. Each takes `cron` up to a millisecond. */
+const TICKS = 61;
+/** The ticks of an expression are at least a second apart. */
+const SECOND = 1_000;
+
+/**
+ * The shortest time between two runs for which `@nestjs/schedule` calls a method, in ms, among those of the near future: read from the marks that
+ * `@Cron` and `@Interval` leave. `undefined` for a method that is not scheduled, or only once, or while the class is not known.
+ */
+export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
+  const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;
+  if (typeof interval?.timeout === 'number') return interval.timeout;
+  const cron = cronMarkOf(inEffect);
+  if (!cron || cron.disabled === true || !CronTime) return undefined;
+  // No clock is changed in this zone: an hour that is left out in spring is no reason to warn.
+  const schedule = scheduleOf(CronTime, cron.cronTime, { timeZone: 'UTC' });
+  let shortest: number | undefined;
+  let tick = schedule.next(Date.now());
+  for (let count = 1; tick !== undefined && count < TICKS && shortest !== SECOND; count += 1) {
+    const next = schedule.next(tick);
+    if (next !== undefined) shortest = Math.min(shortest ?? Infinity, next - tick);
+    tick = next;
+  }
+  return shortest;
 }

@@ -1,8 +1,7 @@
 import type { ArgumentsHost } from '@nestjs/common';
 import { type Observable, of, throwError } from 'rxjs';
-import type { LockError } from '../../../api/errors.js';
-import { toClientError } from '../client-error.js';
-import { toMessageError } from '../message-error.js';
+import type { LockError } from '../../api/errors.js';
+import { toClientError, toMessageError } from './client-error.js';
 
 /** As much as is used of the `Metadata` of @grpc/grpc-js, which this package never loads. */
 interface GrpcMetadata {
@@ -27,14 +26,16 @@ type GrpcCallback = (failure: GrpcFailure) => void;
 // Nothing has run after busy or unavailable, so clients and proxies may repeat the call. Proxies built on Envoy can name
 // RESOURCE_EXHAUSTED and UNAVAILABLE for that, and not ABORTED, which gRPC means for a retry at a higher level:
 // https://grpc.io/docs/guides/status-codes. A lost call and a changed row must not be repeated as they are.
-const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10 } as const;
-const INTERNAL = 13;
+const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 } as const;
 
-/** The answer of a filter of a gRPC server to a lock error; `undefined` where the call is none of gRPC. */
-export function grpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> | undefined {
+/**
+ * The answer of a filter of a microservice: an observable that fails with the client's error. Nest itself makes the same of an
+ * `RpcException`, so this needs no class of @nestjs/microservices, which this package never loads.
+ */
+export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {
   const [first, second] = host.getArgs<[unknown, unknown]>();
   if (isMetadata(second)) return throwError(() => toGrpcFailure(error, second));
-  if (!isStream(first)) return undefined;
+  if (!isStream(first)) return throwError(() => toMessageError(error));
   // Nest hands the stream over and answers nothing itself: thrown, the error would be an unhandled rejection.
   const failure = toGrpcFailure(error, first.metadata);
   if (typeof second === 'function') (second as GrpcCallback)(failure);
@@ -45,13 +46,13 @@ export function grpcFailure(error: LockError, host: ArgumentsHost): Observable<u
 function toGrpcFailure(error: LockError, { constructor }: GrpcMetadata): GrpcFailure {
   const { message, code, retryAfter } = toMessageError(error);
   const metadata = new (constructor as new () => GrpcMetadata)();
-  const kind = toClientError(error)?.kind;
-  if (!kind || !code) return { code: INTERNAL, message, metadata };
+  const failure = { code: STATUSES[toClientError(error).kind], message, metadata };
+  if (code === undefined) return failure;
   metadata.set('lock-code', code);
   // Negative: the client's retry policy must not repeat the call, whatever statuses it names (gRFC A6).
   if (retryAfter === undefined) metadata.set('grpc-retry-pushback-ms', '-1');
   else metadata.set('retry-after', String(retryAfter));
-  return { code: STATUSES[kind], message, metadata };
+  return failure;
 }
 
 function isMetadata(value: unknown): value is GrpcMetadata {

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { ExecutionContext } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
-import { isStream } from '../../methods/stream.js';
+import { isStream } from '../methods/streams.js';
 
 /** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */
 export function streamedResponse(

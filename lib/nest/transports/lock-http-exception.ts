@@ -1,9 +1,9 @@
 import { STATUS_CODES } from 'node:http';
 import { HttpException } from '@nestjs/common';
-import type { LockError } from '../../../api/errors.js';
-import { type ClientError, toClientError } from '../client-error.js';
+import type { LockError } from '../../api/errors.js';
+import type { ClientError } from './client-error.js';
 
-export const STATUSES = { busy: 423, unavailable: 503, lost: 500, conflict: 409 } as const;
+export const STATUSES = { busy: 423, unavailable: 503, lost: 500, conflict: 409, misuse: 500 } as const;
 
 /** The body of a lock error over HTTP: a problem of RFC 9457. Its `type` is the default one, `about:blank`. */
 export interface LockProblem {
@@ -31,10 +31,4 @@ export class LockHttpException extends HttpException {
     this.message = message;
     this.retryAfter = retryAfter;
   }
-}
-
-/** The HTTP error that a client gets for a lock error; `undefined` for misuse, which is a bug of the server like any other. */
-export function toHttpException(error: LockError, busy: number = STATUSES.busy): LockHttpException | undefined {
-  const clientError = toClientError(error);
-  return clientError && new LockHttpException(error, { ...STATUSES, busy }[clientError.kind], clientError);
 }

@@ -1,18 +1,38 @@
-import { defer, EMPTY, isObservable, Observable, of } from 'rxjs';
-import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import { endGuarded, type OnLoss } from '../../core/hold/guarded-task.js';
-import type { CallLock } from './method-call.js';
+import { defer, EMPTY, from, isObservable, mergeMap, Observable, of } from 'rxjs';
+import type { GrantedLock } from '../../../core/hold/granted-lock.js';
+import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
+import type { Method } from '../../../decoration/decorated-method.js';
+import type { DeclaredMethod } from '../declared-method.js';
+import { type CallLock, lockCall } from '../method-call.js';
+import { keepRequestStreams } from '../streams.js';
 
 /** Finds out, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
 type Source = (lock: GrantedLock) => Observable<unknown>;
 
+/** The locked form of a method that returns an Observable. */
+export function lockedObservable(method: DeclaredMethod, original: Method): Method {
+  return function (this: unknown, ...args) {
+    keepRequestStreams(args);
+    return observed(
+      (signal) => lockCall(method, this, args, signal),
+      () => flattened(original.apply(this, args)),
+    );
+  };
+}
+
+// Nest 11.0 has a @GrpcStreamMethod that makes a promise of the Observable.
+function flattened(result: unknown): Observable<unknown> {
+  if (!(result instanceof Promise)) return result as Observable<unknown>;
+  return from(result).pipe(mergeMap(asObservable));
+}
+
 /**
  * An observable that takes its lock when it is subscribed, once for each subscription, and holds it until that
  * subscription is torn down. Unsubscribing while it waits ends the wait.
  */
-export function lockedObservable(
+export function observed(
   acquire: (signal: AbortSignal) => Promise<CallLock>,
   source: Source,
   stillSending: StillSending = () => undefined,

@@ -1,12 +1,22 @@
-import { LockConfigError } from '../../api/errors.js';
-import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import { endGuarded, type Outcome } from '../../core/hold/guarded-task.js';
-import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
-import { setImmediate } from '../../core/toolkit/real-timers.js';
-import type { CallLock } from './method-call.js';
+import { LockConfigError } from '../../../api/errors.js';
+import type { GrantedLock } from '../../../core/hold/granted-lock.js';
+import { endGuarded, type Outcome } from '../../../core/hold/guarded-task.js';
+import { leaveOnAbort } from '../../../core/toolkit/abort-listeners.js';
+import { setImmediate } from '../../../core/toolkit/real-timers.js';
+import type { Method } from '../../../decoration/decorated-method.js';
+import type { DeclaredMethod } from '../declared-method.js';
+import { type CallLock, lockCall } from '../method-call.js';
+import { isIterable, keepRequestStreams } from '../streams.js';
 
 type Steps = AsyncGenerator<unknown, unknown, unknown>;
-type Acquire = (signal: AbortSignal) => Promise<CallLock>;
+
+/** The locked form of an async generator. */
+export function lockedIteration(method: DeclaredMethod, original: Method): Method {
+  return function (this: unknown, ...args) {
+    keepRequestStreams(args);
+    return iterated(method, this, args, () => original.apply(this, args));
+  };
+}
 
 /**
  * An async generator that holds its lock from the first `next()` until it returns, throws or is left.
@@ -14,11 +24,12 @@ type Acquire = (signal: AbortSignal) => Promise<CallLock>;
  * JavaScript lets a generator run on to its next `yield` after a `return()` during a step. So such a `return()` ends the wait for the
  * lock, or aborts the signal of the lock, at which the body can end.
  *
- * @param name of the method, for messages
  * @param start gives what is iterated, under the lock
  */
-export function lockedIteration(name: string, acquire: Acquire, start: () => unknown): Steps {
+export function iterated(method: DeclaredMethod, self: unknown, args: readonly unknown[], start: () => unknown): Steps {
   const leaving = new AbortController();
+  const { name } = method;
+  const acquire = () => lockCall(method, self, args, leaving.signal);
   const steps = eachStep(name, acquire, start, leaving.signal);
   const next = steps.next.bind(steps);
   const fail = steps.throw.bind(steps);
@@ -40,13 +51,18 @@ export function lockedIteration(name: string, acquire: Acquire, start: () => unk
   });
 }
 
-async function* eachStep(name: string, acquire: Acquire, start: () => unknown, leaving: AbortSignal): Steps {
-  const call = await acquire(leaving).catch((error: unknown) => {
+async function* eachStep(
+  name: string,
+  acquire: () => Promise<CallLock>,
+  start: () => unknown,
+  leaving: AbortSignal,
+): Steps {
+  const call = await acquire().catch((error: unknown) => {
     if (isEndBy(leaving, error)) return undefined;
     throw error;
   });
   if (!call) return undefined;
-  if (!call.lock) return isAsyncIterable(call.instead) ? yield* call.instead : call.instead;
+  if (!call.lock) return isIterable(call.instead) ? yield* call.instead : call.instead;
   const { lock, onLost } = call;
   if (leaving.aborted) {
     await lock.releaseAfterTask(true);
@@ -55,7 +71,7 @@ async function* eachStep(name: string, acquire: Acquire, start: () => unknown, l
   let outcome: Outcome<unknown> | undefined;
   try {
     const given = lock.surround(start);
-    if (!isAsyncIterable(given)) {
+    if (!isIterable(given)) {
       await given;
       throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
     }
@@ -108,8 +124,4 @@ function eachStepUnder(
 /** Whether an error is how a wait or a body ends whose consumer has left: no failure, and no consumer is left to handle it. */
 function isEndBy(leaving: AbortSignal, error: unknown): boolean {
   return leaving.aborted && (error as { name?: unknown } | null | undefined)?.name === 'AbortError';
-}
-
-function isAsyncIterable(value: unknown): value is AsyncIterable<unknown, unknown, unknown> {
-  return typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
 }

@@ -1,7 +1,33 @@
 import { AsyncResource } from 'node:async_hooks';
-import { Observable, type Observer, ReplaySubject, Subject } from 'rxjs';
-import { isObservablePrototype } from '../../decoration/decorated-method.js';
+import { StreamableFile } from '@nestjs/common';
+import { isObservable, Observable, type Observer, ReplaySubject, Subject } from 'rxjs';
+import { LockConfigError } from '../../api/errors.js';
 import { setImmediate } from '../../core/toolkit/real-timers.js';
+import { isObservablePrototype } from '../../decoration/decorated-method.js';
+
+/** Whether a result is read only after it was returned, and so after the method has ended. */
+export function isStream(result: unknown): boolean {
+  if (typeof result !== 'object' || result === null) return false;
+  if (Symbol.asyncIterator in result || isObservable(result)) return true;
+  return result instanceof StreamableFile || result instanceof Response;
+}
+
+export function isIterable(value: unknown): value is AsyncIterable<unknown, unknown, unknown> {
+  return typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
+}
+
+/** Whether a result is an async generator object, or another async iterator that is its own iterable. */
+export function isIteration(result: unknown): result is AsyncGenerator<unknown, unknown, unknown> {
+  return isIterable(result) && 'next' in result && typeof result.next === 'function';
+}
+
+/** A stream that outlives its method would be read without the lock, so the caller does not get it. @throws LockConfigError */
+export function refuseStream(method: string, result: unknown): void {
+  if (!isStream(result)) return;
+  throw new LockConfigError(
+    `${method} returns a stream, which would be read after its lock is released: annotate the return type as Observable (imported without "type", with "emitDecoratorMetadata", which esbuild lacks), write an async generator, or use around: 'request' on a handler.`,
+  );
+}
 
 /** The stream of messages that Nest gives to a handler with `@GrpcStreamMethod`, as Nest marks it. */
 interface RequestStream extends Observable<unknown> {
@@ -19,22 +45,18 @@ const kept = new WeakSet<RequestStream>();
  * subscription. An Observable of any other origin is left alone, since a cold one starts its work when it is subscribed.
  */
 export function keepRequestStreams(args: readonly unknown[]): void {
-  for (const argument of args) {
-    const stream = requestStreamBehind(argument);
-    if (stream && !kept.has(stream)) keep(stream);
-  }
+  for (const argument of args) if (typeof argument === 'object' && argument !== null) keepStreamBehind(argument);
 }
 
 /** Also behind the operators that a controller has put on it for a service. */
-function requestStreamBehind(argument: unknown): RequestStream | undefined {
-  for (let each = argument; typeof each === 'object' && each !== null; each = (each as { source?: unknown }).source) {
-    if (!isObservablePrototype(Object.getPrototypeOf(each))) return undefined;
-    if (Object.hasOwn(each, 'drainBuffer')) return each as RequestStream;
-  }
-  return undefined;
+function keepStreamBehind(argument: { readonly source?: unknown }): void {
+  if (!isObservablePrototype(Object.getPrototypeOf(argument))) return;
+  if (Object.hasOwn(argument, 'drainBuffer')) keep(argument as RequestStream);
+  else if (typeof argument.source === 'object' && argument.source !== null) keepStreamBehind(argument.source);
 }
 
 function keep(stream: RequestStream): void {
+  if (kept.has(stream)) return;
   kept.add(stream);
   const live = new Subject<unknown>();
   let target: Subject<unknown> = new ReplaySubject();

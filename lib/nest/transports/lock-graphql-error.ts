@@ -1,5 +1,31 @@
-import { LockError } from '../../../api/errors.js';
-import { toGraphqlError } from './lock-graphql-error.js';
+import { LockError } from '../../api/errors.js';
+import { isIterable, isIteration } from '../methods/streams.js';
+import { toClientError } from './client-error.js';
+
+/**
+ * A lock error as GraphQL reports it; the lock error itself is the `cause`. GraphQL takes over the `extensions` of any
+ * error that a resolver throws, so this is no `GraphQLError`, and no package of GraphQL is loaded for it.
+ */
+export class LockGraphqlError extends Error {
+  override readonly name = 'LockGraphqlError';
+
+  /** @internal */
+  constructor(
+    message: string,
+    /** The lock error's code, such as `LOCK_BUSY`; and after how many seconds to try again, where that helps. */
+    readonly extensions: { readonly code: string; readonly retryAfter?: number },
+    cause: LockError,
+  ) {
+    super(message, { cause });
+  }
+}
+
+/** The error that a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
+export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
+  const { kind, message, code, retryAfter } = toClientError(error);
+  if (kind === 'misuse') return error;
+  return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
+}
 
 /** As much as is read of GraphQL's `info`, the fourth argument of a resolver. */
 interface ResolveInfo {
@@ -42,7 +68,6 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
 // The result of a subscription is iterated, and so is a generator for a list (GraphQL 17). Another async iterable may be an object whose
 // fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
-  if (typeof value !== 'object' || value === null || !(Symbol.asyncIterator in value)) return false;
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;
-  return isSubscription || ('next' in value && typeof value.next === 'function');
+  return isSubscription ? isIterable(value) : isIteration(value);
 }

@@ -1,8 +1,11 @@
 import { METHOD_METADATA } from '@nestjs/common/constants.js';
-import { LockError } from '../../api/errors.js';
+import { LockConfigError, LockError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
+import { assertLeaderKey } from '../../recipes/leadership.js';
+import { isUnlocked } from '../decorators/unlocked.decorator.js';
+import type { DeclaredMethod } from '../methods/declared-method.js';
 import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
-import type { LockedMethod } from '../methods/locked-method.js';
+import type { MethodPlan } from '../methods/method-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
 /** The metadata of handlers: of HTTP, microservices, WebSockets, and GraphQL with its field resolvers. Their packages may be absent. */
@@ -14,16 +17,44 @@ const HANDLER_MARKS = [
   'graphql:resolve_property',
 ];
 
-/** Everything that is wrong with a locked method in an application, found without calling it. */
-export function problemsOf(method: LockedMethod, service: LockService): string[] {
-  const { name, key, locksBelow } = method;
-  const problems: string[] = [];
+/** The plan of a method in an application, if it can work. Adds to `problems` everything that is wrong with the method, found without calling it. */
+export function checkMethod(
+  method: DeclaredMethod,
+  service: LockService,
+  problems: Set<string>,
+): MethodPlan | undefined {
+  const { name, key, target, methodName, isElected } = method;
+  // The errors of templates name the method themselves.
+  if (!isElected) for (const { message } of key.errors) problems.add(message);
+  const found: string[] = [];
+  let plan: MethodPlan | undefined;
   try {
-    method.planIn(service);
+    if (isElected) assertFixedKey(method);
+    plan = method.planIn(service);
   } catch (error) {
     if (!LockError.is(error)) throw error;
-    problems.push(error.message);
+    found.push(error.message);
   }
+  if (!isElected) found.push(...lockProblems(method, service));
+  if (isUnlocked(target, methodName)) {
+    found.push('it has a lock and @Unlocked, which is for overrides that have none: remove one of the two');
+  }
+  for (const problem of found) problems.add(`${name}: ${problem}`);
+  return plan;
+}
+
+function assertFixedKey({ decorator, key: { source } }: DeclaredMethod): void {
+  if (typeof source === 'string' && source.includes('#{')) {
+    throw new LockConfigError(
+      `${decorator} needs a fixed key, since nobody calls it with arguments, but "${source}" is a template`,
+    );
+  }
+  assertLeaderKey(source);
+}
+
+function lockProblems(method: DeclaredMethod, service: LockService): string[] {
+  const { key, locksBelow } = method;
+  const problems: string[] = [];
   for (const context of key.contextNames) {
     if (!Object.hasOwn(service.context, context)) {
       problems.push(`its key reads #{ctx.${context}}, but the module's "context" has no "${context}"`);
@@ -38,11 +69,10 @@ export function problemsOf(method: LockedMethod, service: LockService): string[]
       `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
     );
   }
-  // The errors of templates name the method themselves.
-  return [...key.errors.map((error) => error.message), ...problems.map((problem) => `${name}: ${problem}`)];
+  return problems;
 }
 
-function optionProblems(method: LockedMethod, service: LockService): string[] {
+function optionProblems(method: DeclaredMethod, service: LockService): string[] {
   let options: DistributedLockOptions;
   try {
     options = method.options.in(service);

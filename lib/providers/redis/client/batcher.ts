@@ -1,8 +1,10 @@
-import type { Clock } from '../../api/clock.js';
-import { nextTick } from '../../core/toolkit/real-timers.js';
-import { type CommandSender, NotSent } from './client/redis-connection.js';
-import { holdersOf, processesOf, queueOf } from './key-layout.js';
-import type { OperationArguments } from './wire.js';
+import { createHash } from 'node:crypto';
+import type { Clock } from '../../../api/clock.js';
+import { nextTick } from '../../../core/toolkit/real-timers.js';
+import { type CommandSender, NotSent } from './redis-connection.js';
+
+/** The fields of one operation in a script call, besides its lock. */
+export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
 /** One operation on one lock: a part of a script call. */
 export interface Operation {
@@ -55,6 +57,13 @@ const UNLINKED = '-';
 export interface Script {
   readonly text: string;
   readonly sha: string;
+  /** The keys that a call touches and declares only to a strict server. */
+  readonly undeclaredKeys?: ((counter: string, locks: readonly string[]) => readonly string[]) | undefined;
+}
+
+/** A script with the hash by which the server knows it once it has run it. */
+export function scriptOf(text: string, undeclaredKeys?: Script['undeclaredKeys']): Script {
+  return { text, sha: createHash('sha1').update(text).digest('hex'), undeclaredKeys };
 }
 
 /**
@@ -94,6 +103,8 @@ export class Batcher {
     private readonly clock: Clock,
     private readonly onNotice: (notice: string, sentAt: number) => void,
     private readonly redirect?: Redirect,
+    /** How replies to several operations are delivered, where that may be in halves. */
+    private readonly delivery: 'halves' | 'whole' = 'halves',
   ) {}
 
   get isReachable(): boolean {
@@ -188,7 +199,7 @@ export class Batcher {
     resent: Resent | undefined,
   ): void {
     // Of a strict server, the first calls in flight learn it together.
-    const mayDeclareMore = !this.#declaresAll && this.redirect === undefined;
+    const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
       else this.#onFailure(operations, error, sentAt, resent);
@@ -231,14 +242,15 @@ export class Batcher {
   }
 
   #declare(operations: readonly Operation[], args: string[]): void {
-    args[1] = String(2 + 3 * operations.length);
-    args.push(processesOf(this.counter));
-    for (const { lock } of operations) args.push(queueOf(lock), holdersOf(lock));
+    const locks = operations.map(({ lock }) => lock);
+    args.push(...(this.script.undeclaredKeys?.(this.counter, locks) ?? []));
+    args[1] = String(args.length - 2);
   }
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number, mayDeclareMore: boolean): void {
     if (!Array.isArray(reply)) {
-      operations[0]?.onReply(reply, sentAt);
+      // A list is missing where one was due: then the outcome of each is unknown.
+      for (const operation of operations) operation.onReply(operations.length === 1 ? reply : undefined, sentAt);
       return;
     }
     // Grants first: a request that is granted in this call is then never reported as waiting.
@@ -251,7 +263,10 @@ export class Batcher {
     // Nor if a chain would be cut: its one caller would leave the asks that are not answered yet by another call.
     const middle = Math.ceil(length / 2);
     const isSplit =
-      this.connection?.isIdle === true && reply.length === length && operations[middle]?.after === undefined;
+      this.delivery === 'halves' &&
+      this.connection?.isIdle === true &&
+      reply.length === length &&
+      operations[middle]?.after === undefined;
     const half = isSplit ? middle : length;
     this.#settle(operations, reply, sentAt, mayDeclareMore, 0, half);
     if (half === length) return;

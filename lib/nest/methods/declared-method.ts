@@ -1,0 +1,144 @@
+import 'reflect-metadata';
+import { LockConfigError } from '../../api/errors.js';
+import {
+  assertOptions,
+  assertParentheses,
+  copyMethodMetadata,
+  type DecoratedMethod,
+  decoratedMethod,
+  type Method,
+  type ResultKind,
+} from '../../decoration/decorated-method.js';
+import type { LockService } from '../service/lock.service.js';
+import { reserveServiceSlot } from '../service/service-slot.js';
+import { type Configurable, DecoratorOptions } from './decorator-options.js';
+import type { MethodOptions } from './distributed-lock-options.js';
+import { type KeySource, MethodKey } from './method-key.js';
+import { MethodPlan } from './method-plan.js';
+
+const LOCKS_BEHIND = Symbol('locked methods behind a function');
+const DECLARED = Symbol('decorated methods of a class');
+
+/** What declares a method: one name for both forms of a locked call, and one for each part in an election. */
+export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeader' | '@OnlyLeader';
+
+/** A decorated method as it is declared: its key and its options. An application makes a plan of it. */
+export class DeclaredMethod {
+  /** For messages, such as `OrderService.pay`. */
+  readonly name: string;
+  readonly kind: ResultKind;
+  readonly key: MethodKey;
+  /** The locks of decorators below this one. */
+  readonly locksBelow: readonly DeclaredMethod[];
+  readonly #plans = new WeakMap<LockService, MethodPlan>();
+
+  constructor(
+    readonly decorator: MethodDecoratorName,
+    /** The prototype of the class that declares it. */
+    readonly target: object,
+    readonly methodName: string | symbol,
+    { name, original, kind }: DecoratedMethod,
+    source: KeySource,
+    readonly options: DecoratorOptions<MethodOptions>,
+  ) {
+    this.name = name;
+    this.kind = kind;
+    this.key = new MethodKey(name, source, target, methodName, original);
+    this.locksBelow = locksBehind(original);
+  }
+
+  /** Whether it takes part in an election, instead of having a lock for each call. */
+  get isElected(): boolean {
+    return this.decorator === '@RunAsLeader' || this.decorator === '@OnlyLeader';
+  }
+
+  /** Whether `LockInterceptor` takes the lock. */
+  get isAroundRequest(): boolean {
+    return this.options.fixed?.around === 'request';
+  }
+
+  /** The function that a call runs, with all decorators on it: their marks are its metadata. */
+  get inEffect(): object {
+    return Object(Reflect.get(this.target, this.methodName)) as object;
+  }
+
+  /** The plan in an application, made once: at boot, or at the first call in a unit test. @throws LockConfigError for options that cannot work */
+  planIn(service: LockService): MethodPlan {
+    let plan = this.#plans.get(service);
+    if (!plan) {
+      plan = new MethodPlan(this, service);
+      this.#plans.set(service, plan);
+    }
+    return plan;
+  }
+}
+
+/** How a decorator declares a method. */
+interface Declaration<O extends object> {
+  readonly decorator: MethodDecoratorName;
+  /** How the decorator is written, for messages. */
+  readonly example: string;
+  readonly key: KeySource;
+  readonly options: Configurable<O>;
+  /** The options of the lock that the given ones mean. Default: the same. @throws LockConfigError */
+  readonly toLock?: (options: O) => MethodOptions;
+  /** Makes the function that replaces the method. Without it the method stays as it is. */
+  readonly wrap?: (method: DeclaredMethod, original: Method) => Method;
+}
+
+/**
+ * The decorator that records a method for the boot, and wraps it.
+ *
+ * @throws LockConfigError at decoration for a method that cannot be locked
+ */
+export function declaration<O extends object>({ decorator, example, key, ...rest }: Declaration<O>) {
+  const { options, toLock = (given: O) => given, wrap } = rest;
+  assertParentheses(decorator, key, options, example);
+  return (target: object, methodName: string | symbol, descriptor: PropertyDescriptor): void => {
+    const decorated = decoratedMethod(decorator, target, methodName, descriptor);
+    const { name, original, kind } = decorated;
+    assertOptions(decorator, name, options, example);
+    if (typeof target === 'function') {
+      throw new LockConfigError(
+        `${name} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
+      );
+    }
+    const ofLock = new DecoratorOptions(decorator, name, options, toLock);
+    const method = new DeclaredMethod(decorator, target, methodName, decorated, key, ofLock);
+    if (method.isElected && (kind === 'iteration' || kind === 'observable')) {
+      throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
+    }
+    Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
+    // Without the module the boot fails, instead of a method that never runs.
+    reserveServiceSlot(target);
+    if (!wrap) return;
+    const wrapper = wrap(method, original);
+    copyMethodMetadata(wrapper, original);
+    if (!method.isElected) Reflect.defineMetadata(LOCKS_BEHIND, [method, ...method.locksBelow], wrapper);
+    descriptor.value = wrapper;
+  };
+}
+
+/** The locks of a handler, the outermost first: also through wrappers of other decorators, as they copy metadata. */
+export function locksBehind(handler: object): readonly DeclaredMethod[] {
+  return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
+}
+
+/** All decorated methods of a class, its own and the inherited ones. An elected method that is decorated again replaces the inherited one. */
+export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
+  const methods = prototypesOf(prototype).flatMap(declaredBy);
+  const elected = methods.filter(({ isElected }) => isElected);
+  return methods.filter(
+    ({ isElected, methodName, target }) =>
+      !isElected || elected.find((each) => each.methodName === methodName)?.target === target,
+  );
+}
+
+/** A prototype and those that it inherits from, itself first. */
+export function prototypesOf(prototype: object | null): object[] {
+  return prototype ? [prototype, ...prototypesOf(Object.getPrototypeOf(prototype) as object | null)] : [];
+}
+
+function declaredBy(level: object): readonly DeclaredMethod[] {
+  return (Reflect.getOwnMetadata(DECLARED, level) ?? []) as readonly DeclaredMethod[];
+}

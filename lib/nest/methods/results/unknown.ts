@@ -1,0 +1,92 @@
+import { LockConfigError } from '../../../api/errors.js';
+import type { Method } from '../../../decoration/decorated-method.js';
+import type { DeclaredMethod } from '../declared-method.js';
+import { lockCall, perform } from '../method-call.js';
+import { isIteration, isStream, keepRequestStreams, refuseStream } from '../streams.js';
+import { iterated } from './iteration.js';
+
+type Steps = ReturnType<typeof iterated>;
+
+/**
+ * The locked form of a plain function. Only a run of it shows what it returns, and it must not run before the lock is held. So the caller
+ * decides: it gets the steps of an async generator if it iterates the result in the tick of the call, as a loop does, and else the promise of a
+ * run.
+ *
+ * No caller awaits the promise of a result that is iterated, so an error of the run then comes with the steps alone.
+ */
+export function lockedUnknown(method: DeclaredMethod, original: Method): Method {
+  const { name } = method;
+  return function (this: unknown, ...args) {
+    keepRequestStreams(args);
+    const state: Started = { isRunning: false, steps: undefined };
+    const result = awaited(method, this, args, original, state);
+    const begin = (): void => {
+      if (state.isRunning) result.catch(() => undefined);
+      else state.steps ??= iterated(method, this, args, () => original.apply(this, args));
+    };
+    const forward = async (step: 'next' | 'return' | 'throw', value: unknown) => {
+      begin();
+      const given = state.steps ?? (await result);
+      if (isIteration(given)) return given[step](value);
+      throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
+    };
+    return Object.assign(result, {
+      next: (value: unknown) => forward('next', value),
+      return: (value: unknown) => forward('return', value),
+      throw: (error: unknown) => forward('throw', error),
+      [Symbol.asyncIterator]: () => {
+        begin();
+        return result;
+      },
+    });
+  };
+}
+
+/** How a call has started: by a run, or by the steps of its consumer. */
+interface Started {
+  isRunning: boolean;
+  steps: Steps | undefined;
+}
+
+/** The result of the function, run under the lock. An async generator that it returns has not begun, so its steps lock again. */
+async function awaited(
+  method: DeclaredMethod,
+  self: unknown,
+  args: unknown[],
+  original: Method,
+  state: Started,
+): Promise<unknown> {
+  // Until the end of this tick the caller may iterate.
+  await Promise.resolve();
+  if (state.steps) return state.steps;
+  state.isRunning = true;
+  const call = await lockCall(method, self, args);
+  if (!call.lock) return call.instead;
+  const { lock } = call;
+  let given: unknown;
+  const task = () => (given = original.apply(self, args));
+  const check = (result: unknown): void => {
+    if (!isStream(result)) return;
+    // The function has worked under the lock for a promise of a generator. The result of a locked method below this one is
+    // both, and a run for a tick has begun with the call.
+    if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
+    else if (lock.holds.some(({ grant }) => grant.keepUntil > 0)) {
+      throw new LockConfigError(
+        `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
+      );
+    } else throw new NotBegun(result);
+  };
+  try {
+    return await perform(call, task, check);
+  } catch (error) {
+    if (error instanceof NotBegun) return iterated(method, self, args, () => error.steps);
+    throw error;
+  }
+}
+
+/** Ends the lock of a function that has done nothing but return a generator. */
+class NotBegun extends Error {
+  constructor(readonly steps: unknown) {
+    super('The generator has not begun.');
+  }
+}

@@ -1,0 +1,29 @@
+import { LockConfigError } from '../../../api/errors.js';
+import { runGuarded } from '../../../core/hold/guarded-task.js';
+import type { Method } from '../../../decoration/decorated-method.js';
+import type { DeclaredMethod } from '../declared-method.js';
+import { type RequestLock, requestLockOf } from '../request-context.js';
+import { keepRequestStreams } from '../streams.js';
+
+/** A handler whose lock `LockInterceptor` takes: the handler insists on it. */
+export function underRequestLock(method: DeclaredMethod, original: Method): Method {
+  const { name, kind } = method;
+  return function (this: unknown, ...args) {
+    const held = requestLockOf(method);
+    if (!held) {
+      // Running on would mean running unlocked.
+      throw new LockConfigError(
+        `${name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).`,
+      );
+    }
+    keepRequestStreams(args);
+    const run = () => original.apply(this, args);
+    return kind === 'promise' || kind === 'unknown' ? untilSettled(held, run) : run();
+  };
+}
+
+// A pipeline may be over before its handler is, as under an interceptor with a timeout: an entry of the handler's own
+// keeps the lock until it is done.
+async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
+  return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
+}

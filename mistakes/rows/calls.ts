@@ -294,7 +294,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => locks.withLock('order:42', () => {}, { wait: 50 }));`,
       of: ['LockOptions.within'],
       place: 'Lock "order:42"',
-      value: 'its own holder holds it',
+      value: 'runs in the async context of its own holder',
       remedy: 'pass { within: lock }',
     },
     {
@@ -305,7 +305,7 @@ export const calls: Group = {
         @DistributedLock('order:#{id}', { wait: 50 }) async ship(id: string) { void id; }`,
       call: `await orders.pay('42');`,
       place: 'Lock "order:42" of Orders.ship',
-      value: 'its own holder Orders.pay holds it',
+      value: 'runs in the async context of its own holder, Orders.pay',
       remedy: 'in Orders.pay, run it with currentLock().run(() => …)',
     },
     {
@@ -314,7 +314,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => new Promise((resolve) => setTimeout(resolve, 200)), { maxHold: 60 });`,
       place: 'Lock "order:42"',
       value: 'its maxHold of 60 ms has passed',
-      remedy: 'raise it if the task needs longer',
+      remedy: 'Raise it if the task needs longer',
     },
     {
       id: 'call-option-of-another-library',
@@ -339,7 +339,7 @@ export const calls: Group = {
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 50 }`,
       place: '"order:42"',
       value: 'shutdownGrace passed while it was held',
-      remedy: 'release it (await using, or finally)',
+      remedy: 'Release it when its task ends (await using, or finally)',
     },
     {
       id: 'call-after-release',
@@ -385,7 +385,7 @@ export const calls: Group = {
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 0 }`,
       place: 'Lock "order:42"',
       value: '10000 callers waiting',
-      remedy: 'shed load',
+      remedy: 'Shed load',
     },
     {
       id: 'call-duration-of-unset-variable',
@@ -584,7 +584,7 @@ export const tests: Group = {
         const module = await Test.createTestingModule({ imports: [DistributedLockTestingModule.forRoot()] }).compile();
         const locks = module.get(TestLocks); await locks.busy('order:42'); await locks.busy('order:42');`,
       place: 'Lock "order:42"',
-      value: 'busy() has taken it before',
+      value: 'busy() already holds it',
       remedy: 'call free() first',
     },
   ],

@@ -447,7 +447,7 @@ export const manager: Group = {
         const manager = new LockManager({ providers: { memory: new MemoryLockProvider() } });
         await manager.start(); await manager.stop(); await manager.start();`,
       place: 'LockManager',
-      value: 'started or stopped before',
+      value: 'already started or stopped',
       remedy: 'Create a new one',
     },
   ],

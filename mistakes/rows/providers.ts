@@ -192,7 +192,7 @@ export const redis: Group = {
       code: `new RedisLockProvider({ client: 'redis://localhost:6379' })`,
       of: ['RedisLockProvider.client'],
       place: '"client"',
-      value: 'is a string',
+      value: 'is a text',
       remedy: 'its address as "url"',
     },
     {

@@ -32,7 +32,7 @@ module.exports = {
       name: 'core-knows-no-insight',
       comment: 'Code that explains or reports attaches through LockObserver: the path of a lock never mentions it.',
       severity: 'error',
-      from: { path: '^lib/core/(acquire|hold|member|events|toolkit)/' },
+      from: { path: '^lib/core/(acquire|hold|plan|member|events|toolkit)/' },
       to: { path: '^lib/core/insight/' },
     },
     {
@@ -40,7 +40,7 @@ module.exports = {
       comment: 'A grant and its holders know the waiters as types only. Plans and settings lie below both.',
       severity: 'error',
       from: { path: '^lib/core/hold/' },
-      to: { path: '^lib/core/acquire/', pathNot: 'lock-plan', dependencyTypesNot: ['type-only'] },
+      to: { path: '^lib/core/acquire/', dependencyTypesNot: ['type-only'] },
     },
     only('recipes', `recipes|${BELOW_RECIPES}`),
     only('nest/service', `nest/service|${BELOW_NEST}`),
@@ -52,15 +52,15 @@ module.exports = {
     ),
     only('nest/decorators', `nest/(decorators|methods|service)|${BELOW_NEST}`),
     only('nest/transports', `nest/(transports|methods|options|service)|${BELOW_NEST}`),
-    only('providers/(?!redlock|typeorm)([^/]+)', 'providers/$1|api|core/toolkit'),
+    only('providers/(?!redlock|typeorm)([^/]+)', 'providers/($1|shared)|api|core/toolkit'),
     only(
       'providers/redlock',
-      'providers/redlock|providers/redis/client|api|core/toolkit',
+      'providers/(redlock|shared)|providers/redis/client|api|core/toolkit',
       'Redlock connects to its nodes as the Redis provider connects to its server.',
     ),
     only(
       'providers/typeorm',
-      'providers/typeorm|providers/sql|api|core/toolkit|decoration',
+      'providers/(typeorm|sql|shared)|api|core/toolkit|decoration',
       'The locks of TypeORM are those of SQL, on the connections of a DataSource. @RetryOnConflict is a decorator.',
     ),
     {

@@ -12,7 +12,7 @@ const COMPARED = {
     [
       'One caller, beside the same two scripts sent by bare ioredis',
       'cycles a second',
-      'Redis: one caller beside its own scripts alone, cycles/s',
+      'Redis: one caller against its own scripts alone, cycles/s',
     ],
     ['One caller, acquire + release', 'cycles a second', 'Redis: one caller, cycles/s'],
     ["One caller, release: 'sent'", 'cycles a second', "Redis: one caller, release: 'sent', cycles/s"],
@@ -61,7 +61,7 @@ const COMPARED = {
     [
       'One caller of a limit of 4, beside the same two scripts sent by bare ioredis',
       'cycles a second',
-      'Redis: a limit of 4, one caller beside its own scripts alone, cycles/s',
+      'Redis: a limit of 4, one caller against its own scripts alone, cycles/s',
     ],
     [
       '16 waiters looping on a limit of 4 in one process: speed',
@@ -83,7 +83,7 @@ const COMPARED = {
     [
       `${nodes} nodes: one caller, beside the same scripts sent by bare ioredis`,
       'cycles a second',
-      `Redlock, ${nodes} nodes: one caller beside its own scripts alone, cycles/s`,
+      `Redlock, ${nodes} nodes: one caller against its own scripts alone, cycles/s`,
     ],
     [
       `${nodes} nodes: 64 callers on 64 keys`,
@@ -103,7 +103,7 @@ const COMPARED = {
     [
       `${nodes} nodes: one node hung, beside the same scripts sent by bare ioredis`,
       'ms',
-      `Redlock, ${nodes} nodes: one node hung, beside its own scripts alone, ms until acquired`,
+      `Redlock, ${nodes} nodes: one node hung, against its own scripts alone, ms until acquired`,
     ],
   ]),
   ...Object.fromEntries(
@@ -192,21 +192,22 @@ export function conclusion(rows) {
     rows.filter(({ result }) => result === wanted),
   );
   const farthest = (list) => list.filter(({ ratio }) => ratio).toSorted((a, b) => b.ratio - a.ratio);
+  const lacking = behind.filter(({ lacks }) => lacks.length > 0).length;
   return [
-    `Of ${ahead.length + level.length + behind.length} comparisons with the best other in the same run, this package is ahead in ${ahead.length}, level in ${level.length} and behind in ${behind.length}.`,
-    `In ${behind.filter(({ lacks }) => lacks.length > 0).length} of the ${behind.length}, the other one is without something that its lock has.`,
+    `In ${ahead.length + level.length + behind.length} comparisons with the best other in the same run, this package is ahead ${ahead.length} times, level ${level.length} and behind ${behind.length}.`,
+    `In ${lacking === behind.length ? 'all' : `${lacking} of the`} ${behind.length} where it's behind, the faster one lacks something that this package's lock has.`,
     farAway('ahead', farthest(ahead)),
     farAway('behind', farthest(behind).reverse()),
   ].join(' ');
 }
 
 function farAway(word, rows) {
-  if (rows.length === 0) return `It is ${word} nowhere.`;
+  if (rows.length === 0) return `It's never ${word}.`;
   const names = rows.slice(0, 3).map(({ label, ratio, other }) => {
     // "Redis: one caller, cycles/s" -> "Redis, one caller"
     return `${label.replace(/, [^,]+$/, '').replace(':', ',')} (${times(ratio)} × ${other})`;
   });
-  return `It is farthest ${word} in: ${names.join('; ')}.`;
+  return `It's farthest ${word} in: ${names.join('; ')}.`;
 }
 
 export function times(ratio) {

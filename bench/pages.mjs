@@ -1,4 +1,4 @@
-// Draws bench/results/*.json into docs/benchmarks.md, docs/operate/deploy.md, docs/lab-notes/benchmarks.md and docs/benchmarks/*.svg.
+// Draws bench/results/*.json into docs/benchmarks.md, docs/operate/deploy.md, maintainers/lab-notes/benchmarks.md and docs/benchmarks/*.svg.
 // Nobody edits the text between the markers of these pages.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -15,7 +15,7 @@ const RESULTS_ON_NODE_24 = join(RESULTS, 'node-24');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
 const SCALE_PAGE = join(root, 'docs/operate/deploy.md');
-const LAB_NOTES = join(root, 'docs/lab-notes/benchmarks.md');
+const LAB_NOTES = join(root, 'maintainers/lab-notes/benchmarks.md');
 
 const TITLES = {
   decorator: 'Decorator',
@@ -39,16 +39,20 @@ const TITLES = {
 const BURST = '16 callers at once on one key, until each has held it';
 const LOOP = '16 waiters looping on one key in two processes';
 
-export async function drawPages() {
+/** The generated parts of each page, by the names of their markers. */
+export function partsOfPages() {
   const groups = groupsInOrder(RESULTS);
   const rows = comparisons(groups, groupsInOrder(RESULTS_ON_NODE_24));
-  drawPage(PAGE, {
-    conclusion: conclusion(rows),
-    comparison: compact(comparisonTable(rows)),
-    charts: (await drawCharts(rows, groups)).join('\n\n'),
-  });
-  drawScale(groups);
-  drawPage(LAB_NOTES, { targets: compact(targetTable(groups)), results: groups.map(section).join('\n\n') });
+  return {
+    [PAGE]: { conclusion: conclusion(rows), comparison: compact(comparisonTable(rows)) },
+    [SCALE_PAGE]: { scale: scaleTables(groups) },
+    [LAB_NOTES]: { targets: compact(targetTable(groups)), results: groups.map(section).join('\n\n') },
+  };
+}
+
+export async function drawPages() {
+  for (const [page, parts] of Object.entries(partsOfPages())) drawPage(page, parts);
+  await drawCharts(groupsInOrder(RESULTS));
 }
 
 function groupsInOrder(folder) {
@@ -66,7 +70,7 @@ function titleOf(group) {
 
 function comparisonTable(rows) {
   return markdownTable(
-    ['what', 'this package', 'best other', '', 'ratio (quartiles)', '', 'on Node 24', 'the other is without'],
+    ['what', 'this package', 'best other', '', 'ratio', '', 'Node 24', 'the other lacks'],
     rows.map(({ label, ours, best, other, lacks, newer, ...judged }) => [
       label,
       number(ours),
@@ -80,15 +84,12 @@ function comparisonTable(rows) {
   );
 }
 
-function judgedWords({ ratio, low, high, result }) {
-  return [
-    ratio ? `${times(ratio)} (${times(low)} – ${times(high)})` : '–',
-    result === 'behind' ? '**behind**' : result,
-  ];
+function judgedWords({ ratio, result }) {
+  return [ratio ? times(ratio) : '–', result === 'behind' ? '**behind**' : result];
 }
 
-/** Writes the charts, and answers their images. */
-async function drawCharts(rows, groups) {
+/** Writes the charts that docs/benchmarks.md shows. */
+async function drawCharts(groups) {
   ensureInstalled(join(root, 'scripts/charts'));
   const { dotChart, ratioChart } = await import('./charts.mjs');
   const { tables = [] } = groups.find(({ group }) => group === 'redis') ?? {};
@@ -97,15 +98,13 @@ async function drawCharts(rows, groups) {
   const charts = [
     [
       'comparisons',
-      'Every comparison of the table, with the quartiles',
-      await ratioChart(rows, {
-        title: 'Beside the best other library',
+      await ratioChart(comparisons(groups), {
+        title: 'Compared with the best other library',
         subtitle: 'right of the line: this package is better',
       }),
     ],
     burst && [
       'burst',
-      `${burst.what}, ${burst.unit}`,
       await dotChart([panelOf(burst)], {
         title: burst.what,
         subtitle: 'Redis. Left is better. Open: callers gave up',
@@ -114,7 +113,6 @@ async function drawCharts(rows, groups) {
     speed &&
       longest && [
         'loop',
-        `${LOOP}: speed and longest wait`,
         await dotChart([panelOf(longest), panelOf(speed)], {
           title: LOOP,
           subtitle: 'Redis. The longest wait: left is better. The speed: right is better',
@@ -123,10 +121,7 @@ async function drawCharts(rows, groups) {
   ].filter(Boolean);
   rmSync(PICTURES, { recursive: true, force: true });
   mkdirSync(PICTURES, { recursive: true });
-  return charts.map(([name, description, picture]) => {
-    writeFileSync(join(PICTURES, `${name}.svg`), picture);
-    return `![${description}](benchmarks/${name}.svg)`;
-  });
+  for (const [name, picture] of charts) writeFileSync(join(PICTURES, `${name}.svg`), picture);
 }
 
 /** The libraries from the best to the worst. */
@@ -145,9 +140,8 @@ function panelOf(table) {
 }
 
 /** The tables on how far one Redis goes. */
-function drawScale(groups) {
+function scaleTables(groups) {
   const { tables = [] } = groups.find(({ group }) => group === 'scale') ?? {};
-  if (tables.length === 0) return;
   const medians = ({ rounds, ours }) => rounds[ours].map((values) => median(values));
   // One table for all that was measured along the same numbers, which are its columns.
   const heads = new Set(tables.map(({ along }) => `${along.name}: ${along.points}`));
@@ -162,7 +156,7 @@ function drawScale(groups) {
     const points = along.points.map((point) => point.toLocaleString('en'));
     return compact(markdownTable([`${subject}: ${along.name}`, ...points], rows));
   });
-  drawPage(SCALE_PAGE, { scale: parts.join('\n\n') });
+  return parts.join('\n\n');
 }
 
 /** All targets, met or not. */

@@ -1,4 +1,4 @@
-// Draws chaos/results into docs/reliability.md and docs/lab-notes/chaos.md. Nobody edits the text between their markers.
+// Draws chaos/results into docs/reliability.md and maintainers/lab-notes/chaos.md. Nobody edits the text between their markers.
 import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
@@ -7,7 +7,7 @@ import { keptOnOtherServers, keptResults } from './results.mjs';
 import { subjects } from './subjects/index.mjs';
 
 export const RELIABILITY = join(root, 'docs/reliability.md');
-export const LAB_NOTES = join(root, 'docs/lab-notes/chaos.md');
+export const LAB_NOTES = join(root, 'maintainers/lab-notes/chaos.md');
 
 /** The generated parts of each page, by the names of their markers. */
 export function partsOfPages() {
@@ -18,7 +18,7 @@ export function partsOfPages() {
     [RELIABILITY]: {
       results: compact(resultTable(providers)),
       servers: compact(serverTable(keptOnOtherServers())),
-      excused: compact(excuseTable(providers)),
+      excused: excuseList(providers),
       controls: compact(controlTable(results.filter(isControl))),
     },
     [LAB_NOTES]: {
@@ -55,20 +55,14 @@ function serverTable(results) {
   );
 }
 
-/** Why acts were excused, and during which faults that documentation names. The rest followed such a fault within a lease. */
-function excuseTable(results) {
+/** Each reason for which acts were excused, and how many. The faults are in the lab notes. */
+function excuseList(results) {
   const byExcuse = new Map();
-  for (const { subject, total, faults } of results.filter(({ total }) => total.documented > 0)) {
-    const { allows, excuse } = subjects[subject];
-    const named = faults.filter(({ fault, documented }) => documented > 0 && fault in allows);
-    named.sort((one, other) => other.documented - one.documented);
-    const rest = total.documented - named.reduce((sum, { documented }) => sum + documented, 0);
-    const counts = named.map(({ fault, documented }) => `${fault} ${documented}`);
-    const during = [...counts, ...(rest > 0 ? [`soon after ${rest}`] : [])].join(', ');
-    byExcuse.set(excuse, [...(byExcuse.get(excuse) ?? []), `${subject} ${total.documented} (${during})`]);
+  for (const { subject, total } of results.filter(({ total }) => total.documented > 0)) {
+    const { excuse } = subjects[subject];
+    byExcuse.set(excuse, [...(byExcuse.get(excuse) ?? []), `${subject} ${total.documented}`]);
   }
-  const rows = [...byExcuse].map(([excuse, acts]) => [excuse, acts.join('; ')]);
-  return markdownTable(['why two held it', 'excused acts, and the faults during which they happened'], rows, 'text');
+  return Array.from(byExcuse, ([excuse, acts]) => `- ${excuse}: ${acts.join(', ')}`).join('\n');
 }
 
 function controlTable(results) {

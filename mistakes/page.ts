@@ -7,7 +7,7 @@ import type { GroupResult, Result } from './results.js';
 const root = join(import.meta.dirname, '..');
 
 /** Where the tables are. */
-export const PAGE = join(root, 'docs/lab-notes/mistakes.md');
+export const PAGE = join(root, 'maintainers/lab-notes/mistakes.md');
 
 /** The part of the page that needs servers, and the one that does not. */
 export type PagePart = 'mistakes' | 'mistakes on servers';

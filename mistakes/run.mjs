@@ -5,7 +5,7 @@ import { ensureServers } from '../scripts/ensure-servers.mjs';
 
 const USAGE = `usage: npm run mistakes [-- options] [-- mistake …]
 
-  mistake           only these, by their ids in mistakes/rows; prints their messages. Default: all, and draws docs/lab-notes/mistakes.md
+  mistake           only these, by their ids in mistakes/rows; prints their messages. Default: all, and draws maintainers/lab-notes/mistakes.md
   --check alone     makes those that need no server, draws nothing, and fails for a message that lacks a part, for a page that is not current
                     and for an option that no mistake is about
   --check servers   the same with those on servers`;

@@ -2,17 +2,17 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { basename, join } from 'node:path';
 import { ensureBuilt } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
-import { wrongDefaults } from './option-defaults.mjs';
-import { OPTIONS_PAGE, optionsPage } from './options-page.mjs';
 import { packageEntries } from './package-entries.mjs';
 
 // One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports into
-// api-report/, and the tables of options into the documentation. `npm run api:check` fails if one of them is stale, so every change of the
-// public API is reviewed. Both fail for a type that users see and cannot import, for a name that two entries export, and where a comment names
+// api-report/, and the parts of the documentation that come from the code. `npm run api:check` fails if one of them is stale, so every change
+// of the public API is reviewed. Both fail for a type that users see and cannot import, for a name that two entries export, and where a comment names
 // another default than the code has.
 ensureInstalled();
 ensureBuilt();
 const { CompilerState, Extractor, ExtractorConfig, ExtractorLogLevel } = await import('@microsoft/api-extractor');
+const { stalePages } = await import('./reference/pages.mjs');
+const { wrongDefaults } = await import('./reference/option-defaults.mjs');
 
 const check = process.argv.includes('--check');
 const reviewed = join(root, 'api-report');
@@ -42,14 +42,14 @@ for (const file of stale) {
   else rmSync(join(reviewed, file)); // the report of an entry that is gone
 }
 
-const page = optionsPage();
-const isStale = page !== readFileSync(join(root, OPTIONS_PAGE), 'utf8');
-if (isStale && check)
-  console.error(`The types of options differ from ${OPTIONS_PAGE}. Run "npm run api" and commit it.`);
-else if (isStale) writeFileSync(join(root, OPTIONS_PAGE), page);
+const pages = stalePages();
+for (const { page, text } of pages) {
+  if (check) console.error(`${page} differs from the code. Run "npm run api", review the difference and commit it.`);
+  else writeFileSync(join(root, page), text);
+}
 const faults = [...faultsOfEntries(), ...wrongDefaults()];
 for (const fault of faults) console.error(fault);
-process.exit(faults.length > 0 || (check && (isStale || stale.length > 0)) ? 1 : 0);
+process.exit(faults.length > 0 || (check && pages.length + stale.length > 0) ? 1 : 0);
 
 /** What API Extractor would read from a file of its own, for one entry. */
 function extractorConfig({ name, types }) {

@@ -1,22 +1,25 @@
 // Checks what would be published: its metadata (publint), its types in each kind of module resolution
-// (Are the types wrong?), the classes in its bundles, and the links of its pages.
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+// (Are the types wrong?), the classes in its bundles, and the links of its pages. Prints its size.
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, posix } from 'node:path';
 import { root, runTool } from './ensure-installed.mjs';
 import { packInto } from './tarball.mjs';
 
 const PAGE_OR_PICTURE = /\.(md|svg|png|jpe?g|webp)$/;
+// The package leaves out some pages, which are on the site. Pages in the package may link to them.
+const SITE_ONLY = JSON.parse(textOf('package.json')).files.flatMap((path) => (path[0] === '!' ? [path.slice(1)] : []));
 
 const folder = mkdtempSync(join(tmpdir(), 'package-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 
-const { tarball, files } = packInto(folder);
+const { tarball, files, size, unpackedSize } = packInto(folder);
 runTool('publint/src/cli.js', ['run', '--strict', tarball]);
 runTool('@arethetypeswrong/cli/dist/index.js', ['--quiet', tarball]);
 
-const problems = [...files.flatMap(renamedClasses), ...files.flatMap(brokenLinks)];
+const problems = [...files.flatMap(renamedClasses), ...files.flatMap(brokenLinks), ...SITE_ONLY.flatMap(misplaced)];
 for (const problem of problems) console.error(problem);
+console.log(`The package has ${files.length} files: ${inKb(size)} packed, ${inKb(unpackedSize)} unpacked.`);
 process.exit(problems.length === 0 ? 0 : 1);
 
 /** A class that the bundler has renamed, because two of one bundle share a name: messages of Nest would show the new name. */
@@ -31,8 +34,31 @@ function brokenLinks(file) {
   return [...textOf(file).matchAll(/\]\(([^)\s#]+)[^)]*\)/g)]
     .map(([, link]) => link)
     .filter((link) => !/^[a-z]+:/.test(link) && (file === 'README.md' || PAGE_OR_PICTURE.test(link)))
-    .filter((link) => !files.includes(posix.join(posix.dirname(file), link)))
+    .filter((link) => {
+      const target = posix.join(posix.dirname(file), link);
+      return !files.includes(target) && !(isSiteOnly(target) && existsSync(join(root, target)));
+    })
     .map((link) => `${file}: ${link} is not in the tarball`);
+}
+
+function isSiteOnly(file) {
+  return SITE_ONLY.some((path) => isIn(path, file));
+}
+
+function isIn(path, file) {
+  return file === path || file.startsWith(`${path}/`);
+}
+
+/** A page or folder that package.json leaves out, and that does not exist or is packed all the same. */
+function misplaced(path) {
+  if (!existsSync(join(root, path))) return [`package.json leaves out ${path}, which does not exist`];
+  return files.some((file) => isIn(path, file))
+    ? [`${path} is in the tarball, although package.json leaves it out`]
+    : [];
+}
+
+function inKb(bytes) {
+  return `${Math.round(bytes / 1_000).toLocaleString('en')} kB`;
 }
 
 function textOf(file) {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { ensureBuilt } from './build.mjs';
 
-/** Packs the package as it would be published. Returns the path of the tarball in `folder`, and the paths of what is in it. */
+/** Packs the package as it would be published. Returns the path of the tarball in `folder`, the paths of what is in it, and its size. */
 export function packInto(folder) {
   ensureInstalled();
   ensureBuilt();
@@ -11,6 +11,6 @@ export function packInto(folder) {
   const { status, stdout, stderr } = spawnSync('npm', args, { cwd: root, encoding: 'utf8' });
   if (status !== 0) throw new Error(`npm pack failed: ${stderr}`);
   // An array until npm 11, an object by the names of the packages after it.
-  const [{ filename, files }] = Object.values(JSON.parse(stdout));
-  return { tarball: join(folder, filename), files: files.map(({ path }) => path) };
+  const [{ filename, files, size, unpackedSize }] = Object.values(JSON.parse(stdout));
+  return { tarball: join(folder, filename), files: files.map(({ path }) => path), size, unpackedSize };
 }

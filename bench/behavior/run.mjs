@@ -1,12 +1,12 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureBuilt } from '../../scripts/build.mjs';
 import { commandLine, refuse } from '../../scripts/command-line.mjs';
-import { ensureInstalled, root } from '../../scripts/ensure-installed.mjs';
+import { ensureInstalled } from '../../scripts/ensure-installed.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
-import { compact, drawPage, markdownTable } from '../markdown.mjs';
+import { drawPages, RESULTS } from './pages.mjs';
 
 // Each file in rows/ shows one behavior of all packages.
 const ROWS = [
@@ -26,8 +26,6 @@ const ROWS = [
   'backends',
   'at-most-n',
 ];
-const RESULTS = join(import.meta.dirname, 'results.json');
-const PAGE = join(root, 'docs/beside-other-packages.md');
 const USAGE = `usage: npm run compare [-- options] [-- row …]
 
   row      only these rows: ${ROWS.join(', ')}. Default: all, which keeps the results and draws the page
@@ -48,7 +46,7 @@ if (!options.draw) {
   for (const row of wanted.length > 0 ? wanted : ROWS) rows[row] = await show(row);
   if (wanted.length === 0) await keep(rows);
 }
-if (wanted.length === 0) draw(JSON.parse(readFileSync(RESULTS, 'utf8')));
+if (wanted.length === 0) drawPages();
 
 /** Runs the program of a row. */
 async function show(row) {
@@ -71,21 +69,4 @@ async function keep(rows) {
     rows,
   };
   writeFileSync(RESULTS, `${JSON.stringify(kept, undefined, 2)}\n`);
-}
-
-function draw({ date, node, nest, packages, rows }) {
-  const names = Object.keys(packages);
-  const table = markdownTable(
-    ['', ...names.map((name) => `${name.replace(' 5 beta', '')} ${packages[name]}`)],
-    Object.entries(rows).map(([row, { question, cells }]) => [
-      question,
-      ...names.map((name) => `[${cells[name]}][${row}]`),
-    ]),
-    'text',
-  );
-  const links = Object.keys(rows).map((row) => `[${row}]: ../bench/behavior/rows/${row}.mjs`);
-  drawPage(PAGE, {
-    table: `\n${compact(table)}\n\nRun on ${date} with Node ${node}, Nest ${nest} and the versions above.\n`,
-    links: links.join('\n'),
-  });
 }

@@ -1,16 +1,15 @@
-// Three instances of an application schedule one job for each second. How often does it run? Draws the table of
-// docs/beside-scheduling-packages.md with --draw
+// Three instances of an application schedule one job for each second. How often does it run? With --draw, keeps the results and draws
+// docs/comparisons.md
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { ensureBuilt } from '../../scripts/build.mjs';
 import { root } from '../../scripts/ensure-installed.mjs';
-import { compact, drawPage, markdownTable } from '../markdown.mjs';
+import { drawPages, SCHEDULING } from './pages.mjs';
 
-const PAGE = join(root, 'docs/beside-scheduling-packages.md');
 const PROCESS = join(import.meta.dirname, 'scheduling-process.mjs');
 const TICKS = 8;
 
@@ -25,17 +24,20 @@ const situations = {
   'The instance that runs the job is killed: the next run begins after': (name) => afterKill(name),
 };
 
-const rows = [];
+const rows = {};
 for (const [question, show] of Object.entries(situations)) {
-  const cells = [];
+  const cells = {};
   console.log(question);
   for (const { name } of schedulers) {
-    cells.push(await show(name));
-    console.log(`  ${name.padEnd(26)} ${cells.at(-1)}`);
+    cells[name] = await show(name);
+    console.log(`  ${name.padEnd(26)} ${cells[name]}`);
   }
-  rows.push([question, ...cells]);
+  rows[question] = cells;
 }
-if (process.argv.includes('--draw')) draw();
+if (process.argv.includes('--draw')) {
+  keep();
+  drawPages();
+}
 
 /** Three instances on a Redis of their own. `seen` has what they report, which Node keeps for the first listener. */
 async function instances(name, { takes, late = 0 }) {
@@ -99,16 +101,20 @@ async function afterKill(name) {
   return found ? `${((found.begin - at) / 1_000).toFixed(1)} s` : 'more than 40 s';
 }
 
-function draw() {
-  const versionOf = (name) => {
-    const own = name === 'nestjs-distributed-lock' ? 'package.json' : undefined;
-    const file =
-      own ??
-      (name === '@nestjs/schedule' ? `node_modules/${name}` : `bench/peers/node_modules/${name}`) + '/package.json';
-    return JSON.parse(readFileSync(join(root, file), 'utf8')).version;
+function keep() {
+  const kept = {
+    date: new Date().toISOString().slice(0, 10),
+    node: process.versions.node,
+    packages: Object.fromEntries(schedulers.map(({ name }) => [name, versionOf(name)])),
+    rows,
   };
-  const names = schedulers.map(({ name }) => `${name} ${versionOf(name)}`);
-  const table = markdownTable(['', ...names], rows, 'text');
-  const date = new Date().toISOString().slice(0, 10);
-  drawPage(PAGE, { table: `\n${compact(table)}\n\nRun on ${date} with Node ${process.versions.node}.\n` });
+  writeFileSync(SCHEDULING, `${JSON.stringify(kept, undefined, 2)}\n`);
+}
+
+function versionOf(name) {
+  const own = name === 'nestjs-distributed-lock' ? 'package.json' : undefined;
+  const file =
+    own ??
+    (name === '@nestjs/schedule' ? `node_modules/${name}` : `bench/peers/node_modules/${name}`) + '/package.json';
+  return JSON.parse(readFileSync(join(root, file), 'utf8')).version;
 }

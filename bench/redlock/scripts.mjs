@@ -1,7 +1,7 @@
 // What this library sends to the nodes for a free lock, and nothing else that it does: the cost of its scripts without its code.
 import { Redis } from 'ioredis';
 import { RedlockKeyLayout } from '../../dist/providers/redlock/key-layout.js';
-import { LOCK_SCRIPT, LOCK_SCRIPT_SHA, roundDigits, tokenDigits } from '../../dist/providers/redlock/lock-script.js';
+import { LOCK_SCRIPT, roundDigits, tokenDigits } from '../../dist/providers/redlock/lock-script.js';
 
 const LEASE = 10_000;
 
@@ -9,7 +9,7 @@ const LEASE = 10_000;
 export async function scripts(ports) {
   const layout = new RedlockKeyLayout('bare');
   const clients = ports.map((port) => new Redis(port));
-  await Promise.all(clients.map((client) => client.script('LOAD', LOCK_SCRIPT)));
+  await Promise.all(clients.map((client) => client.script('LOAD', LOCK_SCRIPT.text)));
   await Promise.all(clients.map((client) => client.set(layout.counter, tokenDigits(Date.now() * 1_000))));
   for (const client of clients) client.on('error', () => undefined);
   const majority = Math.floor(ports.length / 2) + 1;
@@ -27,7 +27,7 @@ export async function scripts(ports) {
         if (yes === majority) resolve();
         else if (no > ports.length - majority) reject(new Error(`A node has answered ${reply}.`));
       };
-      for (const client of clients) client.evalsha(LOCK_SCRIPT_SHA, ...args).then(count, count);
+      for (const client of clients) client.evalsha(LOCK_SCRIPT.sha, ...args).then(count, count);
     });
 
   return {
@@ -36,8 +36,8 @@ export async function scripts(ports) {
       last = Math.max(last + 1, Date.now() * 1_000 + 1_000);
       const lock = layout.lockOf(key);
       const holder = round.toString(16).padStart(32, '0');
-      await ask(2, lock, layout.counter, `V${LEASE}`, holder + tokenDigits(last) + roundDigits(round));
-      return () => ask(1, lock, 'R0', holder);
+      await ask(2, layout.counter, lock, '', 'V', holder + tokenDigits(last) + roundDigits(round), LEASE);
+      return () => ask(2, layout.counter, lock, '', 'R', holder, 0);
     },
   };
 }

@@ -24,7 +24,7 @@ export const faults = [
  * Redis. It has no tokens, so nothing stops a holder that was paused between check and write.
  */
 export const allows = Object.fromEntries(faults.map((name) => [name, ['stale']]));
-export const excuse = 'there is no token by which the resource could refuse the act of an earlier holder';
+export const excuse = 'There is no token with which the resource could reject an earlier holder';
 
 export const startBackend = async ({ random }) => (await import('./redis-and-mariadb.mjs')).startBoth(random);
 

@@ -19,8 +19,7 @@ export const allows = {
   ...Object.fromEntries(faults.map((name) => [name, ['stale']])),
   ...Object.fromEntries(['server restarted', 'FLUSHALL', 'locks evicted'].map((name) => [name, ['overlap', 'stale']])),
 };
-export const excuse =
-  'the server has forgotten the lock, and there is no token by which the resource could refuse the act of an earlier holder';
+export const excuse = 'The server lost the lock, and no token lets the resource reject the earlier holder';
 
 export async function startBackend() {
   const { startMemcached } = await import('../../test/servers/memcached-server.mjs');

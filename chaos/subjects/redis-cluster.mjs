@@ -9,7 +9,7 @@ export const title = 'redis, Cluster of three masters with a replica each';
 /** A failover takes seconds. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
-/** On reconnect, or at the deadline: docs/how-it-works/redis-connections.md, "After a failover". */
+/** On reconnect, or at the deadline: docs/how-it-works/redis.md, "Failover". */
 export const noticedWithin = LEASE;
 export const fair = 'cohorts';
 /** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */
@@ -24,7 +24,7 @@ export const faults = [
 export const allows = Object.fromEntries(
   ['failover', 'server paused', 'server paused in a handoff', 'server restarted'].map((name) => [name, ['overlap']]),
 );
-export const excuse = 'the promoted replica does not have the lock. The holder learns that when it is connected to it';
+export const excuse = 'The promoted replica lacks the lock. The holder notices when it connects to it';
 
 export async function startBackend() {
   const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');

@@ -6,7 +6,7 @@ export const title = 'redis, Sentinel';
 /** A failover takes seconds. */
 export const recovery = 15_000;
 export const lifetime = LEASE;
-/** On reconnect, or at the deadline: docs/how-it-works/redis-connections.md, "After a failover". */
+/** On reconnect, or at the deadline: docs/how-it-works/redis.md, "Failover". */
 export const noticedWithin = LEASE;
 export const fair = false;
 export const faults = ['worker killed', 'worker paused', 'event loop blocked', 'failover'];

@@ -33,8 +33,7 @@ export const allows = {
   FLUSHALL: ['overlap'],
   'server clock stepped': ['overlap'],
 };
-export const excuse =
-  'the server has forgotten the lock, or its clock has ended the lease. The holder learns that at its next renewal';
+export const excuse = 'The server lost the lock, or its clock ended the lease. The holder notices at its next renewal';
 
 export const startBackend = async () => (await import('./redis-node.mjs')).startRedis();
 

@@ -25,8 +25,7 @@ export const faults = [
 ];
 /** docs/providers/redlock.md: a node that loses its vote within a lease may vote for another holder. */
 export const allows = { 'server restarted empty': ['overlap'], FLUSHALL: ['overlap'] };
-export const excuse =
-  'a node has forgotten its vote, and another majority forms. The holder learns that at its next renewal';
+export const excuse = 'A node lost its vote, and another majority formed. The holder notices at its next renewal';
 
 export async function startBackend() {
   const { startRedisNode } = await import('./redis-node.mjs');

@@ -22,7 +22,7 @@ export function switchoversOf(subject, type) {
     ...(hasSessions && {
       allows: Object.fromEntries(faults.map((name) => [name, ['overlap']])),
       excuse:
-        'the old writer is read-only, or has ended. The holder learns that by its next heartbeat, or when its connection ends',
+        'The old writer is read-only or gone. The holder notices at its next heartbeat, or when its connection ends',
     }),
     lostAtBegin: {
       // docs/providers/sql.md, "Failover": a heartbeat finds the server read-only.

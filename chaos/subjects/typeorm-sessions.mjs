@@ -36,7 +36,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
       'replies lost',
     ].map((name) => [name, ['overlap']]),
   ),
-  excuse: 'the connection has ended, and the server has freed the lock. The holder learns that within half a second',
+  excuse: 'The connection ended and the server freed the lock. The holder notices within half a second',
 
   /** The sockets end together, but the holder notices only when its process runs. */
   noticedWithin: 500,

@@ -1,15 +1,15 @@
 import type { LockMode } from './lock-mode.js';
 
-/** One of the callers that wait for each other in a cycle. It holds the lock for which the caller before it waits. */
+/** A caller in a cycle of callers that wait for each other. It holds the lock that the previous member waits for. */
 export interface DeadlockMember {
-  /** The module option `instance` of its application. */
+  /** The module option `instance` of the caller's application. */
   readonly instance: string;
   /** The decorated method that waits, such as `OrderService.pay`, or `null` for a call of `LockService`. */
   readonly method: string | null;
-  /** The key that it holds. */
+  /** The key that the caller holds. */
   readonly holds: string;
-  /** The key for which it waits. */
+  /** The key that the caller waits for. */
   readonly waitsFor: string;
-  /** The mode in which it waits. */
+  /** The mode that the caller requests. */
   readonly mode: LockMode;
 }

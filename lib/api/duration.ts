@@ -5,39 +5,43 @@ import { shown } from './printable.js';
 /** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'` or `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
-/** A {@link Duration} in the options of the module or of a provider: as any text, since it often comes from configuration. Checked at boot. */
+/** A {@link Duration} in the options of the module or a provider. Its type allows any string, because it often comes from configuration; the value is checked at boot. */
 export type ConfiguredDuration = number | string;
 
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-// No sign, no exponent and never without a unit: '5' from an .env file is not 5 ms.
+// A unit is required: '5' from an .env file could mean 5 s or 5 ms. Signs and exponents are not allowed.
 const TEXT = /^(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d)$/;
 
-// Node's timers overflow beyond 2^31 - 1 ms (24.8 days) and then fire immediately.
+// Node's timers overflow after 2^31 - 1 ms (24.8 days) and then fire immediately.
 const MAX_FINITE = 2 ** 31 - 1;
 
 /** The bounds of a duration option. */
 export interface DurationBounds {
-  /** Smallest allowed value in milliseconds; default 0. */
+  /** Smallest allowed value, in milliseconds; default 0. */
   readonly min?: number;
-  /** Largest allowed finite value in milliseconds; default 24.8 days. Smaller where a timer runs for a multiple of it. */
+  /** Largest allowed finite value, in milliseconds; default 24.8 days. Set a smaller one if a timer runs for a multiple of the option. */
   readonly max?: number;
   /** Whether `Infinity` is allowed; default false. */
   readonly infinite?: boolean;
 }
 
 /**
- * Converts text from configuration, such as `duration(process.env.LOCK_WAIT)`, to milliseconds for a call or a decorator.
+ * Converts a string from configuration to milliseconds, for an option of a call or a decorator.
  *
- * @throws LockConfigError for text that is not a number followed by `ms`, `s`, `m`, `h` or `d`
+ * @throws LockConfigError if the text is not a number followed by `ms`, `s`, `m`, `h` or `d`
+ * @example
+ * ```ts
+ * await locks.withLock('order:42', task, { wait: duration(process.env.LOCK_WAIT ?? '5s') });
+ * ```
  */
 export function duration(text: string): number {
   return toMilliseconds(text, 'duration', { max: Number.MAX_SAFE_INTEGER });
 }
 
 /**
- * Reads the duration given for `option` in milliseconds.
+ * Converts the duration given for `option` to milliseconds.
  *
- * @throws LockConfigError naming the option when the value is not a duration, is NaN, negative, too small or too long
+ * @throws LockConfigError that names the option if the value is not a duration within the bounds
  */
 export function toMilliseconds(value: number | string, option: string, bounds: DurationBounds = {}): number {
   const milliseconds = millisecondsOf(value, bounds);
@@ -45,7 +49,7 @@ export function toMilliseconds(value: number | string, option: string, bounds: D
   throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${durationInWords(bounds)}.`);
 }
 
-/** The milliseconds of what was given for an option; undefined for what is no duration within the bounds. */
+/** The milliseconds of the value given for an option; `undefined` if the value is not a duration within the bounds. */
 export function millisecondsOf(
   value: unknown,
   { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds,

@@ -3,53 +3,53 @@ import type { DeadlockMember } from './deadlock.js';
 import type { LockHolder } from './lock-holder.js';
 import { printable } from './printable.js';
 
-/** The place at which a lock error happened. */
+/** Details that every lock error carries. */
 export interface LockErrorDetails {
   /** The logical key, or `null` when the error is not about one key. */
   readonly key?: string | null | undefined;
   /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider?: string | null | undefined;
   /**
-   * The error below, if there is one. The lock error has a copy of it, with class, message, code and stack, and without what drivers note
-   * besides: addresses with passwords, statements, ids of holders.
+   * The underlying error, if any. The lock error keeps a copy with its class, message, code and stack, but without what drivers add:
+   * addresses with passwords, statements and holder ids.
    */
   readonly cause?: unknown;
 }
 
-/** How a task ended that ran under a lock which was lost: see {@link LockLostError.outcome}. */
+/** How a task ended after its lock was lost: see {@link LockLostError.outcome}. */
 export type TaskOutcome =
   { readonly status: 'fulfilled'; readonly value: unknown } | { readonly status: 'rejected'; readonly reason: unknown };
 
 /**
  * Why a lock was lost.
  *
- * - `expired`: no renewal was acknowledged before the local deadline (backend unreachable, blocked event loop).
- * - `revoked`: the backend reports that the lock is no longer ours (force-released, flushed, session killed).
+ * - `expired`: the backend confirmed no renewal before the local deadline. It was unreachable, or the event loop was blocked.
+ * - `revoked`: the backend reports that this process no longer holds the lock. It was force-released, flushed, or its session was killed.
  * - `max-hold`: `maxHold` has passed.
  * - `shutdown`: the application stopped and `shutdownGrace` has passed.
- * - `released`: it was released before, so the question comes too late.
- * - `rolled-back`: the lock was held to its end, but what was written in its transaction (`entityManagerOf`) was rolled back.
- * - `commit-unknown`: the server did not answer its COMMIT: what was written in its transaction may be saved, or not.
+ * - `released`: you had already released the lock when you used it.
+ * - `rolled-back`: the lock was held to its end, but the writes in its transaction (`entityManagerOf`) were rolled back.
+ * - `commit-unknown`: the server did not answer COMMIT, so the writes in the transaction may or may not be saved.
  */
 export type LossReason =
   'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
 /**
- * The base of every error that this package throws. A user's own error is never wrapped in one.
+ * The base class of every error that this package throws. Errors of your own tasks are never wrapped.
  *
- * `instanceof` compares brands and codes, so it also holds for an error of another copy of this package in the process.
+ * `instanceof` compares a brand and the code, so it also works if the process has loaded two copies of this package.
  */
 export abstract class LockError extends Error {
-  /** Stable, machine-readable name of the kind of error, such as `LOCK_BUSY`. */
+  /** Stable, machine-readable kind of error, such as `LOCK_BUSY`. */
   abstract readonly code: string;
   /** The logical key, or `null` when the error is not about one key. */
   readonly key: string | null;
   /** The name under which the provider is registered, or `null` when no provider is concerned. */
   readonly provider: string | null;
 
-  /** @param message one line, or several of them. They may quote the message of the cause */
+  /** @param message one line or several, which may quote the message of the cause */
   constructor(message: string | readonly string[], details: LockErrorDetails = {}) {
-    // An application computes its keys by itself, so what it throws meanwhile passes as it is.
+    // The cause of a key error comes from the application's own key function, so it passes unchanged.
     const cause = new.target === LockKeyError ? details.cause : safeCause(details.cause);
     const lines = [message].flat().map((line) => printable(quoting(line, details.cause, cause)));
     super(lines.join('\n'), cause === undefined ? undefined : { cause });
@@ -59,13 +59,13 @@ export abstract class LockError extends Error {
     Object.defineProperty(this, BRAND, { value: true });
   }
 
-  /** For logs, without the stack. */
+  /** The error for logs, without its stack. */
   toJSON(): object {
     const { name, code, message, key, provider, cause } = this;
     return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
   }
 
-  /** By brand and code, because filters of Nest and of applications know nothing but `instanceof`. */
+  /** Compares brand and code, because exception filters of Nest and of applications use only `instanceof`. */
   static override [Symbol.hasInstance](error: unknown): boolean {
     if (Function.prototype[Symbol.hasInstance].call(this, error)) return true;
     return LockError.is(error) && (this === LockError || KINDS[error.code] === this);
@@ -77,14 +77,14 @@ export abstract class LockError extends Error {
   }
 }
 
-/** Busy: somebody else held the lock for the whole `wait`. */
+/** Busy: another caller held the lock for the whole `wait`. Retry later, or tell the user that the resource is in use. */
 export class LockBusyError extends LockError {
   readonly code = 'LOCK_BUSY';
   /** How long the caller waited, in ms. */
   readonly waited: number;
   /**
-   * The holder that kept the caller out, or `null` where that is not known. Not enumerable and not part of the JSON form. The message names its instance, so
-   * an answer to a client must not show the message; those of this package do not.
+   * The holder that kept the caller out, or `null` if it is unknown. Not enumerable and not part of the JSON form. The message names the
+   * holder's instance, so do not send the message to clients; the HTTP, RPC and GraphQL answers of this package do not.
    */
   declare readonly heldBy: LockHolder | null;
 
@@ -102,12 +102,12 @@ export class LockBusyError extends LockError {
   }
 }
 
-/** Lost: the lock was ours and is not any more, so somebody else may hold it. */
+/** Lost: you held the lock and lost it, so another process may hold it now. Stop writing, and check what your task has already written. */
 export class LockLostError extends LockError {
   readonly code = 'LOCK_LOST';
   /** Why it was lost. */
   readonly reason: LossReason;
-  /** How the task ended, where one ran to its end under the lost lock. */
+  /** How the task ended, if a task ran to its end under the lost lock; otherwise `undefined`. */
   readonly outcome: TaskOutcome | undefined;
 
   constructor(message: string, details: LockErrorDetails & { reason: LossReason; outcome?: TaskOutcome | undefined }) {
@@ -116,18 +116,18 @@ export class LockLostError extends LockError {
     this.outcome = details.outcome;
   }
 
-  /** Without what its task gave or threw. */
+  /** The error for logs, without the value or error of its task. */
   override toJSON(): object {
     return { ...super.toJSON(), reason: this.reason, outcome: this.outcome?.status };
   }
 }
 
-/** Unavailable: the backend is down, or it is unknown what happened to a request. Never thrown for a busy lock. */
+/** Unavailable: the backend is down, or the outcome of a request is unknown. Never thrown for a busy lock. */
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
-   * `false` if certainly no command of the attempt has left this process, so that nothing of it is left in the backend. For authors of
-   * providers: without it, each failed attempt of an outage is released again and again. Default true.
+   * `false` if no command of the attempt has left this process, so that the backend has nothing to release. If you write a provider, set it:
+   * otherwise every failed attempt of an outage is released until the backend answers. Default true.
    */
   readonly sent: boolean;
 
@@ -141,7 +141,7 @@ export class LockUnavailableError extends LockError {
   }
 }
 
-/** Misuse: a key, a key template or a value in it cannot be used. */
+/** Misuse: a key, a key template or a value in a template cannot be used. Fix the code that makes the key. */
 export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
@@ -150,8 +150,8 @@ export class LockKeyError extends LockError {
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
-   * `true` if a server has refused it: a permission, a login, a write on a read-only server. Then it works again as soon as the server
-   * allows it, and a failover may use another server meanwhile. Default false: a mistake in the options.
+   * `true` if a server refused the request: a permission, a login, a write on a read-only server. The request works as soon as the server
+   * allows it, and a failover may use another server until then. Default false: a mistake in the options.
    */
   readonly refused: boolean;
 
@@ -166,10 +166,10 @@ export class LockConfigError extends LockError {
 }
 
 /**
- * The caller would wait until its `wait` ends, whatever the holders do.
+ * Deadlock: waiting longer cannot help, whatever the holders do.
  *
- * - With a `cycle`: callers wait for each other, and this one was refused so that the others go on. For clients it is as busy as a {@link LockBusyError}.
- * - Without one, misuse: the caller would wait for itself (re-entry that was refused, in another mode, or with a larger weight), a database has found a
+ * - With a `cycle`, callers wait for each other, and this caller was rejected so that the others can continue. Clients see it as busy, like a {@link LockBusyError}.
+ * - Without a `cycle`, it is misuse: the caller would wait for itself (re-entry in another mode or with a larger weight), a database found a
  *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in two orders.
  */
 export class LockDeadlockError extends LockError {
@@ -177,8 +177,8 @@ export class LockDeadlockError extends LockError {
   /** How long the caller waited, in ms; 0 for misuse. */
   readonly waited: number;
   /**
-   * The callers that wait for each other, beginning with the one that gets the error; `null` for misuse. Not enumerable and not part of the JSON form. The
-   * message names keys and instances of others, so an answer to a client must not show it; those of this package do not.
+   * The callers that wait for each other, starting with the rejected one; `null` for misuse. Not enumerable and not part of the JSON form. The
+   * message names keys and instances of others, so do not send it to clients; the HTTP, RPC and GraphQL answers of this package do not.
    */
   declare readonly cycle: readonly DeadlockMember[] | null;
 
@@ -199,14 +199,14 @@ export class LockDeadlockError extends LockError {
   }
 }
 
-/** Too many: the limit of 10,000 waiters per key or of a backend's pool is reached. */
+/** Too many: 10,000 callers of this process wait for the key, or the backend's connection pool is full. Shed load, or shorten `wait`. */
 export class LockCapacityError extends LockError {
   readonly code = 'LOCK_CAPACITY';
 }
 
 /**
- * Conflict: the row is not as it was when the entity was read. Somebody has written or deleted it since, and nothing of
- * this write was done. Read it again and redo the work: `RetryOnConflict` of `nestjs-distributed-lock/typeorm`.
+ * Conflict: another transaction wrote or deleted the row after you read the entity, so nothing was written. Read the entity again and redo
+ * the work, or let `RetryOnConflict` of `nestjs-distributed-lock/typeorm` do so.
  */
 export class VersionConflictError extends LockError {
   readonly code = 'LOCK_VERSION_CONFLICT';
@@ -223,7 +223,7 @@ const KINDS: Readonly<Record<string, unknown>> = {
   LOCK_VERSION_CONFLICT: VersionConflictError,
 };
 
-/** The message, with what it quotes of the cause as the safe cause has it. */
+/** The message, with the safe text of the cause in place of the original. */
 function quoting(message: string, cause: unknown, safe: unknown): string {
   const [quoted, shown] = [cause, safe].map((error) => (isError(error) ? error.message : error));
   if (typeof quoted !== 'string' || typeof shown !== 'string' || quoted === '' || quoted === shown) return message;

@@ -1,29 +1,31 @@
-/** The state of the members, as a failover provider sees it. */
+/** The state of a failover provider's members, as this process sees it. */
 export interface FailoverState {
-  /** The provider that grants locks, or `null` while that is not known. */
+  /** The provider that grants locks, or `null` while it is unknown. */
   readonly active: string | null;
-  /** Grows with every switch. */
+  /** A number that grows with every switch. */
   readonly epoch: number;
-  /** The health of each provider, as this process sees it. */
+  /** The health of each provider. */
   readonly providers: Readonly<Record<string, ProviderState>>;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
 }
 
 /**
+ * The health of a provider.
+ *
  * - `up`: it answers.
- * - `down`: it has failed several times in a row.
- * - `recovering`: it grants again, but not yet for long enough to be preferred.
+ * - `down`: it failed several times in a row.
+ * - `recovering`: it grants locks again, but not for long enough to be preferred.
  */
 export type ProviderState = 'up' | 'down' | 'recovering';
 
-/** One change of the provider that grants locks. */
+/** A switch to another provider. */
 export interface ProviderSwitch {
   readonly epoch: number;
   readonly from: string;
   readonly to: string;
   readonly reason: SwitchReason;
-  /** By the wall clock of the process that switched, in ms since the Unix epoch. For people. */
+  /** When it switched, by the wall clock of the process that did, in ms since the Unix epoch. For display only. */
   readonly at: number;
 }
 

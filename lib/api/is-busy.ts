@@ -1,7 +1,19 @@
 import { LockBusyError, LockDeadlockError } from './errors.js';
 
-/** Whether the lock was not acquired because others have it: for the whole wait, or in a cycle of callers that wait for each other. */
+/**
+ * Whether a lock was not acquired because others hold it, for the whole wait or in a cycle of callers that wait for each other.
+ *
+ * @example
+ * ```ts
+ * try {
+ *   await locks.withLock(`order:${id}`, () => ship(id));
+ * } catch (error) {
+ *   if (!isBusy(error)) throw error;
+ *   return 'try again later';
+ * }
+ * ```
+ */
 export function isBusy(error: unknown): error is LockBusyError | LockDeadlockError {
-  // An error of an earlier copy of this package has no such property.
+  // Errors of an older copy of this package have no `cycle`.
   return error instanceof LockBusyError || (error instanceof LockDeadlockError && Boolean(error.cycle));
 }

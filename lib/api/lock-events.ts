@@ -2,21 +2,21 @@ import type { LossReason } from './errors.js';
 import type { LockHolder } from './lock-holder.js';
 import type { LockMode } from './lock-mode.js';
 
-/** The fields of every event about a lock. Never a holder id. Every event has a JSON form, with its fencing token as text. */
+/** The fields of every event about a lock. An event never contains a holder id. In its JSON form the fencing token is a string. */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, such as `OrderService.pay`, or `null` for a lock that was taken through `LockService`. */
+  /** The decorated method, such as `OrderService.pay`, or `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
-  /** The key template of the decorated method, for labels of bounded cardinality, or `null`. */
+  /** The key template of the decorated method, or `null`. Use it as a metric label: unlike keys, templates are few. */
   readonly template: string | null;
 }
 
 /**
  * Why the term of a leader ended.
  *
- * - `task-ended`: its task ended by itself, with or without an error.
+ * - `task-ended`: its task returned or threw.
  * - `lost`: its lock was lost.
  * - `signal`: the `signal` of `runAsLeader` aborted.
  * - `shutdown`: the application stopped.
@@ -26,9 +26,9 @@ export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
 /**
  * Why a call or a job did not run.
  *
- * - `done`: the tick of the job was begun before, here or in another process.
- * - `overlap`: a run of an earlier tick of the job has not ended.
- * - `clock`: the tick is later than the time of the server: the clock of this process is ahead, or `due` is in the future.
+ * - `done`: the tick of the job was already started, here or in another process.
+ * - `overlap`: a run of an earlier tick is still running.
+ * - `clock`: the tick is later than the server's time, because the clock of this process is ahead or `due` is in the future.
  * - `busy`: its lock was busy.
  * - `not-leader`: another process leads (`@OnlyLeader`).
  */
@@ -43,56 +43,56 @@ export interface TickEvent {
   readonly tick: Date;
 }
 
-/** The events by name, with what each carries. All lengths of time are in whole ms. */
+/** The events and their fields. All durations are in whole ms. */
 export interface LockEventMap {
-  /** The lock is busy and the caller queues for it. */
+  /** The lock is busy, and the caller waits for it. */
   waiting: LockEvent;
-  /** A lock was granted by the backend (a nested entry is none). */
+  /** The backend granted a lock. Not emitted on re-entry. */
   acquired: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
-  /** A release was confirmed. */
+  /** The backend confirmed a release. */
   released: LockEvent & { readonly held: number };
   /** A lease was renewed. */
   renewed: LockEvent & { readonly remaining: number };
-  /** A renewal was not answered. The lock stays held until its deadline, and the renewal is sent again. */
+  /** The backend did not answer a renewal. The lock stays held until its deadline, and the renewal is retried. */
   'renewal-failed': LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
-  /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` where that is not known. */
+  /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` if it is unknown. */
   busy: LockEvent & { readonly waited: number; readonly heldBy: LockHolder | null };
   /**
-   * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick was begun before, or another process
-   * leads (`@OnlyLeader`).
+   * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick was already started, or another
+   * process leads (`@OnlyLeader`).
    */
   skipped: LockEvent & { readonly reason: SkipReason };
   /**
-   * No process has run a job for a tick that was due. The process that publishes this runs it now, unless the tick is older than `catchUp`: then
-   * each process publishes it that looks for missed ticks.
+   * No process ran a job at a tick that was due. The process that emits this event runs the job now. If the tick is older than `catchUp`,
+   * the job does not run, and every process that looks for missed ticks emits the event.
    */
   'run-missed': TickEvent & { readonly schedule: string };
-  /** A run of a job has lost its process or its lock: its record says that it runs, and its lock is free. */
+  /** A run of a job lost its process or its lock: its record says that it is running, but its lock is free. */
   'run-abandoned': TickEvent & {
-    /** The instance that began it. */
+    /** The instance that started it. */
     readonly instance: string;
     readonly begunAt: Date;
-    /** Whether the process that publishes this begins the run again (`afterCrash`). */
+    /** Whether the process that emits this event repeats the run (`afterCrash`). */
     readonly again: boolean;
   };
-  /** This process became the leader of the key. `waited`: since it began to campaign for this term. */
+  /** This process became the leader of the key. `waited`: how long it campaigned for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
-  /** A term of this process has ended, its task as well. `ledFor`: from the election until the lock was lost or given back. */
+  /** A term of this process and its task have ended. `ledFor`: from the election until the lock was lost or released. */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
-  /** A release was not answered; it is retried in the background. */
+  /** The backend did not answer a release, which is now retried in the background. */
   'release-pending': LockEvent;
-  /** `forceRelease` was answered, in the process that called it. The process that held the lock publishes `lost` with the reason `revoked`. */
+  /** A `forceRelease` of this process succeeded. The process that held the lock emits `lost` with the reason `revoked`. */
   'force-released': {
     readonly key: string;
     readonly provider: string;
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend does not answer. Published once, until it has answered again. `cause` is a copy of the error without passwords and holder ids. */
+  /** A provider's backend does not answer. Emitted one time per outage. `cause` is a copy of the error without passwords and holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
-  /** A provider that is built on several others uses another one of them from now on. */
+  /** A failover provider has switched to another of its members. */
   failover: {
     readonly provider: string;
     /** The name of the provider that grants locks now. */
@@ -105,7 +105,14 @@ export interface LockEventMap {
 export type LockEventName = keyof LockEventMap;
 export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
 
-/** The events of the locks of one application. A listener that throws is logged and disturbs nothing. */
+/**
+ * The events of an application's locks. The error of a listener that throws is logged and affects nothing else.
+ *
+ * @example
+ * ```ts
+ * locks.events.on('lost', ({ key, reason }) => alerts.send(`lost ${key}: ${reason}`));
+ * ```
+ */
 export interface LockEvents {
   on<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;
   once<N extends LockEventName>(name: N, listener: LockEventListener<N>): this;

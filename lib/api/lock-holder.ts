@@ -1,11 +1,11 @@
-/** The holder of a lock that stayed busy, as far as the process knows that was kept out. Holders change, so it is for people, not for decisions. */
+/** The holder of a lock that stayed busy, as far as the waiting process knows. Show it to people, but base no decision on it: holders change. */
 export interface LockHolder {
-  /** The module option `instance` of the holder, or 12 digits where no name is known; `null` if it is unknown or there are several holders. */
+  /** The module option `instance` of the holder, or its 12-digit id if the name is unknown; `null` if both are unknown or there are several holders. */
   readonly instance: string | null;
-  /** The decorated method that holds it, such as `OrderService.pay`: known only of the caller's own process, and else `null`. */
+  /** The decorated method that holds the lock, such as `OrderService.pay`, if it runs in the caller's own process; otherwise `null`. */
   readonly method: string | null;
-  /** Since when it is held, by the clock of the caller's machine; `null` if that is unknown or there are several holders. */
+  /** When the holder acquired the lock, by the clock of the caller's machine; `null` if that is unknown or there are several holders. */
   readonly since: Date | null;
-  /** How many hold it, as far as the process knows: several in the modes `shared` and `limited`. */
+  /** How many holders there are, as far as the process knows: several in the modes `shared` and `limited`. */
   readonly holders: number;
 }

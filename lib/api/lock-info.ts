@@ -3,49 +3,49 @@ import type { LockMode } from './lock-mode.js';
 /** The state of a key at a backend, for operators. */
 export interface LockInfo {
   readonly key: string;
-  /** `retained`: released before its `minHold` had passed, so nobody has it and nobody gets it. */
+  /** `retained`: the lock was released before its `minHold` had passed, so it has no holder and cannot be acquired yet. */
   readonly state: 'held' | 'retained';
   readonly mode: LockMode;
-  /** How many hold it: more than one only in the modes shared and limited. */
+  /** How many holders there are: more than one only in the modes `shared` and `limited`. */
   readonly holders: number;
-  /** Of a limited lock: the smallest limit. */
+  /** For a limited lock, the smallest limit among its holders. */
   readonly limit?: number;
-  /** Of a limited lock: how much of the limit is taken, also by what is retained (`minHold`). */
+  /** For a limited lock, how much of the limit is used, including what is retained (`minHold`). */
   readonly used?: number;
-  /** How many wait for it, or `null` where the backend does not know. */
+  /** How many requests wait for the key, or `null` if the backend does not know. */
   readonly waiters: number | null;
-  /** Milliseconds until the backend frees the key without a renewal, or `null` for a lock that lives with its session. */
+  /** Milliseconds until the backend frees the key unless it is renewed, or `null` for a lock that lives as long as its session. */
   readonly expiresIn: number | null;
   /**
-   * The largest token of its grant, or `null` where the provider has none. On Redis, memory and version locks a grant may serve up to 64 callers of a process
-   * one after the other, so the token of its present holder may be up to 63 smaller: compare with it by `<=`, never by equality.
+   * The largest fencing token of the grant, or `null` if the provider has no tokens. On Redis, memory and version locks, one grant may serve up to 64
+   * callers of a process in turn, so the current holder's token may be up to 63 smaller: compare with `<=`, not with `===`.
    */
   readonly fencingToken: bigint | null;
   /**
-   * Which applications hold it, each by its module option `instance`, or by its id where the backend does not know its name any more. Without
-   * repetition, and of the first 100 holders; empty for a key that is retained.
+   * The applications that hold the key, each named by its module option `instance`, or by its id if the backend no longer knows the name. Each appears
+   * one time; only the first 100 holders count. Empty for a retained key.
    */
   readonly instances: readonly string[];
-  /** When the latest holder got it, by the clock of the server; `null` for shared locks, and where the backend does not know. */
+  /** When the latest holder acquired the key, by the server's clock; `null` for shared locks, and if the backend does not know. */
   readonly since: Date | null;
 }
 
-/** The process that leads a key, as any process sees it. */
+/** The leader of a key, as the backend reports it. */
 export interface Leader {
-  /** Its module option `instance`, or its id where the backend does not know the name; `null` where the backend knows neither. */
+  /** The module option `instance` of the leader, or its id if the backend does not know the name; `null` if the backend knows neither. */
   readonly instance: string | null;
-  /** When it got the lock, by the clock of the server; `null` where the backend does not know. */
+  /** When the leader acquired the lock, by the server's clock; `null` if the backend does not know. */
   readonly since: Date | null;
   /**
-   * That of the term, or up to 63 larger, since a grant may serve several callers: {@link LockInfo.fencingToken}. `null` where the provider has none that is
-   * honest.
+   * The fencing token of the term, or up to 63 more, because one grant may serve several callers: see {@link LockInfo.fencingToken}. `null` if the
+   * provider has no reliable tokens.
    */
   readonly fencingToken: bigint | null;
 }
 
 /** Which locks to list. */
 export interface ListOptions {
-  /** Only keys that begin with this. Default: all keys of the namespace. */
+  /** Lists only keys that start with this. Default: all keys of the namespace. */
   readonly prefix?: string | undefined;
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string | undefined;
@@ -56,13 +56,13 @@ export interface HeldLock {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, or `null` for a lock that was taken through `LockService`. */
+  /** The decorated method, or `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
   readonly acquiredAt: Date;
   readonly fencingToken: bigint | null;
   /** Milliseconds until the local deadline. */
   readonly remaining: number;
-  /** How many entries are open: more than one where the holder re-entered. */
+  /** How many entries are open: more than one if the holder re-entered. */
   readonly entries: number;
 }
 
@@ -71,37 +71,37 @@ export interface WaitingLock {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
-  /** The decorated method, or `null` for a lock that was taken through `LockService`. */
+  /** The decorated method, or `null` for a lock requested through `LockService`. */
   readonly method: string | null;
   /** Milliseconds since the call. */
   readonly waited: number;
 }
 
-/** How many callers have waited, and for how long together. */
+/** How many callers waited, and for how long in total. */
 export interface WaitSum {
   readonly waits: number;
-  /** In ms. */
+  /** The total time of these waits, in ms. */
   readonly waited: number;
 }
 
 /**
- * How the callers of this process have waited for busy locks of one template, since the application started: those that were granted their lock, and
- * those that left. A caller with `wait: 0` does not wait.
+ * How long callers of this process waited for busy locks of one template since the application started, whether or not they got the lock. A caller
+ * with `wait: 0` does not wait.
  */
 export interface LockContention {
-  /** The key template; of calls without one, the text of their keys before the first `:`. `null` in the row of all that came after the first 499. */
+  /** The key template; for calls without a template, the part of the key before the first `:`. `null` in the row that sums all templates after the first 499. */
   readonly template: string | null;
-  /** `null` in the row of all that came after the first 499. */
+  /** The provider; `null` in the row that sums all templates after the first 499. */
   readonly provider: string | null;
-  /** Waits in which the lock went from holder to holder. */
+  /** Waits in which the lock passed from holder to holder. */
   readonly queue: WaitSum;
-  /** Waits for one holder that had the lock since before the caller came. */
+  /** Waits for one holder, which had the lock before the caller came. */
   readonly holder: WaitSum;
-  /** Waits for several holders together (`shared`, `limited`), and where the backend does not know the holder. */
+  /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend does not know. */
   readonly unknown: WaitSum;
   /**
-   * The waits of `holder` by the instance that held, the longest first: by its module option `instance`, or 12 digits while its name is not known. `null`
-   * stands for those that came after the first eight.
+   * The waits of `holder` by holding instance, the longest first. An instance is named by its module option `instance`, or by its 12-digit id while the
+   * name is unknown. `null` sums all instances after the first eight.
    */
   readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
 }
@@ -109,30 +109,30 @@ export interface LockContention {
 /**
  * The record of a job.
  *
- * - `baseline`: nothing has run. Ticks after `tick` are missed if nobody begins them.
- * - `running`: it runs, or its process or its lock was lost meanwhile.
- * - `ended`: its task has ended.
- * - `failed`: its task has failed; or it has lost its process or its lock and is not begun again, and then it has no `endedAt`.
+ * - `baseline`: nothing has run yet. Ticks after `tick` are missed if no process starts them.
+ * - `running`: the job is running, or its run lost its process or its lock.
+ * - `ended`: the task succeeded.
+ * - `failed`: the task threw. Or the run lost its process or its lock and is not repeated, and then `endedAt` is `null`.
  */
 export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
 
-/** The last run of a job in the whole fleet. All times but `nextTick` are by the clock of the server. */
+/** The last run of a job in the whole fleet. All times except `nextTick` are by the server's clock. */
 export interface ListedJob {
-  /** The key of its lock. */
+  /** The key of the job's lock. */
   readonly key: string;
   readonly provider: string;
   readonly state: JobState;
-  /** When it was due. */
+  /** When the run was due. */
   readonly tick: Date;
   readonly begunAt: Date;
-  /** `null` while it runs, and for a run whose end is not known. */
+  /** When the run ended; `null` while it is running, and if its end is unknown. */
   readonly endedAt: Date | null;
-  /** The module option `instance` of the application that has begun it. */
+  /** The module option `instance` of the application that started the run. */
   readonly instance: string;
-  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline` of a tick that was never begun. */
+  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline` of a tick that was never started. */
   readonly attempt: number;
-  /** Its cron expression and zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
+  /** The job's cron expression and time zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
   readonly schedule: string | null;
-  /** When it is due again, by the clock of this process; `null` if this application does not schedule it. */
+  /** When the job is due next, by the clock of this process; `null` if this application does not schedule it. */
   readonly nextTick: Date | null;
 }

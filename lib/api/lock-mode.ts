@@ -1,13 +1,13 @@
 /**
- * `exclusive`: one holder. `shared`: any number of holders. `limited`: at most `limit` holders. Holders of different modes exclude each
- * other.
+ * How many callers may hold a key. `exclusive`: one. `shared`: any number. `limited`: at most `limit`. Holders of different modes exclude
+ * each other.
  */
 export type LockMode = 'exclusive' | 'shared' | 'limited';
 
-/** The limit of a limited lock, and the part of it that one holder takes. */
+/** The limit of a limited lock, and one holder's share of it. */
 export interface LimitShare {
-  /** How much all holders together may take. */
+  /** How much all holders may use together. */
   readonly limit: number;
-  /** How much of it this holder takes. */
+  /** How much of the limit this holder uses. */
   readonly weight: number;
 }

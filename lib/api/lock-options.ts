@@ -3,10 +3,10 @@ import type { LockMode } from './lock-mode.js';
 import type { Lock } from './lock.js';
 
 /**
- * The treatment of a task whose lock was lost while it ran.
+ * What a call does if the lock is lost while its task runs.
  *
- * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` keeps the task's value or error.
- * - `ignore`: the task's own value or error passes.
+ * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` has the task's value or error.
+ * - `ignore`: return the task's value, or throw its error.
  */
 export type LossPolicy = 'throw' | 'ignore';
 
@@ -14,86 +14,91 @@ export type LossPolicy = 'throw' | 'ignore';
  * When a call that ran under a lock ends.
  *
  * - `confirmed`: when the backend has answered the release.
- * - `sent`: when the release is on its way, which saves the caller a round trip. Its outcome is an event (`released`, `release-pending` or
- *   `lost`). The next acquire of this process finds it done, because it is executed behind it, and a shutdown waits for it. A loss that is
- *   known when the task ends still rejects; one that only the backend knows does not reach the caller.
+ * - `sent`: when the release was sent, which saves the caller a round trip. You learn its outcome from an event (`released`,
+ *   `release-pending` or `lost`). The backend executes it before the next acquire of this process, and a shutdown waits for it. The call
+ *   still rejects if the loss is known when the task ends, but not if only the backend knows of it.
  */
 export type ReleasePolicy = 'confirmed' | 'sent';
 
 /**
- * How to take a lock. What the call or the decorator leaves open comes from the class (`@LockDefaults`), then from the
- * module's `defaults`, then from the built-in default given here.
+ * How to acquire a lock. An option that you leave out comes from the class (`@LockDefaults`), then from the module's `defaults`, then from
+ * the built-in default given here.
  *
- * Providers add options of their own to this interface by declaration merging.
+ * Providers add their own options to this interface by declaration merging.
+ *
+ * @example
+ * ```ts
+ * await locks.withLock('order:42', () => ship(42), { wait: '2s', maxHold: '1m' });
+ * ```
  */
 export interface LockOptions {
   /** Name of the provider to use. Default: the module's default provider. */
   provider?: string | undefined;
   /**
-   * `shared`: any number of readers, and no writer beside them. Default `exclusive`. `LockConfigError` on a provider without shared locks, never
-   * silently exclusive.
+   * `shared` allows any number of readers at the same time, but no writer. Default `exclusive`. `LockConfigError` if the provider has no shared
+   * locks; it is never exclusive instead.
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
-   * How many may hold the key at a time, in the whole fleet: a whole number from 1 to 10 000 times `weight`. They enter first come, first
-   * served, each with a lease, a watchdog and a loss signal of its own. While callers ask with different limits, the smallest one of the holders
-   * and the caller applies. Excludes `mode`. `LockConfigError` on a provider without limits.
+   * How many callers may hold the key at the same time, in the whole fleet: a whole number from 1 to 10 000 times `weight`. They enter first come,
+   * first served, each with its own lease, watchdog and loss signal. If callers use different limits, the smallest limit among the caller and
+   * the holders applies. Cannot be combined with `mode`. `LockConfigError` if the provider has no limits.
    *
-   * `fencingToken` is `null`: a resource that compares tokens would refuse all holders but the latest.
+   * `fencingToken` is `null`, because a resource that compares tokens would reject all holders except the latest.
    */
   limit?: number | undefined;
-  /** How much of `limit` this holder takes: a whole number from 1 to `limit`. Default 1. */
+  /** How much of `limit` this holder uses: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
   /**
-   * How long to queue for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. At most 24.8 days, or
-   * `Infinity`, which can wait permanently where two callers nest locks in opposite order, or where a nested call has not its lock in hand. However short the wait is, a backend that is silent has at
-   * least 1 s to answer, and one that connects again by itself (Redis, SQL, memcached) its `commandTimeout` more.
+   * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. At most 24.8 days, or
+   * `Infinity`, which can wait forever if two callers nest locks in opposite order, or if you didn't pass the outer lock (`within`). However short the wait is, a
+   * silent backend has at least 1 s to answer; a backend that reconnects automatically (Redis, SQL, memcached) has its `commandTimeout` in addition.
    */
   wait?: Duration | undefined;
   /**
-   * How long the backend keeps the lock without a renewal, in ms: a crashed holder blocks others for this long. The watchdog renews it (each third
-   * of it) until release or `maxHold`.
-   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms and at most 24.8 days. `LockConfigError` on a provider whose locks live as long as its
-   * session.
+   * How long the backend keeps the lock without a renewal, in ms: if a holder crashes, others wait this long. The watchdog renews the lock after each
+   * third of it, until release or `maxHold`.
+   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms and at most 24.8 days. `LockConfigError` if the provider's locks live as
+   * long as its session.
    */
   lease?: Duration | undefined;
-  /** The longest time to hold the lock, in ms, counted from the last key granted; then it is released and its signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`. */
+  /** The longest time to hold the lock, in ms, from the grant of its last key. After that the lock is released and its signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`. */
   maxHold?: Duration | undefined;
   /**
-   * The minimum time the key stays locked, in ms, even if the task ends earlier or the process crashes.
-   * Default 0, at most `maxHold` and 24.8 days. `LockConfigError` on a provider that cannot retain keys.
+   * The shortest time that the key stays locked, in ms, even if the task ends earlier or the process crashes.
+   * Default 0, at most `maxHold` and 24.8 days. `LockConfigError` if the provider cannot retain keys.
    */
   minHold?: Duration | undefined;
   /**
-   * The lock in hand, which the call enters again if that has its key. `LockConfigError` if it has none of the keys, `LockLostError` if it
-   * was lost or released.
+   * The outer lock of a nested call, which the call re-enters for the keys that it holds. `LockConfigError` if it holds no key of the call,
+   * `LockLostError` if it was lost or released.
    */
   within?: Lock | undefined;
   /**
-   * The answer to the caller if the lock was lost while the task ran. Default `throw`.
+   * What the call does if the lock is lost while its task runs. Default `throw`.
    *
-   * - `throw`: after the task, `LockLostError` with its `outcome`.
-   * - `ignore`: the task's own value or error.
+   * - `throw`: rejects with `LockLostError` after the task, whose result is in `outcome`.
+   * - `ignore`: returns the task's value, or throws its error.
    */
   onLost?: LossPolicy | undefined;
   /**
    * Whether `withLock`, a decorated method and `await using` wait for the answer to the release. Default `confirmed`. `lock.release()` always
-   * does. `sent` is a `LockConfigError` on a provider that does not execute commands in the order in which they were sent.
+   * waits for it. `sent` is a `LockConfigError` if the provider does not execute commands in the order they were sent.
    */
   release?: ReleasePolicy | undefined;
-  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not end a hold. */
+  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not release a lock that is already held. */
   signal?: AbortSignal | undefined;
 }
 
-/** The options that a module can set for all its locks. Durations may be any text, since they often come from configuration. */
+/** The options that the module can set for all locks. The type of a duration allows any string, because it often comes from configuration. */
 export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
   /**
-   * Whether a nested call may enter a lock that already holds its key. Default `explicit`.
+   * Whether a nested call may re-enter a lock that already holds its key. Default `explicit`.
    *
-   * - `explicit`: only if you pass the outer lock, by `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
-   *   `LockBusyError` that names the remedy; the log warns about it.
-   * - `true`: also if the async context of the call has the lock. A queue that starts a task in the context of another task (p-limit below 5,
-   *   p-queue below 10, bottleneck, fastq, `async.queue`) then lets two callers in at a time: see docs/several-keys.md.
+   * - `explicit`: only if you pass the outer lock, with `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
+   *   `LockBusyError` that names the fix; the log warns about it.
+   * - `true`: also if the call runs in the async context of the lock. Then a queue that starts a task in the context of another task (p-limit below 5,
+   *   p-queue below 10, bottleneck, fastq, `async.queue`) lets two callers in at the same time: see docs/several-keys.md.
    */
   reentrant?: true | 'explicit' | undefined;
   /** As {@link LockOptions.wait}. */

@@ -8,38 +8,37 @@ import type { PurgeOptions } from './purge-options.js';
 import type { Random } from './random.js';
 
 /*
- * The seam between the core and a backend. An implementation is proved by the conformance kit,
- * `nestjs-distributed-lock/provider-kit`.
+ * The interface between the core and a backend. The conformance kit, `nestjs-distributed-lock/provider-kit`, tests an implementation.
  *
- * The division of work: a backend knows its protocol, and nothing of timeouts, re-entry, watchdogs or several keys. The core calls
- * `acquire`, `renew` and `release`, and computes validity from the answers.
+ * A backend implements its protocol, and knows nothing of timeouts, re-entry, watchdogs or locks of several keys. The core calls `acquire`,
+ * `renew` and `release`, and computes validity from the answers.
  */
 
 /**
- * A provider as users pass it to the module: options that were validated and stored. It opens nothing and keeps no state of an application, so
- * one provider serves any number of applications, one after the other or at the same time.
+ * A provider as users pass it to the module: validated options. It opens nothing and keeps no state, so one provider can serve any number of
+ * applications, one after the other or at the same time.
  */
 export interface LockProvider {
-  /** The names of the providers that it is built on. Default: none. */
+  /** The names of the providers that this one is built on. Default: none. */
   readonly members?: readonly string[];
 
   /**
-   * Makes the backend of one application, with a process id of its own. No I/O yet: {@link LockBackend.connect} opens.
+   * Creates the backend for one application. It does no I/O; {@link LockBackend.connect} opens connections.
    *
-   * @throws LockConfigError for members that it cannot be built on
+   * @throws LockConfigError for members that this provider cannot be built on
    */
   createBackend(context: BackendContext): LockBackend;
 }
 
-/** An application among those that share the locks of a namespace. */
+/** One of the applications that share a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. Each id of the application's `random`, and so of each of its requests, begins with them. */
+  /** 12 hexadecimal digits. Every id from the application's `random`, and so the id of each of its requests, starts with them. */
   readonly id: string;
-  /** The module option `instance`, for people. */
+  /** The module option `instance`, for display. */
   readonly name: string;
 }
 
-/** The parts that the core gives to a backend. */
+/** What the core passes to a backend. */
 export interface BackendContext {
   /** The name under which the provider is registered, for messages. */
   readonly name: string;
@@ -49,312 +48,302 @@ export interface BackendContext {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;
-  /** Reports what happened without a call. The core has handled it when this returns. */
+  /** Reports an event that no call caused. The core has handled it when this returns. */
   emit(event: BackendEvent): void;
   /**
-   * Whether it only shows and frees the locks of others, for an operator, and never acquires one: then `connect` writes nothing that stays on
-   * the server. Default false.
+   * Whether the backend only shows and frees the locks of others, for an operator, and acquires none. Then `connect` must leave nothing on the
+   * server. Default false.
    */
   readonly isObserver?: boolean;
-  /** The backend of one of {@link LockProvider.members}. It is connected before this one, and closed after it. */
+  /** The backend of one of {@link LockProvider.members}. The core connects it before this one, and closes it after this one. */
   member(name: string): Member;
 }
 
 /**
- * A provider at work, in one application.
+ * The object that talks to the store for one provider, in one application.
  *
- * `State` is the type of what it keeps of each request, in {@link AcquireRequest.state}. A backend that keeps nothing leaves it out.
+ * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Leave it out if the backend keeps nothing.
  *
  * The contract:
- * - **The request is the handle.** Every operation names it, and is idempotent: an `acquire` repeated after a lost reply finds its own
- *   hold, with the same token. At most one `acquire` of a request is in flight. The core never asks again for a request after it has
- *   called `release` for it; an `acquire` of it that is still in flight must then not be left holding.
- * - **Three outcomes.** Held, busy, and unknown: what was sent and not answered is unknown and never reported as busy.
- * - **No answer takes forever**: `renew` and `release` settle within a bounded time even when the server is gone.
+ * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` that is repeated after a lost reply finds its own
+ *   hold, with the same token. At most one `acquire` of a request is in flight. After `release`, the core never acquires that request again;
+ *   an `acquire` that is still in flight must then not leave the key held.
+ * - **An outcome is held, busy or unknown.** A command that was sent but not answered is unknown, and never reported as busy.
+ * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.
  */
 export interface LockBackend<State = unknown> {
-  /** The abilities of this backend. The kit fails a capability that is claimed and not observed. */
+  /** What this backend can do. The kit fails if the backend claims a capability that it does not have. */
   readonly capabilities: LockCapabilities;
 
   /**
-   * How long its server may be silent, in ms, before the connection counts as dead and a new one is made; 0 for a backend that watches its
-   * connection also while it is idle. Declare it if the backend connects again by itself: a caller with `wait: 0` then has this time and 1 s
-   * for an answer, and a request that was not answered is sent again meanwhile. Default: such a caller waits 1 s, and gets the first failure.
+   * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also watches an idle connection.
+   * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for an answer, and an unanswered
+   * request is sent again in that time. Default: such a caller waits 1 s, and gets the first failure.
    */
   readonly commandTimeout?: number | undefined;
 
   /**
-   * Its locks exist in this process alone and end with it, so a lock that is held does not keep the process alive. Default false: a holder
-   * has no open socket while its server is away, and must not end because of that.
+   * Whether locks exist only in this process, so that a held lock need not keep it alive. Default false: while the server is away, a holder
+   * has no open socket, and its process must not exit because of that.
    */
   readonly locksEndWithProcess?: boolean;
 
   /**
-   * Connects. Called once, before anything else.
+   * Connects. The core calls it one time, before anything else.
    *
-   * @throws LockUnavailableError if the first attempt fails; the backend must then keep reconnecting by itself, for
-   * applications that start without it (`failFast: false`).
+   * @throws LockUnavailableError if the first attempt fails. The backend must then keep reconnecting, for applications that start without it
+   * (`failFast: false`).
    */
   connect(): Promise<void>;
 
   /**
-   * Asks for a lock. With `request.wait` 0 it answers immediately; otherwise it may queue until `request.signal` aborts. The
-   * core aborts it when nobody is left to serve, so a backend needs no timer for that.
+   * Requests a lock. If `request.wait` is 0, answer immediately; otherwise you may queue until `request.signal` aborts. The core aborts it when
+   * no caller is left to serve, so a backend needs no timer for that.
    *
-   * - A {@link Grant} when it is held.
-   * - `'busy'` when somebody else has it and the wait is over or the signal aborted. Then the request is in no queue any more. After an
-   *   abort the answer comes immediately, while the server is notified in the background.
-   * - `'not-asked'` to a request with `after`, when that was not granted. Then nothing of the request is left on the server.
+   * - A {@link Grant} if the lock is held.
+   * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then be in no queue. After an
+   *   abort, answer immediately and notify the server in the background.
+   * - `'not-asked'` for a request with `after`, if that one was not granted. Then nothing of the request may be left on the server.
    *
-   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core asks again for the same request, or gives up
-   * and calls `release` for it. `sent: false` reports that nothing of the request, in any call of it, can have reached a server.
+   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request again, or gives up and
+   * calls `release` for it. `sent: false` reports that no call for this request can have reached a server.
    */
   acquire(request: AcquireRequest<State>): Promise<Grant | 'busy' | 'not-asked'>;
 
   /**
    * Whether a request for the key `next` may name one for `key` in {@link AcquireRequest.after}. The core calls `acquire` for both in one tick, so the
-   * backend can send them together. Default: never, and several keys of one lock are asked for one after the other.
+   * backend can send them together. Default: never; the keys of a lock are then requested one after the other.
    */
   chains?(key: string, next: string): boolean;
 
   /**
-   * For how many ms a question about a request that waits has been unanswered, such as a repeated ask or a look: a caller whose wait ends is
-   * then not refused as busy. `Infinity` while a grant is being confirmed, and if it throws. 0 while no question is in flight. Not needed by a
-   * backend that is notified of each change of a key and cannot fall silent.
+   * How long the backend has waited for the server's answer about a waiting request, in ms: a caller whose wait ends in that time is not rejected as
+   * busy. `Infinity` while a grant is being confirmed, and if it throws; 0 while no command is in flight. Not needed if the backend is notified
+   * of each change of a key and cannot fall silent.
    */
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
-   * The holder of the key that keeps this request out, as the backend last saw it for this request; `null` if it saw none. Asked when a caller begins
-   * to wait, is granted after that, or is refused as busy, also after `acquire` has answered. The answer comes from memory and changes nothing: an error
-   * never waits for it. Default, and if it throws: not known.
+   * The holder that keeps this request out, as the backend last saw it for this request; `null` if it saw none. The core calls it when a caller starts
+   * to wait, is granted after a wait, or is rejected as busy, also after `acquire` has answered. Answer from memory and change nothing: errors
+   * are built from it. Default, and if it throws: unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
   /**
-   * Writes a label beside a lock that was granted in mode `exclusive`, for `duration` ms from now: for {@link labelOf} of every process. The core calls it for
-   * holds that are traced and last 250 ms, and again with each renewal. Nothing waits for it, and a failure is ignored. Default: locks have no labels.
+   * Stores a label with a lock that was granted in mode `exclusive`, for `duration` ms from now, so that {@link labelOf} finds it in every process. The core
+   * calls it for traced holds after 250 ms, and again with each renewal. Nothing waits for it, and a failure is ignored. Default: locks have no labels.
    */
   label?(request: AcquireRequest<State>, text: string, duration: number): void;
 
   /**
-   * The label of the present holder of the key; `null` if there is none. Never that of an earlier holder, so a label is kept with the id of its request: then a
-   * release need not delete it. A rejection is ignored.
+   * The label of the key's current holder; `null` if it has none. Never return the label of an earlier holder: if you store a label with the id of its request,
+   * a release need not delete it. A rejection is ignored.
    */
   labelOf?(key: string): Promise<string | null>;
 
   /**
-   * Renews what was granted to `lease` ms from now. Never acquires a lost one again.
+   * Renews a granted lock to `lease` ms from now. Must never acquire a lost lock again.
    *
-   * Called for one lock at a time, so that no lock waits for the outcome of another: a server that hangs must not cost the locks of
-   * those that answer. The core renews all locks that are due in one tick, so a backend can still send them together.
+   * The core calls it for each lock separately, so that no lock waits for another: if one server hangs, locks on the others must survive. It
+   * renews all locks that are due in one tick, so a backend can still send them together.
    */
   renew(request: AcquireRequest<State>, lease: number): Promise<RenewOutcome>;
 
   /**
-   * Ends a hold, or whatever a request has left behind, in whatever state it is, and also if it was never asked for. The core calls it for
-   * every request that it gives up, and again while the outcome is `unknown`.
+   * Ends a hold, or removes whatever a request has left behind, in any state, even if it was never acquired. The core calls it for every request
+   * that it gives up, and repeats it while the outcome is `unknown`.
    *
-   * - `released`: it was held, and is not any more (or is retained, see {@link ReleaseOptions.keepFor}).
-   * - `lost`: it does not hold the key.
-   * - `unknown`: no answer.
+   * - `released`: the request held the key and no longer does (or the key is retained, see {@link ReleaseOptions.keepFor}).
+   * - `lost`: the request did not hold the key.
+   * - `unknown`: the server did not answer.
    * - {@link Uncommitted}: for locks whose release is a COMMIT.
    */
   release(request: AcquireRequest<State>, options: ReleaseOptions): Promise<ReleaseOutcome>;
 
-  /** The state of the key at the server, or `null` when it is free. */
+  /** The state of the key on the server, or `null` if it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
 
   /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens keep growing. */
   forceRelease?(key: string): Promise<boolean>;
 
   /**
-   * The keys that are held or retained now, in no order. It needs bounded memory, and no command that keeps the server from others for
-   * long, whatever the number of keys. A key that is taken or freed meanwhile may be missing or not; the others are all there. A key may appear twice
-   * where the iteration of the server does that.
+   * The keys that are held or retained now, in any order. However many there are, use bounded memory, and no command that blocks the server for
+   * long. A key that is acquired or freed during the iteration may be missing; all others must appear. A key may appear twice if the server's
+   * iteration works that way.
    *
-   * @throws LockConfigError with the reason, where `capabilities.list` is not claimed but there is something to say about it
+   * @throws LockConfigError with the reason, if `capabilities.list` is false and the backend knows why
    */
   list?(query: { readonly prefix: string }): AsyncIterable<LockInfo>;
 
   /**
-   * The namespaces on this server in which keys are held or retained, in no order and each one time, for an operator whose {@link list} is
-   * empty. Absent where finding them costs the server more than a list does.
+   * The namespaces on this server in which keys are held or retained, each one time and in any order, for an operator whose {@link list} is
+   * empty. Leave it out if finding them costs the server more than a list does.
    */
   namespaces?(): Promise<readonly string[]>;
 
   /**
-   * Records the name of the {@link BackendContext.instance} on the server, to be kept for a day, so that {@link list} finds it. Called after
-   * `connect`, after `recovered`, and each hour; a failure is ignored.
+   * Stores the name of {@link BackendContext.instance} on the server for a day, so that {@link list} finds it. The core calls it after `connect`,
+   * after `recovered`, and every hour; a failure is ignored.
    */
   register?(): Promise<void>;
 
-  /** Settings of the server that weaken the guarantee. */
+  /** Finds server settings that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
-  /** Deletes what is left of keys that are not used any more, and resolves to how many; absent where nothing is left. @throws LockConfigError */
+  /** Deletes what is left of unused keys, and resolves to their number. Absent if the backend leaves nothing. @throws LockConfigError */
   purge?(options: PurgeOptions): Promise<number>;
 
-  /** Makes a member the one that grants, for all processes; absent for a provider that has none to choose from. @throws LockConfigError */
+  /** Makes all processes use this member. Absent if the provider has no members to choose from. @throws LockConfigError */
   switchTo?(member: string): Promise<void>;
 
-  /** The members among which {@link switchTo} chooses. */
+  /** The members that {@link switchTo} can choose from. */
   readonly state?: FailoverState;
 
-  /** Durable compare-and-set; absent where the server cannot promise that. */
+  /** A durable compare-and-set. Absent if the server cannot guarantee it. */
   readonly casStore?: CasStore;
 
-  /** The records of jobs beside their locks; absent where nothing can be kept beside a lock. */
+  /** The records of jobs. Absent if the backend can store nothing except locks. */
   readonly records?: RecordStore;
 
-  /** Texts beside the grants of this provider, by which the core finds deadlocks; absent where it looks for none. */
+  /** The records of waiting processes, in which the core finds deadlocks. Absent if it should not look for deadlocks on this backend. */
   readonly waits?: WaitBoard;
 
-  /** Closes what `connect` opened, and nothing that the application passed in. Also called when `connect` has failed. */
+  /** Closes what `connect` opened, but nothing that the application passed in. Also called if `connect` failed. */
   close(): Promise<void>;
 }
 
-/** The abilities of a backend, as a promise to its users. */
+/** What a backend guarantees to its users. */
 export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
-   * Limited locks, at most `limit` at a time. Their grants carry no token: a resource that compares tokens would refuse all holders but the
-   * latest. Default false.
+   * Limited locks: at most `limit` holders at the same time. Their grants have no fencing token, because a resource that compares tokens would
+   * reject all holders except the latest. Default false.
    */
   readonly limits?: boolean;
   /**
-   * The server keeps the queue of the processes that wait for a key, by the age of their requests or in the order in which these came. A process
-   * that releases a lock and has callers left asks again before the release, so that the release sees all who wait; elsewhere it asks
-   * after it.
+   * The server keeps a queue of the processes that wait for a key, ordered by the age or the arrival of their requests. A process that releases a
+   * lock and has more callers then sends its next request before the release, so that the release sees all waiting processes; otherwise it
+   * sends the request after the release.
    */
   readonly fair: boolean;
-  /** Grants carry a fencing token. */
+  /** Grants have a fencing token. */
   readonly fencing: boolean;
   /**
-   * Its fencing tokens take more than 52 bits, as those of a `FailoverLockProvider` do. Another of these cannot be built on it, because
-   * that puts its epochs before the 52 bits of its members' tokens. Default false.
+   * Fencing tokens take more than 52 bits, as with `FailoverLockProvider`. A `FailoverLockProvider` cannot be built on this provider, because it
+   * puts its epoch in front of the 52 bits of its members' tokens. Default false.
    */
   readonly wideTokens?: boolean;
-  /** `per-lock`: each lock has a lease of its own. `session`: locks live as long as the backend's session or connection. */
+  /** `per-lock`: each lock has its own lease. `session`: locks live as long as the backend's session or connection. */
   readonly lease: 'per-lock' | 'session';
-  /** The longest that the server may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are refused. Default: any. */
+  /** The longest time that the server may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are rejected. Default: any. */
   readonly maxLease?: number;
-  /** Released keys can be retained (`minHold`), also after a crash of the holder. */
+  /** Released keys can be retained (`minHold`), even after the holder crashed. */
   readonly minHold: boolean;
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
   /**
-   * Operations of one process on a key are executed in the order in which they were sent, so that an acquire finds an earlier release done that
-   * was not answered yet. `release: 'sent'` needs it. Default false.
+   * The server executes a process's operations on a key in the order they were sent, so an acquire can rely on an earlier release that was not
+   * answered yet. `release: 'sent'` needs it. Default false.
    */
   readonly ordered?: boolean;
-  /** `list` gives all locks of the namespace. Default false. */
+  /** `list` returns all locks of the namespace. Default false. */
   readonly list?: boolean;
 }
 
 /**
- * Small values, each under a name, for what processes must agree on permanently: changed by compare-and-set alone.
+ * Small named values on which processes must agree permanently. Only compare-and-set changes them.
  *
- * Offered only by a backend in which all writes have one order and an acknowledged write is never lost: a failover
- * that decides by it would otherwise give one lock to two.
+ * A backend may offer it only if all writes have one order and an acknowledged write is never lost. Otherwise a failover that relies on it
+ * could give one lock to two holders.
  */
 export interface CasStore {
   /**
-   * Writes `next` if the value is `expected` (`null`: there is none yet), and answers the value after it: `next`, or
-   * the value that was found instead. Always a write, also where `next` is `expected`, and so a proof that the value
-   * was still the expected one when it was executed.
+   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
+   * instead. It always writes, even if `next` equals `expected`, so success proves that the value was still the expected one.
    *
-   * @param name within the namespace of the application: the backend adds that, and its own encoding
+   * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the outcome is unknown
    */
   compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
 }
 
-/** The value of a record, and when it was so. */
+/** The value of a record, and when the server read it. */
 export interface StoredRecord {
-  /** `null` where nothing is stored. */
+  /** The value, or `null` if nothing is stored. */
   readonly value: string | null;
-  /** The time of the server when it answered, in ms since 1970. */
+  /** The server's time when it answered, in ms since 1970. */
   readonly serverTime: number;
 }
 
 /**
- * Small texts that outlive locks, each under a name: the last run of a job. Each is changed by compare-and-set, so two writers never
- * overwrite each other. A record is as durable as the locks of its backend, and is kept for at least 400 days after its last write.
+ * Small named strings that outlive locks: the last run of each job. They change by compare-and-set, so two writers never overwrite each other.
+ * A record is as durable as the locks of its backend, and is kept for at least 400 days after its last write.
  */
 export interface RecordStore {
   /**
-   * The value as a server knows it. It may be older than the last write, never older than the last that this process was told of.
+   * The value on the server. It may be older than the last write, but never older than the last value that this process has seen.
    *
-   * @param name within the namespace of the application: the backend adds that, and its own encoding
+   * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the server does not answer; LockConfigError when it refuses
    */
   read(name: string): Promise<StoredRecord>;
 
   /**
-   * Writes `next` if the value is `expected` (`null`: there is none yet), and answers the value after it: `next`, or the value that was
-   * found instead. A value that is `next` already counts as written, so a repeated call after a lost reply finds its own write.
+   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
+   * instead. If the value already is `next`, it counts as written, so a call that is repeated after a lost reply finds its own write.
    *
    * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server refuses
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
-  /** All records of the namespace, in no order. It needs bounded memory, and no command that keeps the server from others for long. */
+  /** All records of the namespace, in any order. Use bounded memory, and no command that blocks the server for long. */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
 }
 
 /** A holder of a key, exclusive or shared. */
 export interface SeenGrant {
-  /** The id of its request. */
+  /** The id of the holder's request. */
   readonly id: string;
   readonly mode: Exclude<LockMode, 'limited'>;
-  /** The text beside it, or `null`. */
-  readonly text: string | null;
-}
-
-/** A text beside a grant. */
-export interface GrantText {
-  /** The key that was granted. */
-  readonly key: string;
-  /** The id of its request. */
-  readonly id: string;
-  /** `null` removes it. */
-  readonly text: string | null;
 }
 
 /**
- * Short texts beside grants, in which processes publish for what the holder of a grant waits. A text ends by itself, so that a process that has ended
- * leaves none, and neither texts nor looks change anything about a lock. The core reads a key and a text of other processes as what anybody may
- * have written.
+ * One short record for each process, in which it publishes what its callers wait for while they hold other locks. A record expires, so a process that
+ * has ended leaves none behind. The core does not trust records and keys of other processes: any client could have written them.
  */
 export interface WaitBoard {
   /**
-   * The time of the server, in ms since 1970. It orders the waits of all processes.
+   * The server's time, in ms since 1970. It orders the waits of all processes.
    *
    * @throws when the server does not answer
    */
   serverTime(): Promise<number>;
 
   /**
-   * Puts each text beside its grant, instead of the one before it, for `keepFor` ms. At most one call is in flight. Resolves to the ids of the grants whose
-   * texts may not have been written. A text that was not removed ends by itself.
+   * Replaces the record of this instance, for `keepFor` ms; `null` removes it. At most one call is in flight.
+   *
+   * @throws when it may not have been written
    */
-  write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]>;
+  publish(text: string | null, keepFor: number): Promise<void>;
+
+  /** The record of the instance with this id, or `null`. @throws when the server does not answer */
+  read(instance: string): Promise<string | null>;
 
   /**
-   * The holders of the key with their texts, as the server knows them; at most `most` of them. None for a key that is free, retained (`minHold`), or held
-   * by limited holders.
+   * The holders of the key on the server, at most `most` of them. Empty for a key that is free, retained (`minHold`), or held in mode
+   * `limited`.
    *
    * @throws when the server does not answer
    */
-  look(key: string, most: number): Promise<readonly SeenGrant[]>;
+  holders(key: string, most: number): Promise<readonly SeenGrant[]>;
 }
 
 /**
- * The backend of another provider, as one that is built on it sees it. Its requests go directly to that backend, beside those of callers that
- * name the other provider. The core repeats a release that was not answered until there is nothing left to release, so the caller may forget
- * it. A lease that is over by the clock is reported as lost, and given back, before the member is renewed or released.
+ * The backend of a member, as a provider that is built on it sees it. Requests go directly to that backend, alongside the requests of callers that
+ * name the member. The core repeats an unanswered release until nothing is left to release, so the caller may forget it. The core reports an
+ * expired lease as lost, and releases it, before it renews or releases the member.
  */
 export interface Member extends Pick<
   LockBackend,
@@ -369,19 +358,19 @@ export interface Member extends Pick<
   | 'casStore'
   | 'records'
 > {
-  /** As {@link LockBackend.acquire}. A request of a composite names no other in `after`. */
+  /** Like {@link LockBackend.acquire}. Requests of a composite provider never set `after`. */
   acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
-  /** Calls `listener` with what the backend reports. */
+  /** Calls `listener` with each event of the backend. */
   observe(listener: (event: BackendEvent) => void): void;
 }
 
-/** Reports of a backend about itself, without a call. Reports about one request go to that request. */
+/** An event that a backend reports about itself. Events about one request go to that request. */
 export type BackendEvent =
   /** The server does not answer. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
-  /** The server answers again. The core renews all holds before `emit` returns; waiters may ask after that. */
+  /** The server answers again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
   | { readonly type: 'recovered' }
-  /** A backend that is built on several providers uses another one of them from now on. */
+  /** A failover backend has switched to another of its members. */
   | {
       readonly type: 'failover';
       readonly to: string;
@@ -390,110 +379,109 @@ export type BackendEvent =
     };
 
 /**
- * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first ask to the last release. One object stands for
- * it all the time, and what is reported of it is told to that.
+ * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release. It is the same object all the
+ * time, and the backend reports to it.
  *
- * `wait`, `since` and `callers` change as callers come and go, and all else stays. Read these three when an ask is encoded, each once: what
- * the ask was sent with counts for its answer.
+ * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three one time, when you encode a
+ * command: the values that were sent apply to its answer.
  */
 export interface AcquireRequest<State = unknown> {
-  /** 128 random bits as hexadecimal digits, never used twice: by this the server distinguishes it from all others. */
+  /** 128 random bits as hexadecimal digits, never used twice. The id distinguishes the request from all others on the server. */
   readonly id: string;
   /** The logical key. The backend adds the namespace and its own encoding. */
   readonly key: string;
   readonly mode: LockMode;
   /**
-   * In mode `limited`, and only there: it is granted while what the holders take together with it is at most the smallest limit among
-   * theirs and its own. Holds that are retained count.
+   * Set only in mode `limited`. Grant the request if the weights of the holders and of the request add up to at most the smallest of their limits.
+   * Retained holds count.
    */
   readonly limited?: LimitShare | undefined;
-  /** Milliseconds to keep the lock without a renewal. Meaningless where leases are per session. */
+  /** Milliseconds to keep the lock without a renewal. Meaningless if locks live as long as a session. */
   readonly lease: number;
-  /** The server keeps the key for at least this many ms from the grant on, also if the holder crashes. */
+  /** The server keeps the key locked for at least this many ms from the grant on, even if the holder crashes. */
   readonly minHold: number;
   /**
-   * How many other keys of this provider the caller holds already, which it frees only after this one. A backend with a limited number
-   * of connections keeps some for such callers.
+   * How many other keys of this provider the caller already holds, and frees only after this one. A backend with a limited number of connections
+   * reserves some for such callers.
    */
   readonly otherKeysHeld: number;
-  /** How many ms the first of its callers still waits; 0 is one ask that never queues. */
+  /** How many more ms the oldest caller waits; 0 is a single attempt that never queues. */
   readonly wait: number;
   /**
-   * When its oldest caller came, in ms with fractions on {@link BackendContext.clock}. A backend with a queue places it by how long ago that is:
-   * another process has another clock.
+   * When the oldest caller came, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders requests by their age, because
+   * every process has its own clock.
    */
   readonly since: number;
-  /** How many callers it could serve one after the other, 1 to 64. See {@link Grant.followers}. */
+  /** How many callers the grant could serve one after the other, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
-   * Aborts when nobody is left to serve (their waits are over, they were cancelled, the application stops).
-   * Made when it is first read: an AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it when you queue.
+   * Aborts when no caller is left to serve: their waits are over, they were cancelled, or the application stops. Created on first read, because an
+   * AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it only when you queue.
    */
   readonly signal: AbortSignal;
   /**
-   * The request for the key before this one of the same lock. This request takes effect only where that one was granted: it is neither granted nor
-   * queued nor busy otherwise. Set only where {@link LockBackend.chains} allows it, only for the first ask, and until that is answered. A backend answers both in
-   * their order.
+   * The request for the previous key of the same lock. This request takes effect only if that one was granted; otherwise it must be neither granted nor
+   * queued nor busy. Set only if {@link LockBackend.chains} allows it, for the first attempt, until that is answered. Answer both in their order.
    */
   readonly after?: AcquireRequest | undefined;
-  /** The part of the request that the backend keeps. The core never looks at it. */
+  /** The backend's own state of this request. The core never reads it. */
   state?: State | undefined;
-  /** The backend's own as well: what it has seen of the holder, for {@link LockBackend.heldBy}, also when nothing else of the request is left. */
+  /** The backend's own record of the holder, for {@link LockBackend.heldBy}. It may outlive `state`. */
   seen?: unknown;
   /**
-   * The request waits: for the lock, or for something else that `instead` names, such as a connection, which a caller then gets that leaves. Must be
-   * told: until then the core takes the request for unanswered and waits for the answer.
+   * Reports that the request waits: for the lock, or for something else, such as a connection. In that case a caller that leaves gets the error
+   * `instead`. A backend must report it: until then, the core treats the request as unanswered.
    */
   waits(instead?: LockError): void;
-  /** The lock is gone: the server took it away, or its session died. Before the grant has arrived, the grant is not used. */
+  /** Reports that the lock is lost: the server took it away, or its session died. If the grant has not arrived yet, the core does not use it. */
   lost(cause?: unknown): void;
 }
 
-/** A lock, granted. */
+/** The grant of a lock. */
 export interface Grant {
-  /** Larger than every earlier one of this key; `null` where none is honest. Shared by readers granted together. */
+  /** The fencing token, larger than every earlier one of this key; `null` if the backend has no reliable tokens. Readers that are granted together share one. */
   readonly fencingToken: bigint | null;
-  /** Until when, on the monotonic clock, the lock is surely ours: see `validUntil` of the toolkit. */
+  /** Until when this process surely holds the lock, on the monotonic clock: see `validUntil` of the toolkit. */
   readonly validUntil: number;
-  /** How many ms the server keeps the lock without a renewal. The watchdog renews each third of it. */
+  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after each third of that. */
   readonly lease: number;
-  /** How many callers may have the lock one after the other behind the first, each with the next token. Default: none. */
+  /** How many more callers may hold the lock after the first, one after the other, each with the next token. Default: none. */
   readonly followers?: number | undefined;
 }
 
 /** The holder of a key, as a backend saw it. Times are in ms on {@link BackendContext.clock}. */
 export interface Holding {
-  /** How many hold it: several in the modes `shared` and `limited`. */
+  /** How many holders there are: several in the modes `shared` and `limited`. */
   readonly holders: number;
-  /** The name of the holder's instance, or its id where no name is known; `null` if it is unknown or there are several holders. */
+  /** The name of the holder's instance, or its id if the name is unknown; `null` if both are unknown or there are several holders. */
   readonly instance: string | null;
-  /** Since when the instance holds it; `null` if that is unknown or there are several holders. */
+  /** When the instance acquired the key; `null` if that is unknown or there are several holders. */
   readonly since: number | null;
-  /** When the backend saw it. The holder may be another one by now. */
+  /** When the backend saw the holder, which may have changed since. */
   readonly seenAt: number;
 }
 
-/** `lost`: not held any more. `unknown`: no answer, which is not loss before the deadline. */
+/** The outcome of a renewal. `lost`: the lock is no longer held. `unknown`: no answer; the lock is still held until its deadline. */
 export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 
-/** `lost`: it was not held any more. `unknown`: no answer. */
+/** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no answer. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
-/** The lock is free, or ends by itself, and what was written in its transaction is not surely saved. The holder learns it as a loss. */
+/** A release whose COMMIT failed: the lock is free or expires, but the writes in its transaction may be lost. The holder gets a loss. */
 export interface Uncommitted {
   readonly written: 'rolled-back' | 'unknown';
   readonly cause: unknown;
 }
 
-/** Orders to {@link LockBackend.release} besides freeing the key. */
+/** What {@link LockBackend.release} does in addition to freeing the key. */
 export interface ReleaseOptions {
-  /** Retain the key for this many ms more (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
+  /** How many more ms to retain the key (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
   readonly keepFor: number;
-  /** The task failed or the lock was lost: a backend whose lock is a transaction rolls it back instead of committing. */
+  /** Whether the task failed or the lock was lost. If a lock is a transaction, the backend then rolls it back instead of committing. */
   readonly failed: boolean;
 }
 
-/** A finding about the configuration of a server. `error`: mutual exclusion cannot hold. */
+/** A finding about the configuration of a server. Severity `error`: mutual exclusion is not guaranteed. */
 export interface Diagnostic {
   readonly severity: 'warning' | 'error';
   readonly message: string;

@@ -2,72 +2,72 @@ import type { LockLostError } from './errors.js';
 import type { LockEvent } from './lock-events.js';
 
 /**
- * The messages of the tracing channel `nestjs-distributed-lock:acquire`: one caller on its way to one key, from the call to
- * the grant or the error. A nested entry into a lock that is held already is none.
+ * The messages of the tracing channel `nestjs-distributed-lock:acquire`: one caller's attempt to acquire one key, from the call to the grant
+ * or the error. Not published on re-entry.
  */
 export interface AcquireTrace extends LockEvent {
-  /** Why it was not granted. */
+  /** Why the lock was not granted. */
   error?: unknown;
-  /** Its caller has given it up: `error` is the reason of the `AbortSignal`, whatever that is. */
+  /** The caller cancelled the attempt: `error` is the reason of its `AbortSignal`, which can be any value. */
   cancelled?: true;
   /**
-   * A subscriber sets it at `start` to learn the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
-   * {@link HoldTrace.traceparent}. Not enumerable, so no copy and no log of the trace has it.
+   * Set this at `start` to learn the holder. It is called at most one time, 250 or 500 ms into the wait, if the holder has a label by then; see
+   * {@link HoldTrace.traceparent}. Not enumerable, so copies and logs of the trace do not contain it.
    */
   onHolder?: ((label: HolderLabel) => void) | undefined;
 }
 
-/** The label of a lock: what the process that holds it has written beside it, for those that wait. Memory and Redis have labels. */
+/** The label of a lock, which its holder writes next to it for waiting processes. Memory and Redis support labels. */
 export interface HolderLabel {
   /** The decorated method that holds the lock, such as `OrderService.pay`; `null` for a lock of `LockService`. */
   readonly method: string | null;
-  /** The W3C `traceparent` of the span of the hold; `null` if that span is not sampled. */
+  /** The W3C `traceparent` of the hold's span; `null` if the span is not sampled. */
   readonly traceparent: string | null;
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of the boot and at each firing. The message of
- * a job is always the same object, so it can be kept and asked later.
+ * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of the boot and at each firing. A job's
+ * message is always the same object, so you can keep it and call `overdue()` later.
  */
 export interface JobTrace extends LockEvent {
   /**
-   * For how many ms a tick is overdue that no process is known here to have begun; 0 if there is none. A tick is not overdue if it was due during a run.
-   * `undefined` when the application has stopped.
+   * How long a tick is overdue, in ms, if this process knows of no process that started it; otherwise 0. A tick that was due during a run is not
+   * overdue. `undefined` after the application has stopped.
    */
   overdue(): number | undefined;
 }
 
 /**
- * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end.
- * A hold ends once: released, not known to be released, or with `LockLostError` as its error.
+ * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end. A hold ends one
+ * time: released, release pending, or lost with a `LockLostError` as `error`.
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
   /**
-   * A subscriber that makes a span of the hold sets it at `start`: to the W3C `traceparent` of that span, or to `null` if the span is not sampled. A hold in
-   * mode `exclusive` that lasts 250 ms then has a {@link HolderLabel} beside its lock; without this property nothing is written. Not enumerable, so no
-   * copy and no log of the trace has it.
+   * A subscriber that creates a span for the hold sets this at `start`: to the W3C `traceparent` of the span, or to `null` if the span is not sampled.
+   * A hold in mode `exclusive` that lasts 250 ms then gets a {@link HolderLabel}; without this property, it gets none. Not enumerable, so copies and
+   * logs of the trace do not contain it.
    */
   traceparent?: string | null | undefined;
   result?: 'released' | 'pending';
-  /** The task under it has failed. */
+  /** The task under the lock failed. */
   failed?: true;
   error?: LockLostError;
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:contention`: a caller found its lock busy, has waited for it, and was granted it or left. A caller
- * that does not wait is none.
+ * The messages of the channel `nestjs-distributed-lock:contention`: a caller waited for a busy lock, and then got it or gave up. Not published for a
+ * caller that does not wait.
  */
 export interface ContentionTrace extends LockEvent {
-  /** For how many ms it waited for this key. */
+  /** How long the caller waited for this key, in ms. */
   readonly waited: number;
   /**
-   * - `holder`: one holder had the lock since before the caller came.
-   * - `queue`: the lock went from holder to holder.
-   * - `unknown`: several held it together (`shared`, `limited`), or the backend does not know.
+   * - `holder`: one holder, which had the lock before the caller came.
+   * - `queue`: the lock passed from holder to holder.
+   * - `unknown`: several callers held it at the same time (`shared`, `limited`), or the backend does not know.
    */
   readonly blockedBy: 'holder' | 'queue' | 'unknown';
-  /** The instance of the one holder, as the instances of `LockContention` are named; otherwise `null`. */
+  /** The instance of the single holder, named as in `LockContention`; otherwise `null`. */
   readonly instance: string | null;
 }

@@ -1,11 +1,11 @@
 import type { Duration } from './duration.js';
 import type { LockMode } from './lock-mode.js';
 
-/** How a lock is released by {@link Lock.release}. */
+/** How {@link Lock.release} releases a lock. */
 export interface ReleaseSettings {
   /**
-   * Whether what was written in the transaction of a row lock is rolled back; the locks of other providers have none. Default: whether a task of
-   * {@link Lock.run} has failed. A nested entry leaves the decision to the outermost one.
+   * Whether to roll back what you wrote in the transaction of a row lock; locks of other providers have no transaction. Default: whether a task of
+   * {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
    */
   readonly rollback?: boolean;
 }
@@ -13,86 +13,105 @@ export interface ReleaseSettings {
 /**
  * How a release ended.
  *
- * - `released`: the backend confirmed it.
- * - `nested`: this was an inner entry; the outer one still holds the lock.
- * - `lost`: the lock was not ours any more.
- * - `pending`: the backend did not answer; the release is retried in the background until the lease is over.
+ * - `released`: the backend confirmed the release.
+ * - `nested`: this was an inner entry; the outer entry still holds the lock.
+ * - `lost`: the lock had already been lost.
+ * - `pending`: the backend did not answer. The release is retried in the background until the lease is over.
  */
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
 /** The JSON form of a {@link Lock}. */
 export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode' | 'acquiredAt'> {
-  /** As text, because JSON has no numbers of this size. */
+  /** The fencing token as a string, because JSON numbers are too small for it. */
   readonly fencingToken: string | null;
-  /** Those of each key. */
+  /** The fencing token of each key, as a string. */
   readonly fencingTokens: Readonly<Record<string, string | null>>;
 }
 
 /**
- * A lock that is held: what `acquire` returns and what a task under `withLock` receives.
+ * A lock that you hold: `acquire` returns it, and `withLock` passes it to the task.
  *
- * A lock is a lease. It is exclusive as long as its provider's assumptions hold and `isHeld()` is true; between that
- * check and a write the process may still be paused for longer than the lease. Use a lock to avoid work; use its
- * fencing token, or the same database transaction, to avoid damage.
+ * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may still pause between
+ * that check and a write, for longer than the lease. Use a lock to avoid duplicate work; to prevent damage, use its fencing token or the
+ * same database transaction.
+ *
+ * @example
+ * ```ts
+ * await using lock = await locks.acquire(`order:${id}`);
+ * for (const item of items) {
+ *   lock.assertHeld();
+ *   await ship(item, { signal: lock.signal });
+ * }
+ * ```
  */
 export interface Lock extends AsyncDisposable {
-  /** The logical key; of several keys the first in sorted order. */
+  /** The logical key; if there are several, the first in sorted order. */
   readonly key: string;
   /** All keys of this lock, sorted. */
   readonly keys: readonly string[];
-  /** Name of the provider that granted it. */
+  /** Name of the provider that granted the lock. */
   readonly provider: string;
   readonly mode: LockMode;
-  /** Random id of this hold. Treat it as a secret: it is enough to release the lock. */
+  /** Random id of this hold. Treat it as a secret: anyone who has it can release the lock. */
   readonly holder: string;
   /** When the last key was granted, by this machine's wall clock. For display only. */
   readonly acquiredAt: Date;
   /**
-   * A number that is larger than that of every earlier holder of this key. Send it along with every write, and let the
-   * resource refuse a smaller one than it has seen. `null` where the provider has none that is honest, and for a lock
-   * of several keys (see {@link fencingTokens}).
+   * A number that is larger than the token of every earlier holder of this key. Send it with every write, and let the resource reject a
+   * token smaller than one it has seen. `null` if the provider has no reliable tokens, and for a lock of several keys (see
+   * {@link fencingTokens}).
    */
   readonly fencingToken: bigint | null;
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
   /**
-   * Aborts with `LockLostError` when the lock is lost. A look at it is a look at the clock: after a blocked event loop, that may abort it and call its listeners.
+   * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop, that may abort the signal and call
+   * its listeners.
    *
-   * In a decorated async generator it also aborts, with an `AbortError`, when the consumer calls `return()` while the generator works on its next value.
+   * In a decorated async generator, it also aborts with an `AbortError` if the consumer calls `return()` while the generator computes its next value.
    */
   readonly signal: AbortSignal;
-  /** Milliseconds until the local deadline, by the monotonic clock; 0 when the lock is not held. */
+  /** Milliseconds until the local deadline, by the monotonic clock; 0 if the lock is not held. */
   remaining(): number;
-  /** Whether the lock is still surely ours: computed from the clock at this call, never from a timer that may be late. */
+  /** Whether you surely still hold the lock. Computed from the clock at each call, never from a timer that may be late. */
   isHeld(): boolean;
   /**
-   * Throws unless the lock is surely ours.
+   * Throws unless you surely still hold the lock. Call it before a write that another holder must not see.
    *
-   * @throws LockLostError when it is lost or was released.
+   * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the machine was suspended and the next renewal has not confirmed the lock yet.
    */
   assertHeld(): void;
   /**
-   * Renews the lease now, to `lease` ms from now (default: the lease it was acquired with), and keeps that length for
-   * later renewals: 100 ms to 24.8 days. Never beyond `maxHold`.
+   * Renews the lease now, to `lease` ms from now, and uses that length for later renewals as well: 100 ms to 24.8 days (default: the lease it
+   * was acquired with). Never extends the lock beyond `maxHold`.
    *
    * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the backend does not answer; the lock stays held until its deadline.
    * @throws LockConfigError for a lease that cannot be used.
+   * @example
+   * ```ts
+   * await lock.extend('2m'); // before work that blocks the event loop
+   * ```
    */
   extend(lease?: Duration): Promise<void>;
   /**
-   * Runs `task` with this lock in hand: calls in it that take the same key re-enter this lock. So does all that `task` starts, also what a
-   * queue of the process starts in its async context, so put nothing in a queue here: `{ within: lock }` is one call's alone.
+   * Runs `task` under this lock: calls in it that acquire the same key re-enter this lock. So does everything that `task` starts, including tasks
+   * that a queue of the process starts in its async context. So do not add to a queue here; `{ within: lock }` affects a single call.
    *
-   * The result is that of `task`; instead of a promise, another one that settles like it. If `task` throws, or its promise rejects, the release of a row lock rolls back what was written in its transaction, unless
-   * {@link ReleaseSettings.rollback} says otherwise.
+   * Returns the result of `task`; if that is a promise, a promise that settles like it. If `task` throws or its promise rejects, the release of a row
+   * lock rolls back its transaction, unless {@link ReleaseSettings.rollback} says otherwise.
    *
-   * @throws LockLostError when it was released: the task would run without a lock.
+   * @throws LockLostError when the lock was released, because the task would run without a lock.
+   * @example
+   * ```ts
+   * await using lock = await locks.acquire('order:42');
+   * await lock.run(() => orders.ship('42')); // ship() is decorated with the same key, and re-enters the lock
+   * ```
    */
   run<T>(task: () => T): T;
-  /** Gives the lock back. Idempotent; never rejects. `await using` calls it without settings. */
+  /** Releases the lock. Idempotent, and never rejects: the result says how it ended. `await using` calls it without settings. */
   release(settings?: ReleaseSettings): Promise<ReleaseResult>;
-  /** For logs: without {@link holder}. */
+  /** The lock for logs, without its {@link holder} id. */
   toJSON(): LockJson;
 }

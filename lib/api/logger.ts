@@ -1,9 +1,9 @@
-/** Where the core and the backends report. Keys may appear in messages, on one line; holder ids, URLs and passwords never do. */
+/** The log of the core and the backends. Messages are one line and may contain keys, but never holder ids, URLs or passwords. */
 export interface LockLogger {
   debug(message: string): void;
   warn(message: string): void;
   error(message: string): void;
 }
 
-/** Logs nothing. */
+/** A logger that logs nothing. */
 export const silentLogger: LockLogger = { debug() {}, warn() {}, error() {} };

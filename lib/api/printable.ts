@@ -1,26 +1,26 @@
-// Also those of terminals (U+009B), the two other line breaks of Unicode, and what turns the direction of text.
+// Control characters (including U+009B, which terminals obey), the two line breaks of Unicode, and characters that change the text direction.
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]/gu;
 
-/** The text on one line, as a log may show it: a key may have line breaks that forge lines, and escapes that a terminal obeys. */
+/** The text on one line, safe for a log: a key may contain line breaks that forge log lines, or escapes that a terminal obeys. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }
 
 const PRINTABLE_ASCII = /^[\x20-\x7E]+$/;
 
-/** Whether a text that others may have written can be shown and kept as it is: printable ASCII, at most so many characters. */
+/** Whether text from an untrusted source can be kept and shown unchanged: printable ASCII with at most `most` characters. */
 export function isShortAscii(text: unknown, most: number): text is string {
   return typeof text === 'string' && text.length <= most && PRINTABLE_ASCII.test(text);
 }
 
-/** Whether it may be the name of an instance: of an option, or as a server has it, where others may have written it. */
+/** Whether a value can be the name of an instance. It may come from an option, or from a server that others can write to. */
 export function isInstanceName(text: unknown): text is string {
   return isShortAscii(text, 100);
 }
 
 const MOST_SHOWN = 40;
 
-/** A value that was given for an option, as a message shows it: short, and on one line. Never for what may be a secret, such as an address. */
+/** The value of an option as a message shows it, shortened. Do not use it for a possible secret, such as an address. */
 export function shown(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -46,7 +46,7 @@ function escaped(character: string): string {
   return short === character ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : short;
 }
 
-/** Why something has failed, in brackets: the words of the cause, or its code where Node gives no words. Empty without either. The error that quotes them hides secrets. */
+/** The cause of a failure in brackets: its message, or its code if Node gives no message; empty without either. The lock error that quotes it hides secrets. */
 export function inBrackets(cause: unknown): string {
   if (!(cause instanceof Error)) return '';
   const { message, code } = cause as Error & { readonly code?: unknown };

@@ -72,7 +72,7 @@ export async function forceRelease({ provider, backend }: Namespace, key: string
 function notOffered(provider: string, { capabilities }: LockBackend, what: string): never {
   const instead =
     capabilities.lease === 'session' && !capabilities.forceRelease
-      ? ' Its locks belong to sessions of the database, and only the database knows these: end the session of the holder there.'
+      ? ' Its locks belong to sessions of the database, which only the database can list. End the session of the holder there.'
       : ' See what each provider can do: docs/choosing-a-provider.md.';
   throw new LockConfigError(`${provider} ${what}.${instead}`);
 }

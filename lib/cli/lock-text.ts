@@ -30,8 +30,8 @@ export function detailsOf(lock: LockInfo, now: number): string[][] {
   const age = since && now > since.getTime() ? ` (${ms(now - since.getTime())} ago)` : '';
   return [
     ['key', printable(key)],
-    ['state', lock.state === 'retained' ? 'retained: released, and kept by minHold' : stateOf(lock)],
-    ['held by', instances.map(printable).join(', ') || (lock.state === 'held' ? 'unknown' : 'nobody')],
+    ['state', lock.state === 'retained' ? 'retained: released, but kept locked by minHold' : stateOf(lock)],
+    ['held by', instances.map(printable).join(', ') || (lock.state === 'held' ? 'unknown' : 'no process')],
     ['since', since ? timeText(since) + age : 'unknown'],
     ['ends', endText(lock.state, expiresIn)],
     ['waiting', waiters === null ? 'unknown' : String(waiters)],
@@ -46,7 +46,7 @@ function stateOf({ state, mode, holders, used, limit }: LockInfo): string {
 }
 
 function endText(state: LockInfo['state'], expiresIn: number | null): string {
-  if (expiresIn === null) return 'with the session of its holder';
+  if (expiresIn === null) return 'with the session of the holder';
   return `in ${ms(Math.max(0, Math.round(expiresIn)))}${state === 'held' ? ', unless it is renewed' : ''}`;
 }
 

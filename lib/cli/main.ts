@@ -19,23 +19,23 @@ const COMMON = `The server, by --url, --config or the environment variable LOCK_
   --url mysql://user@host/shop            advisory locks belong to sessions: look for them in the database
   --url zookeeper://zk1:2181,zk2:2181/chroot
   --config lock.config.mjs                a file whose default export is a lock provider: Cluster, Sentinel, TLS, ACLs
-Put an address with a password in LOCK_URL or the file: other users of the machine see arguments.
+Put passwords in LOCK_URL or the file: other users of the machine can see arguments.
 
 Options:
-  --namespace shop  that of the application. Default: lock, or the export "namespace" of the file
-  --table app.locks that of SQL locks. Default: distributed_lock
+  --namespace shop  the namespace of the application. Default: lock, or the export "namespace" of the file
+  --table app.locks the table of SQL locks. Default: distributed_lock
   --json            for programs
   --help, -h
 
-Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor has found something, also a refusal of its connection;
-2 wrong use, or a refusal; 3 the server does not answer.`;
+Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor found something, such as a refused connection;
+2 wrong use, or the server refused; 3 the server does not answer.`;
 
 const USAGE = `usage: npx nestjs-distributed-lock <command> [options]
 
   list [prefix]     shows the keys that are locked
   inspect <key>     shows who holds a key, and since when
-  free <key>        takes a lock away
-  doctor            looks for what weakens the guarantee
+  free <key>        frees a key
+  doctor            looks for settings that weaken the guarantee
   sql               prints the statements that create the tables of SQL locks
 
 ${COMMON}`;
@@ -72,7 +72,7 @@ async function runCommand(command: Command, rest: readonly string[], terminal: T
   try {
     if (args.showsPassword) {
       terminal.warn(
-        'Other users of this machine see the password in the arguments of a process. Put the address into LOCK_URL instead.',
+        'Other users of this machine can see the password, because it is in the arguments of this process. Put the address in LOCK_URL instead.',
       );
     }
     command.check?.(args, terminal);

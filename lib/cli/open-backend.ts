@@ -35,7 +35,7 @@ export async function openBackend(
   const { provider, namespace: own } = source.kind === 'config' ? await fromFile(source.file) : ofServer(source);
   if (provider.members) {
     throw new Misuse(
-      `${provider.constructor.name} is built on the providers ${provider.members.join(', ')}, and takes part in their decisions. Export one of these instead.`,
+      `${provider.constructor.name} is built on the providers ${provider.members.join(', ')}, and would take part in their decisions. Export one of them instead.`,
     );
   }
   const name = source.kind === 'config' ? 'default' : source.kind;
@@ -93,7 +93,7 @@ async function fromFile(file: string): Promise<Configuration> {
     );
   }
   if (namespace !== undefined && typeof namespace !== 'string') {
-    throw new Misuse(`The export "namespace" of ${file} is ${shown(namespace)}, but must be a text.`);
+    throw new Misuse(`The export "namespace" of ${file} is ${shown(namespace)}, but must be a string.`);
   }
   return { provider: provider as LockProvider, namespace };
 }

@@ -52,7 +52,7 @@ export class LockAdmin {
     const core = this.#core(provider);
     if (typeof prefix !== 'string') {
       throw new LockConfigError(
-        `Option "prefix" of list() is ${shown(prefix)}, but must be a text: keys are compared with their beginning.`,
+        `Option "prefix" of list() is ${shown(prefix)}, but must be a string: list() returns the keys that start with it.`,
       );
     }
     return eachWithJson(core.backend.list?.({ prefix }) ?? notOffered(core, 'list()'));
@@ -124,7 +124,7 @@ export class LockAdmin {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
     throw new LockConfigError(
-      `Lock provider "${name}" has a ${backend.constructor.name}, and no ${kind.name}: name the provider that has one, as the second argument.`,
+      `Lock provider "${name}" has a ${backend.constructor.name}, not a ${kind.name}. Pass the name of the provider that has one as the second argument.`,
       {
         provider: name,
       },
@@ -169,9 +169,9 @@ export class LockAdmin {
     const known = cores.flatMap(({ jobs, name }) => Array.from(jobs.keys(), (key) => `"${key}" (provider "${name}")`));
     throw new LockConfigError(
       found
-        ? `Job ${shown(job)} is on several providers: name one of them as the second argument of runNow(). The jobs are ${known.join(', ')}.`
-        : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, beside ScheduleModule.forRoot({ cronJobs: false }) where nothing is to be scheduled. ` +
-            `The jobs are the methods with @Cron and a @RunOnce without "minHold", which are ${known.join(', ') || 'none'}.`,
+        ? `Job ${shown(job)} is on several providers. Pass the name of one as the second argument of runNow(). The jobs are ${known.join(', ')}.`
+        : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, and ScheduleModule.forRoot({ cronJobs: false }) if this process schedules nothing. ` +
+            `A job is a method with @Cron and @RunOnce without "minHold". The jobs are ${known.join(', ') || 'none'}.`,
     );
   }
 

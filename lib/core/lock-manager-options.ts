@@ -8,7 +8,7 @@ import type { Clock } from '../api/clock.js';
 import type { LockProvider } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import type { Random } from '../api/random.js';
-import { DEFAULTS } from './acquire/lock-settings.js';
+import { DEFAULTS } from './plan/lock-settings.js';
 import { anything, duration, flag, group, option, type OptionTable, read, text } from './toolkit/options.js';
 
 /** How to set up a {@link LockManager}. */
@@ -99,7 +99,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
   if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one in "providers".');
   if (second !== undefined)
     throw new LockConfigError(
-      `There are several lock providers (${known}): set "default" to the one that calls use which name none.`,
+      `There are several lock providers (${known}): set "default" to the one that calls use unless they name another.`,
     );
   return only;
 }

@@ -9,8 +9,8 @@ import { type LockLogger, silentLogger } from '../api/logger.js';
 import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
-import type { LockPlan } from './acquire/lock-plan.js';
-import { resolveSettings } from './acquire/lock-settings.js';
+import type { LockPlan } from './plan/lock-plan.js';
+import { resolveSettings } from './plan/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
 import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
@@ -114,7 +114,7 @@ export class LockManager {
    */
   async start(): Promise<void> {
     if (this.#lifecycle.state !== 'new') {
-      throw new LockConfigError('This LockManager was started or stopped before. Make a new one.');
+      throw new LockConfigError('This LockManager was already started or stopped. Create a new one.');
     }
     this.#lifecycle.state = 'starting';
     // Connections, and what is done when they are made again, outlive the boot.

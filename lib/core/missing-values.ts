@@ -24,8 +24,8 @@ export class MissingValues {
     if (this.#reported.has(place) || this.#reported.size === MOST_WARNINGS) return;
     this.#reported.add(place);
     this.logger.warn(
-      `Lock key ${quote(missing.key)} contains the text "${missing.segment}" instead of a value, so all calls that miss the value exclude one another. ` +
-        `${method === undefined ? '' : `It comes from the key function of ${method}. `}Make it with lockKey, such as lockKey\`order:\${order.id}\`, which refuses a missing value.`,
+      `Lock key ${quote(missing.key)} contains the text "${missing.segment}" instead of a value, so all calls without the value share one lock. ` +
+        `${method === undefined ? '' : `It comes from the key function of ${method}. `}Build it with lockKey, such as lockKey\`order:\${order.id}\`, which rejects a missing value.`,
     );
   }
 }

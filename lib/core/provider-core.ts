@@ -2,6 +2,7 @@ import type { Clock } from '../api/clock.js';
 import type {
   BackendContext,
   BackendEvent,
+  Instance,
   LockBackend,
   LockCapabilities,
   LockProvider,
@@ -36,8 +37,8 @@ export class ProviderCore {
   readonly capabilities: LockCapabilities;
   /** The class of the provider, for people. */
   readonly kind: string;
-  /** The name of this application, for people. */
-  readonly instance: string;
+  /** This application. */
+  readonly instance: Instance;
   /** The jobs that have ticks in this application, by their keys. */
   readonly jobs = new Map<string, LocalJob>();
   /** The locks that this process holds. */
@@ -72,7 +73,7 @@ export class ProviderCore {
     this.suspension = suspension;
     this.kind = provider.constructor.name;
     this.members = provider.members ?? [];
-    this.instance = instance.name;
+    this.instance = instance;
     const emit = (event: BackendEvent) => {
       this.#onEvent(event);
     };

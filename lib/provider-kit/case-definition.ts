@@ -3,7 +3,7 @@ import type { Stage } from './stage.js';
 
 /** One thing that is true of every provider, or of every one that claims it. */
 export interface CaseDefinition {
-  /** `#5` by the number in the contract list of docs/conformance-kit.md, `#S5` for the seam. */
+  /** `#5` by the number in the contract list of docs/test-a-provider.md, `#S5` for the seam. */
   readonly id: string;
   readonly title: string;
   /** The needs without which it cannot run. */

@@ -1,6 +1,6 @@
 import { LockError } from '../api/errors.js';
 import type { LockEvent, LockEventMap } from '../api/lock-events.js';
-import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
+import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
@@ -139,7 +139,7 @@ export class Campaign {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
     this.candidacy.plan.core.logger.warn(
-      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned and another is elected. What the task has started, such as a timer, goes on here as well: await work that ends when the signal of the term aborts. The instance campaigns again, after longer and longer pauses. (Warned once.)`,
+      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
     );
   }
 }

@@ -1,8 +1,9 @@
 import type { Duration } from '../api/duration.js';
 import { LockDeadlockError, LockKeyError } from '../api/errors.js';
 import type { Leader } from '../api/lock-info.js';
-import { type LockPlan, subjectOf } from '../core/acquire/lock-plan.js';
-import { OF_LOCK } from '../core/acquire/lock-settings.js';
+import { shown } from '../api/printable.js';
+import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
+import { OF_LOCK } from '../core/plan/lock-settings.js';
 import { type LockOrigin, nameOf } from '../core/events/subject.js';
 import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
@@ -166,7 +167,10 @@ export function planCampaign(
 
 /** @throws LockKeyError for what cannot be a key, and for several */
 export function assertLeaderKey(key: unknown): asserts key is string {
-  if (typeof key !== 'string') throw new LockKeyError(`The key of a leader must be one string, got ${typeof key}`);
+  if (typeof key !== 'string')
+    throw new LockKeyError(
+      `The key of a leader must be one string, but is ${shown(key)}. Campaign for each key separately.`,
+    );
   normalizeKeys(key);
 }
 

@@ -4,8 +4,8 @@ import { isBusy } from '../api/is-busy.js';
 import type { LockOptions } from '../api/lock-options.js';
 import type { Lock } from '../api/lock.js';
 import { runGuarded } from '../core/hold/guarded-task.js';
-import { type LockPlan, publishSkipped } from '../core/acquire/lock-plan.js';
-import { OF_LOCK } from '../core/acquire/lock-settings.js';
+import { type LockPlan, publishSkipped } from '../core/plan/lock-plan.js';
+import { OF_LOCK } from '../core/plan/lock-settings.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { assertTask } from '../core/toolkit/arguments.js';
@@ -135,7 +135,7 @@ async function runDue<T>(
   const [only, ...more] = normalizeKeys(key);
   if (only === undefined || more.length > 0) {
     throw new LockKeyError(
-      'runOnce() with "due" takes one key, because a job has one record: join the keys to one text.',
+      'runOnce() with "due" takes one key, because a job has one record: join the keys into one string.',
     );
   }
   const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());

@@ -1,5 +1,5 @@
 import type { LockCapabilities } from '../api/lock-provider.js';
-import { describe } from '../core/acquire/lock-plan.js';
+import { describe } from '../core/plan/lock-plan.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 

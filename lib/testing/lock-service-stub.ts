@@ -4,7 +4,7 @@ import type { Lock } from '../api/lock.js';
 import type { LockMode } from '../api/lock-mode.js';
 import type { LockDefaults, LossPolicy } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
-import type { LockPlan } from '../core/acquire/lock-plan.js';
+import type { LockPlan } from '../core/plan/lock-plan.js';
 import { nestedOrQueued } from '../core/insight/refusals.js';
 import { excludes } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
@@ -189,7 +189,7 @@ class StubManager extends LockManager {
     return super.acquirePlanned(plan, key, options);
   }
 
-  /** With a real provider such a call would wait for itself. Here everybody gets the lock, so nothing else would show it. */
+  /** Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would reveal the mistake. */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
     if (settings.reentrant !== 'explicit') return;
     const entered = [within, ...locksInHand(this)];
@@ -200,7 +200,7 @@ class StubManager extends LockManager {
       if (!holder || around.some((lock) => entered.includes(lock) || !excludes(lock.mode, settings.mode))) continue;
       const subject = { key, provider: core.name, method: origin.method };
       throw new LockBusyError(
-        `${nameOf(subject)} is wanted in the async context of its own holder, without that lock in hand. ${nestedOrQueued(holder.holds[0].subject)}`,
+        `${nameOf(subject)} is requested in the async context of its own holder, but that lock was not passed explicitly. ${nestedOrQueued(holder.holds[0].subject)}`,
         { ...subject, waited: settings.wait },
       );
     }

@@ -36,6 +36,8 @@ class BackendInMemory extends MemoryBackend {
 
   override list(query: { readonly prefix: string }): AsyncIterable<LockInfo> {
     if (this.capabilities.list) return super.list(query);
-    throw new LockConfigError('The lock provider for which these locks in memory stand does not offer list().');
+    throw new LockConfigError(
+      'These in-memory locks replace a lock provider that does not offer list(). Test without list(), or with another provider.',
+    );
   }
 }

@@ -57,13 +57,13 @@ export class TestLocks {
     inject: [MODULE_OPTIONS_TOKEN],
   };
 
-  /** Somebody outside of the application takes the key, and keeps it until `free()`. @throws AssertionError when it is held */
+  /** Takes the key as another process would, and keeps it until `free()`. @throws AssertionError when it is held */
   async busy(key: string, provider?: string): Promise<void> {
     const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
     if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {
-      throw new AssertionError({ message: `Lock "${key}" is busy: busy() has taken it before, so call free() first.` });
+      throw new AssertionError({ message: `Lock "${key}" is busy: busy() already holds it, so call free() first.` });
     }
-    if (!lock) this.#fail(key, 'to be free, so that somebody else can take it');
+    if (!lock) this.#fail(key, 'to be free, so that busy() can take it');
     this.#others.set(`${lock.provider}:${key}`, lock);
   }
 
@@ -130,7 +130,7 @@ export class TestLocks {
   }
 }
 
-/** Waits for nobody at its end: its clock stops, and a test may leave locks behind. */
+/** A manager that stops immediately: its clock stands still, and a test may leave locks behind. */
 class TestLockManager extends LockManager {
   override readonly isForTests = true;
   readonly #clock: FakeClock;

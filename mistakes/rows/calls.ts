@@ -80,7 +80,7 @@ export const calls: Group = {
       of: ['LockOptions.limit'],
       place: 'Option "limit"',
       value: "is '5'",
-      remedy: 'convert the text, as by Number()',
+      remedy: 'convert the text, as with Number()',
     },
     {
       id: 'call-limit-and-mode',
@@ -106,7 +106,7 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { weight: 2 });`,
       of: ['LockOptions.weight'],
       place: 'Option "weight"',
-      value: 'is a part of "limit"',
+      value: 'needs "limit"',
       remedy: 'set "limit" as well',
     },
     {
@@ -162,7 +162,7 @@ export const calls: Group = {
       of: ['LockOptions.lease'],
       place: 'provider "sql"',
       value: '"lease"',
-      remedy: "set the session's time on the provider",
+      remedy: 'set the session timeout on the provider',
     },
     {
       id: 'call-weight-text-of-the-environment',
@@ -172,7 +172,7 @@ export const calls: Group = {
       of: ['LockOptions.weight'],
       place: 'Option "weight"',
       value: "is '2'",
-      remedy: 'convert the text, as by Number()',
+      remedy: 'convert the text, as with Number()',
     },
     {
       id: 'call-option-of-the-decorator',
@@ -231,7 +231,7 @@ export const calls: Group = {
       code: `const lock = await locks.acquire('order:42'); await lock.release(); await locks.acquire('order:42', { within: lock });`,
       of: ['LockOptions.within'],
       place: '"order:42"',
-      value: 'was released already',
+      value: 'was already released',
       remedy: TOO_LATE,
     },
     {
@@ -240,8 +240,8 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { within: 'order:42' });`,
       of: ['LockOptions.within'],
       place: '"within"',
-      value: 'is no lock of this application',
-      remedy: 'give it the lock that withLock() or acquire() has given',
+      value: 'is not a lock of this application',
+      remedy: 'Pass the lock that withLock() or acquire() gave you',
     },
     {
       id: 'call-on-lost',
@@ -294,7 +294,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => locks.withLock('order:42', () => {}, { wait: 50 }));`,
       of: ['LockOptions.within'],
       place: 'Lock "order:42"',
-      value: 'its own holder holds it',
+      value: 'runs in the async context of its own holder',
       remedy: 'pass { within: lock }',
     },
     {
@@ -305,8 +305,8 @@ export const calls: Group = {
         @DistributedLock('order:#{id}', { wait: 50 }) async ship(id: string) { void id; }`,
       call: `await orders.pay('42');`,
       place: 'Lock "order:42" of Orders.ship',
-      value: 'its own holder Orders.pay holds it',
-      remedy: 'in Orders.pay, run it by currentLock().run(() => …)',
+      value: 'runs in the async context of its own holder, Orders.pay',
+      remedy: 'in Orders.pay, run it with currentLock().run(() => …)',
     },
     {
       id: 'call-max-hold-in-seconds',
@@ -314,7 +314,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => new Promise((resolve) => setTimeout(resolve, 200)), { maxHold: 60 });`,
       place: 'Lock "order:42"',
       value: 'its maxHold of 60 ms has passed',
-      remedy: 'raise it if the task needs longer',
+      remedy: 'Raise it if the task needs longer',
     },
     {
       id: 'call-option-of-another-library',
@@ -338,15 +338,15 @@ export const calls: Group = {
       code: `await locks.acquire('order:42'); await app.close();`,
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 50 }`,
       place: '"order:42"',
-      value: 'it was still held when shutdownGrace had passed',
-      remedy: 'release it (await using, or finally)',
+      value: 'shutdownGrace passed while it was held',
+      remedy: 'Release it when its task ends (await using, or finally)',
     },
     {
       id: 'call-after-release',
       how: 'call',
       code: `const lock = await locks.acquire('order:42'); await lock.release(); lock.assertHeld();`,
       place: '"order:42"',
-      value: 'was released already',
+      value: 'was already released',
       remedy: TOO_LATE,
     },
     {
@@ -373,8 +373,8 @@ export const calls: Group = {
       of: ['LockOptions.wait'],
       place: 'Lock "order:42"',
       // A busy machine may take longer for the answer.
-      value: /was busy (when asked|for the whole wait of \d+ ms)/,
-      remedy: 'raise "wait", or handle busy',
+      value: /was busy(:| for the whole wait of \d+ ms)/,
+      remedy: 'Raise "wait", or handle a busy lock',
     },
     {
       id: 'call-max-waiters',
@@ -385,7 +385,7 @@ export const calls: Group = {
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 0 }`,
       place: 'Lock "order:42"',
       value: '10000 callers waiting',
-      remedy: 'shed load',
+      remedy: 'Shed load',
     },
     {
       id: 'call-duration-of-unset-variable',
@@ -422,7 +422,7 @@ export const calls: Group = {
       of: ['ListOptions.prefix'],
       place: '"prefix"',
       value: 'is a RegExp',
-      remedy: 'must be a text',
+      remedy: 'must be a string',
     },
     {
       id: 'admin-purge-of-memory',
@@ -534,7 +534,7 @@ export const tests: Group = {
         const locks = module.get(LockService);
         await locks.withLock('order:42', () => locks.withLock('order:42', () => {}));`,
       place: 'Lock "order:42"',
-      value: 'without that lock in hand',
+      value: 'but that lock was not passed explicitly',
       remedy: 'pass { within: lock }',
     },
     {
@@ -584,7 +584,7 @@ export const tests: Group = {
         const module = await Test.createTestingModule({ imports: [DistributedLockTestingModule.forRoot()] }).compile();
         const locks = module.get(TestLocks); await locks.busy('order:42'); await locks.busy('order:42');`,
       place: 'Lock "order:42"',
-      value: 'busy() has taken it before',
+      value: 'busy() already holds it',
       remedy: 'call free() first',
     },
   ],

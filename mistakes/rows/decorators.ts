@@ -215,7 +215,7 @@ export const keys: Group = {
       call: `await orders.pay({});`,
       place: 'the key function of Orders.pay',
       value: 'order:undefined',
-      remedy: 'Make it with lockKey',
+      remedy: 'Build it with lockKey',
     },
     {
       id: 'key-text-of-null',
@@ -247,7 +247,7 @@ export const keys: Group = {
       code: 'const order: { id?: string } = {}; await locks.withLock(`order:${order.id}`, () => {});',
       place: 'Lock key "order:undefined"',
       value: 'the text "undefined"',
-      remedy: 'Make it with lockKey',
+      remedy: 'Build it with lockKey',
     },
     {
       id: 'key-text-of-object',
@@ -255,7 +255,7 @@ export const keys: Group = {
       code: "await locks.withLock(`order:${Object({ id: '42' })}`, () => {});",
       place: 'Lock key "order:',
       value: '[object Object]',
-      remedy: 'Make it with lockKey',
+      remedy: 'Build it with lockKey',
     },
     {
       id: 'key-template-in-call',

@@ -229,7 +229,7 @@ export const onSql: Group = {
       module: '{ provider: new SqlRowLockProvider({ url, synchronize: true }) }',
       code: `await locks.withLock('order:42', async (lock) => { await sqlClientOf(lock).query('COMMIT'); });`,
       place: '"order:42"',
-      value: /ended its transaction/,
+      value: /in its transaction/,
       remedy: /COMMIT|statement/,
     },
     {

@@ -447,8 +447,8 @@ export const manager: Group = {
         const manager = new LockManager({ providers: { memory: new MemoryLockProvider() } });
         await manager.start(); await manager.stop(); await manager.start();`,
       place: 'LockManager',
-      value: 'started or stopped before',
-      remedy: 'Make a new one',
+      value: 'already started or stopped',
+      remedy: 'Create a new one',
     },
   ],
 };

@@ -67,7 +67,7 @@ export const redis: Group = {
       code: `new RedisLockProvider('redis://localhost:6379')`,
       of: ['RedisLockProvider.url'],
       place: 'RedisLockProvider',
-      value: 'was given a text',
+      value: 'was given a string',
       remedy: "write { url: 'redis://localhost:6379' }",
     },
     {
@@ -165,7 +165,7 @@ export const redis: Group = {
       code: `new RedisLockProvider({ options: 'localhost:6379' })`,
       of: ['RedisLockProvider.options'],
       place: 'RedisLockProvider: "options"',
-      value: 'a text',
+      value: 'a string',
       remedy: 'such as { host }',
     },
     {
@@ -219,7 +219,7 @@ export const redis: Group = {
       code: `new RedisLockProvider({ cluster: 'redis://a:6379,redis://b:6379' })`,
       of: ['RedisLockProvider.cluster'],
       place: 'RedisLockProvider: "cluster"',
-      value: 'is a text',
+      value: 'is a string',
       remedy: 'must be a list of at least one node, such as { host, port }',
     },
     {
@@ -310,7 +310,7 @@ export const redis: Group = {
       code: `new RedlockLockProvider({ nodes: ['redis://a', 'redis://b', 'redis://c'], maxLease: '1m' })`,
       of: ['RedlockLockProviderOptions.nodes'],
       place: 'RedlockLockProvider, node 1',
-      value: 'was given a text',
+      value: 'was given a string',
       remedy: "write { url: 'redis://localhost:6379' }",
     },
     {
@@ -398,7 +398,7 @@ export const sql: Group = {
       code: `new SqlAdvisoryLockProvider('postgres://localhost/shop')`,
       of: ['SqlVersionLockProvider.url'],
       place: 'SqlAdvisoryLockProvider',
-      value: 'was given a text',
+      value: 'was given a string',
       remedy: 'write new SqlAdvisoryLockProvider({ url',
     },
     {
@@ -469,7 +469,7 @@ export const sql: Group = {
       code: `new SqlRowLockProvider({ mysql: 'mysql://localhost/shop' })`,
       of: ['SqlVersionLockProvider.mysql'],
       place: 'SqlRowLockProvider: "mysql"',
-      value: 'a text',
+      value: 'a string',
       remedy: 'must be the configuration of a connection',
     },
     {
@@ -588,7 +588,7 @@ export const sql: Group = {
       code: `new SqlRowLockProvider({ url: 'postgres://localhost/shop', connectionInitSql: "SET TIME ZONE 'UTC'" })`,
       of: ['SqlRowLockOptions.connectionInitSql'],
       place: 'SqlRowLockProvider: "connectionInitSql"',
-      value: 'a text',
+      value: 'a string',
       remedy: 'must be a list of statements',
     },
     {
@@ -714,7 +714,7 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', tls: 'true' })`,
       of: ['ZooKeeperLockProviderOptions.tls'],
       place: 'ZooKeeperLockProvider: "tls"',
-      value: 'is a text',
+      value: 'is a string',
       remedy: 'must be true, false, or the options of tls.connect',
     },
     {
@@ -741,7 +741,7 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', auth: 'shop:secret' })`,
       of: ['ZooKeeperLockProviderOptions.auth'],
       place: 'ZooKeeperLockProvider: "auth"',
-      value: 'is a text',
+      value: 'is a string',
       remedy: "such as { credentials: 'user:password' }",
     },
     {
@@ -768,7 +768,7 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', acl: 'world:anyone:cdrwa' })`,
       of: ['ZooKeeperLockProviderOptions.acl'],
       place: 'ZooKeeperLockProvider: "acl"',
-      value: 'a text',
+      value: 'a string',
       remedy: 'must be a list of { scheme, id, permissions }',
     },
     {

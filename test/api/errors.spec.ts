@@ -79,7 +79,7 @@ describe('lock errors', () => {
     const plan = locks.plan({ wait: 0 }, { method: 'OrderService.pay', template: 'order:#{id}' });
     await locks.acquire('order:42');
     await expect(async () => locks.acquirePlanned(plan, 'order:42')).rejects.toThrow(
-      /^Lock "order:42" of OrderService.pay \(provider "main"\) was busy when asked: instance "[^"]+" has held it for 0 ms; .*within: lock.*lock\.run\(\)/,
+      /^Lock "order:42" of OrderService.pay \(provider "main"\) was busy: instance "[^"]+" has held it for 0 ms\. .*within: lock.*lock\.run\(\)/,
     );
   });
 

@@ -135,7 +135,7 @@ it('free: asks a person, takes yes alone, and refuses without one', async () => 
   expect(yes.code).toBe(0);
   expect(await locks.isLocked('order:1')).toBe(false);
   await (await locks.acquire('job', { minHold: '1m' })).release();
-  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may run once more');
+  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may run again');
   const { code, out } = await run(free, { subject: 'job', yes: true, json: true });
   expect(code).toBe(0);
   expect(JSON.parse(out)).toMatchObject({ key: 'job', freed: true, was: { state: 'retained', instances: [] } });
@@ -145,7 +145,7 @@ it('free: asks a person, takes yes alone, and refuses without one', async () => 
 it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', async () => {
   const { run } = await shopAndPrompt();
   expect(await run(doctor)).toEqual({
-    ...{ code: 0, out: 'MemoryLockProvider has found nothing that weakens its guarantee.\n', err: '' },
+    ...{ code: 0, out: 'MemoryLockProvider found nothing that weakens its guarantee.\n', err: '' },
   });
   const warning = { severity: 'warning', message: 'No AOF.' } as const;
   const ill = await shopAndPrompt({ diagnose: () => Promise.resolve([warning]) });

@@ -7,8 +7,8 @@ import { startManager, watch } from '../core/manager-rig.js';
 
 describe('the error of a busy combined lock', () => {
   it.each([
-    ['after a wait', 2_000, 'for the whole wait of 2000 ms: instance "billing" has held it for 2 s;'],
-    ['without one', 0, 'when asked: instance "billing" has held it for 0 ms;'],
+    ['after a wait', 2_000, 'for the whole wait of 2000 ms: instance "billing" has held it for 2 s.'],
+    ['without one', 0, 'was busy: instance "billing" has held it for 0 ms.'],
   ])('names the holder in the member that keeps it out, %s', async (_, wait, words) => {
     const clock = new FakeClock();
     const stores = { a: new MemoryStore(), b: new MemoryStore() };

@@ -14,7 +14,7 @@ import {
   validUntil,
 } from '../../lib/provider-kit/index.js';
 
-// Each script is idempotent per holder. ACQUIRE answers the ms that are left, 0 for a key of somebody else.
+// Each script is idempotent per holder. ACQUIRE returns the remaining milliseconds, or 0 if another holder has the key.
 const ACQUIRE = `
   if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return tonumber(ARGV[2]) end
   return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) or 0`;
@@ -23,7 +23,7 @@ const RENEW = `
 const RELEASE = `
   return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`;
 
-/** Options, validated and stored. It opens nothing and keeps no state of an application. */
+/** Stores the options. It opens nothing and keeps no state of an application. */
 export class SmallProvider implements LockProvider {
   constructor(private readonly options: { readonly url: string }) {}
 
@@ -32,14 +32,14 @@ export class SmallProvider implements LockProvider {
   }
 }
 
-/** One ask: what is kept of its request. */
-class Ask {
+/** An acquire attempt, which the backend keeps in `request.state`. */
+class Attempt {
   isOver = false;
   /** When the script in flight was sent. */
   sentAt: number | undefined;
 }
 
-class SmallBackend implements LockBackend<Ask> {
+class SmallBackend implements LockBackend<Attempt> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
@@ -49,17 +49,19 @@ class SmallBackend implements LockBackend<Ask> {
     forceRelease: false,
   };
   readonly #redis: Redis;
-  /** The asks that are in flight. */
-  readonly #asking = new Set<Ask>();
+  readonly #attempts = new Set<Attempt>();
 
   constructor(
     private readonly context: BackendContext,
     url: string,
   ) {
-    // The client sends nothing twice and keeps nothing for later: the core repeats what was not answered.
+    // The client must not resend or queue commands, because the core repeats what was not answered.
     this.#redis = new Redis(url, {
-      ...{ lazyConnect: true, enableOfflineQueue: false, autoResendUnfulfilledCommands: false },
-      ...{ maxRetriesPerRequest: 0, commandTimeout: 3_000 },
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      commandTimeout: 3_000,
     });
     this.#redis.on('error', () => undefined);
   }
@@ -79,20 +81,20 @@ class SmallBackend implements LockBackend<Ask> {
     }
   }
 
-  async acquire(request: AcquireRequest<Ask>): Promise<Grant | 'busy'> {
+  async acquire(request: AcquireRequest<Attempt>): Promise<Grant | 'busy'> {
     const { key, id, lease } = request;
     const { clock, random } = this.context;
-    const ask = new Ask();
-    request.state = ask;
-    this.#asking.add(ask);
+    const attempt = new Attempt();
+    request.state = attempt;
+    this.#attempts.add(attempt);
     try {
-      for (let round = 0; !ask.isOver; round += 1) {
-        // A caller whose wait ends during a pause asks once more.
+      for (let round = 0; !attempt.isOver; round += 1) {
+        // If the wait ends during a pause, try one last time.
         const isLast = request.wait <= 0 || request.signal.aborted;
         const sentAt = clock.now();
-        ask.sentAt = sentAt;
+        attempt.sentAt = sentAt;
         const left = await this.#run(ACQUIRE, key, id, lease);
-        ask.sentAt = undefined;
+        attempt.sentAt = undefined;
         if (left > 0) return { lease, fencingToken: null, validUntil: validUntil(sentAt, left) };
         if (isLast) break;
         if (round === 0) request.waits();
@@ -102,11 +104,11 @@ class SmallBackend implements LockBackend<Ask> {
     } catch (cause) {
       throw this.#unavailable(cause);
     } finally {
-      this.#asking.delete(ask);
+      this.#attempts.delete(attempt);
     }
   }
 
-  unansweredFor({ state }: AcquireRequest<Ask>): number {
+  unansweredFor({ state }: AcquireRequest<Attempt>): number {
     return state?.sentAt === undefined ? 0 : this.context.clock.now() - state.sentAt;
   }
 
@@ -120,8 +122,8 @@ class SmallBackend implements LockBackend<Ask> {
     }
   }
 
-  async release({ key, id, state }: AcquireRequest<Ask>): Promise<ReleaseOutcome> {
-    // No ask may follow the release. One that is in flight precedes it on the same connection.
+  async release({ key, id, state }: AcquireRequest<Attempt>): Promise<ReleaseOutcome> {
+    // Send no acquire after the release. One in flight precedes it on the same connection.
     if (state) state.isOver = true;
     try {
       return (await this.#run(RELEASE, key, id)) === 1 ? 'released' : 'lost';
@@ -131,14 +133,14 @@ class SmallBackend implements LockBackend<Ask> {
   }
 
   async close(): Promise<void> {
-    for (const ask of this.#asking) ask.isOver = true;
+    for (const attempt of this.#attempts) attempt.isOver = true;
     this.#redis.removeAllListeners('close');
-    // QUIT is answered after the commands that are in flight.
+    // Redis answers QUIT after the commands in flight.
     await this.#redis.quit().catch(() => this.#redis.disconnect());
   }
 
   #run(script: string, key: string, holder: string, lease = 0): Promise<number> {
-    // Keys may contain anything, also lone surrogates, which UTF-8 would make equal.
+    // Keys may contain lone surrogates, which UTF-8 would make equal.
     const name = `${this.context.namespace}:${Buffer.from(key, 'utf16le').toString('base64url')}`;
     return this.#redis.eval(script, 1, name, holder, Math.ceil(lease)) as Promise<number>;
   }

@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { findCycle, isLater, type PublishedWait, type WaitLink } from '../../lib/core/insight/cycle-search.js';
-import { decodeWaits, encodeWaits } from '../../lib/core/insight/published-waits.js';
 
 type Mode = PublishedWait['mode'];
 
@@ -77,15 +76,12 @@ describe('the search for a cycle', () => {
     expect(cycleOf('2', [{ ...one, mode: 'exclusive' }, other('limited')])).toBeUndefined();
   });
 
-  it('follows 64 keys at most', () => {
-    const ring = (length: number) =>
-      Array.from({ length }, (_, index) => ({
-        ...owner(String(index + 100), '', `k${(index + 1) % length}`),
-        holds: [[`k${index}`, 'exclusive'] as const],
-      }));
-    const last = (length: number) => cycleOf(String(length + 99), ring(length));
-    expect(last(64)?.split(' ')).toHaveLength(64);
-    expect(last(65)).toBeUndefined();
+  it('finds a cycle of any length', () => {
+    const ring = Array.from({ length: 1_000 }, (_, index) => ({
+      ...owner(String(index + 1_000), '', `k${(index + 1) % 1_000}`),
+      holds: [[`k${index}`, 'exclusive'] as const],
+    }));
+    expect(cycleOf('1999', ring)?.split(' ')).toHaveLength(1_000);
   });
 
   it('finds a cycle wherever a search over all paths finds one', () => {
@@ -124,34 +120,3 @@ function isVictim(start: Owner, all: readonly Owner[]): boolean {
     });
   return leadsBack(start, [start]);
 }
-
-describe('a text beside a grant', () => {
-  const waits = [
-    waitOf(owner('1', 'a', 'b')),
-    { ...waitOf(owner('2', 'a', 'c')), mode: 'shared', method: 'A.b' } as const,
-  ];
-
-  it('is read as it was written', () => {
-    expect(decodeWaits(encodeWaits(7, waits))).toEqual({ beat: 7, waits });
-  });
-
-  it.each([
-    '',
-    'x',
-    '{}',
-    'null',
-    '[]',
-    '["7"]',
-    '[1,2]',
-    '[1,["id","key","limited",1,"shop",null]]',
-    '[1,["id","key","shared",1,"shop",3]]',
-    '[1,["id","key","shared","1","shop",null]]',
-    '[1,["id",{},"shared",1,"shop",null]]',
-    `[1,["${'i'.repeat(101)}","key","shared",1,"shop",null]]`,
-    '[1,["i\\u001bd","key","shared",1,"shop",null]]',
-    '[1,["id","","shared",1,"shop",null]]',
-    `[1,["id","${'k'.repeat(4_097)}","shared",1,"shop",null]]`,
-  ])('that says %s was written by others, and says nothing', (text) => {
-    expect(decodeWaits(text)).toBeUndefined();
-  });
-});

@@ -147,7 +147,7 @@ describe('options in the wrong shape are named with the right spelling', () => {
     [
       'a text for Redis',
       () => new RedisLockProvider(TEXT),
-      /given a text: write \{ url: 'redis:\/\/localhost:6379' \}/,
+      /given a string: write \{ url: 'redis:\/\/localhost:6379' \}/,
     ],
     ['nothing for Redis', () => new RedisLockProvider(UNSET), /given undefined: write \{ url/],
     [
@@ -185,7 +185,7 @@ describe('options in the wrong shape are named with the right spelling', () => {
     [
       'texts as nodes of Redlock',
       () => new RedlockLockProvider({ nodes: [TEXT, TEXT, TEXT], maxLease: '1m' }),
-      /node 1 .*given a text: write \{ url/,
+      /node 1 .*given a string: write \{ url/,
     ],
     [
       'a text for TypeORM',

@@ -31,7 +31,7 @@ describe('the holder of a busy lock', () => {
     const heldBy = { instance: 'shop', method: null, since, holders: 1 };
     expect(error.heldBy).toEqual(heldBy);
     expect(error.message).toMatch(
-      /^Lock "order:42" \(provider "main"\) was busy for the whole wait of 2000 ms: instance "shop" has held it for 41 s; raise "wait"/,
+      /^Lock "order:42" \(provider "main"\) was busy for the whole wait of 2000 ms: instance "shop" has held it for 41 s\. Raise "wait"/,
     );
     expect(billing.events.at(-1)).toMatchObject({ name: 'busy', event: { key: 'order:42', waited: 2_000, heldBy } });
   });
@@ -44,7 +44,7 @@ describe('the holder of a busy lock', () => {
     const error = await busy(locks.acquire('a', { wait: 0 }));
     expect(error.heldBy).toEqual({ instance: 'shop', method: 'OrderService.pay', since, holders: 1 });
     expect(error.message).toContain(
-      'was busy when asked: instance "shop" (OrderService.pay) has held it for 3 ms; this process holds it: raise',
+      'was busy: instance "shop" (OrderService.pay) has held it for 3 ms. This process holds it. Raise',
     );
   });
 
@@ -60,7 +60,7 @@ describe('the holder of a busy lock', () => {
     await clock.advance(3);
     const error = await refused;
     expect(error.message).toContain(
-      'for the whole wait of 100 ms: it went from holder to holder; now instance "shop" has held it for 3 ms; raise',
+      'for the whole wait of 100 ms: it went from holder to holder; now instance "shop" has held it for 3 ms. Raise',
     );
     expect(error.heldBy).toMatchObject({ instance: 'shop', since: new Date(clock.wallTime() - 3) });
   });
@@ -74,7 +74,7 @@ describe('the holder of a busy lock', () => {
     await billing.locks.acquire('a', terms);
     const error = await busy(third.locks.acquire('a', refused));
     expect(error.heldBy).toEqual({ instance: null, method: null, since: null, holders: 2 });
-    expect(error.message).toContain('was busy when asked: 2 holders have it;');
+    expect(error.message).toContain('was busy: 2 holders have it.');
   });
 
   it.each([
@@ -102,7 +102,7 @@ describe('the holder of a busy lock', () => {
     await clock.advance(1_000);
     const refused = busy(locks.acquire('a', { wait: 1_000 }));
     await clock.advance(1_000);
-    expect((await refused).message).toContain(`for the whole wait of 1000 ms: ${words}; raise`);
+    expect((await refused).message).toContain(`for the whole wait of 1000 ms: ${words}. Raise`);
   });
 
   it('is null for a key that is only retained, and for a backend that does not know', async () => {
@@ -115,7 +115,7 @@ describe('the holder of a busy lock', () => {
     for (const { locks } of [billing, unknowing]) {
       const error = await busy(locks.acquire('a', { wait: 0 }));
       expect(error.heldBy).toBeNull();
-      expect(error.message).toContain('was busy when asked; raise');
+      expect(error.message).toContain('was busy. Raise');
     }
   });
 

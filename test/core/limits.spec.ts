@@ -70,11 +70,11 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
       'a larger weight',
       { limit: 3 },
       { limit: 3, weight: 2 },
-      /held with weight 1 .*wants 2 .*larger weight from the start/,
+      /held by this call with weight 1, .* weight 2 .*larger weight from the start/,
     ],
-    ['exclusively', { limit: 3 }, {}, /is held limited .*wants it exclusive .*use one mode for both/],
-    ['shared', { limit: 3 }, { mode: 'shared' }, /is held limited .*wants it shared /],
-    ['limited in shared', { mode: 'shared' }, { limit: 3 }, /is held shared .*wants it limited /],
+    ['exclusively', { limit: 3 }, {}, /already held limited .* acquiring it exclusive .*Use one mode for both/],
+    ['shared', { limit: 3 }, { mode: 'shared' }, /already held limited .* acquiring it shared /],
+    ['limited in shared', { mode: 'shared' }, { limit: 3 }, /already held shared .* acquiring it limited /],
   ])('are not entered again %s: the task would wait for itself', async (_what, outer, inner, message) => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer);
@@ -88,14 +88,14 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
   it('are not entered again under a smaller limit, which could not be kept', async () => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => 1, { limit: 2 }), { limit: 3 });
-    await expect(nested).rejects.toThrow(/is held under limit 3 .*wants limit 2: use the same limit everywhere/);
+    await expect(nested).rejects.toThrow(/under limit 3, .* under limit 2\. Use the same limit everywhere/);
   });
 
   it('of one process that are busy get no advice to enter them again', async () => {
     const { locks } = await started();
     await locks.acquire('report', { limit: 1 });
     const busy = locks.acquire('report', { limit: 1, wait: 0 });
-    await expect(busy).rejects.toThrow(/raise "wait"/);
+    await expect(busy).rejects.toThrow(/Raise "wait"/);
   });
 
   it('of several keys are taken all or nothing', async () => {
@@ -123,7 +123,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
 });
 
 it.each<[string, LockOptions, RegExp]>([
-  ['a weight without a limit', { weight: 2 }, /"weight" is a part of "limit"/],
+  ['a weight without a limit', { weight: 2 }, /"weight" needs "limit"/],
   ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" exclude each other/],
   ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number from 1/],
   ['a part of a holder', { limit: 1.5 }, /"limit" is 1.5/],
@@ -134,7 +134,11 @@ it.each<[string, LockOptions, RegExp]>([
     { limit: 2, weight: 3 },
     /"weight" is 3, but must be a whole number from 1 to "limit", which is 2/,
   ],
-  ['more holders than a backend may keep', { limit: 10_001 }, /more than 10000 could hold the key: lower the limit/],
+  [
+    'more holders than a backend may keep',
+    { limit: 10_001 },
+    /more than 10000 callers could hold the key: lower the limit/,
+  ],
   ['their number also of heavier ones', { limit: 30_001, weight: 3 }, /with a "weight" of 3, so more than 10000/],
   ['no weight', { limit: 2, weight: 0 }, /"weight" is 0/],
 ])('a limit refuses %s', async (_, options, message) => {

@@ -32,7 +32,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     const nested = lock.surround(() => watch(locks.acquire('a', { wait: '2s' })));
     await clock.advance(0);
     const says =
-      /its own holder OrderService\.pay.*in OrderService\.pay, run it by currentLock\(\)\.run\(\(\) => …\).*\{ within: lock \}.*lock\.run\(\).*reentrant: true.*AsyncResource\.bind/;
+      /its own holder, OrderService\.pay.*in OrderService\.pay, run it with currentLock\(\)\.run\(\(\) => …\).*\{ within: lock \}.*lock\.run\(\).*reentrant: true.*AsyncResource\.bind/;
     expect(log).toEqual([expect.stringMatching(says)]);
     await clock.advance(2_000);
     expect(nested.error).toBeInstanceOf(LockBusyError);
@@ -129,8 +129,9 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     const other = await started();
     const [a, b, theirs] = [await locks.acquire('a'), await locks.acquire('b'), await other.locks.acquire('a')];
     const acquire = (within: unknown) => locks.acquire('a', { within: within as Lock });
-    await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* none of the keys/);
-    for (const wrong of [theirs, {}, 'a']) await expect(acquire(wrong)).rejects.toThrow(/"within" is no lock of this/);
+    await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* no key of this call/);
+    for (const wrong of [theirs, {}, 'a'])
+      await expect(acquire(wrong)).rejects.toThrow(/"within" is not a lock of this/);
     await a.release();
     await expect(acquire(a)).rejects.toBeInstanceOf(LockLostError);
     await locks.admin.forceRelease('b');

@@ -1,5 +1,5 @@
 import { expect, it } from '@jest/globals';
-import { whyTooOld } from '../../lib/core/toolkit/oldest-version.js';
+import { whyTooOld } from '../../lib/providers/shared/oldest-version.js';
 
 it.each([
   ['10.5.23-MariaDB-0+deb11u1', '10.6'],

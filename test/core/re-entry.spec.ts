@@ -49,7 +49,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     const busy = watch(locks.acquire('a', { wait: 0 }));
     await clock.advance(0);
     expect(busy.error).toBeInstanceOf(LockBusyError);
-    expect(String(busy.error)).toContain('this process holds it: raise "wait"');
+    expect(String(busy.error)).toContain('This process holds it. Raise "wait"');
     expect(String(busy.error)).toContain('If the caller itself holds it');
     gate.resolve();
     await running;
@@ -120,7 +120,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
       await locks.withLock(key, () => void inner.push(locks.withLock(key, () => gate.promise)));
       expect(locks.admin.held().at(-1)).toMatchObject({ key, entries: 1 });
     }
-    expect(log).toEqual([expect.stringMatching(/"a".* stays held .*Await nested calls/)]);
+    expect(log).toEqual([expect.stringMatching(/"a".* still held .*Await nested calls/)]);
     gate.resolve();
     await Promise.all(inner);
     await clock.advance(0);

@@ -17,7 +17,7 @@ describe('a release', () => {
     expect(releasing.state).toBe('pending');
     expect(lock.isHeld()).toBe(false);
     expect(lock.remaining()).toBe(0);
-    expect(() => lock.assertHeld()).toThrow(/released already/);
+    expect(() => lock.assertHeld()).toThrow(/already released/);
     provider.releases[0]?.answer('released');
     await clock.advance(0);
     expect(releasing.value).toBe('released');
@@ -62,8 +62,8 @@ describe('a release', () => {
   });
 
   it.each([
-    ['rolled-back', 'nothing that was written in it is saved'],
-    ['unknown', 'the outcome of COMMIT is unknown'],
+    ['rolled-back', 'nothing you wrote in it is saved'],
+    ['unknown', 'the server did not answer its COMMIT'],
   ] as const)('whose transaction was %s is a loss that says so', async (written, words) => {
     const { locks, events, clock, provider } = await held();
     const cause = new Error('of the server');

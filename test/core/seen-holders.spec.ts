@@ -1,5 +1,5 @@
-import type { SeenHolder } from '../../lib/core/toolkit/seen-holders.js';
-import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
+import type { SeenHolder } from '../../lib/providers/shared/seen-holders.js';
+import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import { requestFor } from '../direct-backend.js';
 import { deferred } from './manager-rig.js';
 

@@ -20,11 +20,11 @@ describe('start', () => {
     await expect(locks.acquire('a')).rejects.toThrow('was not started');
     gate.resolve();
     await starting;
-    await expect(locks.start()).rejects.toThrow('Make a new one');
+    await expect(locks.start()).rejects.toThrow('Create a new one');
     expect(provider.closes).toBe(0);
     await locks.stop();
     expect(provider.closes).toBe(1);
-    await expect(locks.start()).rejects.toThrow('Make a new one');
+    await expect(locks.start()).rejects.toThrow('Create a new one');
   });
 
   it('takes a provider that serves another application already', async () => {

@@ -332,7 +332,7 @@ describe('a suspended machine', () => {
     provider.onRenew = undefined;
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
-    expect(() => lock.assertHeld()).toThrow(/unverified/);
+    expect(() => lock.assertHeld()).toThrow(/could not be verified/);
     expect(() => lock.assertHeld()).toThrow(LockUnavailableError);
     expect(lock.signal.aborted).toBe(false);
     const { renewals } = provider;

@@ -10,6 +10,8 @@ export interface CodeBlock {
   /** A file that does not exist, beside the package's own, so that imports resolve as those of its users do. */
   readonly file: string;
   readonly text: string;
+  /** The text that a reader sees, with the imports of earlier blocks of the page. */
+  readonly visible: string;
   /** Whether `text` ends with code that starts what the block declares and uses it. */
   readonly isUsed: boolean;
   /** Why the tests only compile it. */
@@ -21,12 +23,13 @@ export interface CodeBlock {
 }
 
 // Hidden comments before a block: `ts` defines what the block uses and does not show, `then` uses what the block defines, and
-// `not run` says why the tests only compile it.
+// `not run` says why the tests only compile it. A `ts` comment that begins with `// app.module.ts` is that file of the reader's application,
+// which this block and later ones import.
 const BLOCK = /(?<comments>(?:<!-- (?:ts|then|not run):(?:(?!-->).)*-->\s*)*)```ts\n(?<code>.*?)```/gs;
 const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
 const DECLARED = /\bdeclare class (\w+)/g;
 const EXPORTED = /\bexport class (\w+)/g;
-const FILE_NAME = /^\/\/ ([\w.-]+)\.ts\n/;
+const FILE_NAME = /^\s*\/\/ ([\w.-]+)\.ts\n/;
 const IMPORTED_FILE = /(?<=from ')\.\/([\w.-]+)\.js(?=')/g;
 const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
 const STAGE = `import { balanceAfter, lateDeposit, start, sqlite, stub } from './test/docs/stage.js';`;
@@ -41,45 +44,81 @@ export function codeBlocks(): CodeBlock[] {
   return pages.flatMap((page) => {
     const text = readFileSync(join(root, page), 'utf8');
     const known = new Map<string, string>();
+    const seen = new Map<string, string>();
     const exported = new Map<string, CodeBlock>();
     const files = new Map<string, CodeBlock>();
     return Array.from(text.matchAll(BLOCK), ({ 0: all, index, groups = {} }) => {
       const { comments = '', code = '' } = groups;
       const hidden = Array.from(comments.matchAll(COMMENT), (comment) => comment.groups ?? {});
-      const contentOf = (kind: string) => hidden.find((comment) => comment['kind'] === kind)?.['content'];
+      const contentOf = (kind: string) =>
+        hidden.find(({ kind: each, content = '' }) => each === kind && !FILE_NAME.test(content))?.['content'];
       const then = contentOf('then');
       const line = text.slice(0, index + all.indexOf('```ts')).split('\n').length;
+      for (const { content = '' } of hidden) {
+        const [, name] = FILE_NAME.exec(content) ?? [];
+        if (name !== undefined) files.set(name, hiddenFile(page, name, linked(content, files)));
+      }
       const own = [contentOf('ts'), code, then].join('\n');
-      const inherited = [...known].filter(
-        ([name]) => new RegExp(`\\b${name}\\b`).test(own) && !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b`).test(own),
-      );
       const borrowed = Array.from(own.matchAll(DECLARED), ([, name = '']) => [name, exported.get(name)] as const);
-      for (const [statement] of own.matchAll(IMPORT)) for (const name of namesOf(statement)) known.set(name, statement);
-      const imports = inherited.map(([name, statement]) => single(name, statement));
       const stage = then === undefined ? [] : [STAGE];
-      const imported = new Map<string, CodeBlock>();
-      const body = [...imports, own, 'export {};'].join('\n').replaceAll(IMPORTED_FILE, (specifier, name: string) => {
-        const from = files.get(name);
-        if (!from) return specifier;
-        const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
-        imported.set(module, from);
-        return module;
-      });
+      const moduleOf = (part: string, imports: Map<string, string>) =>
+        linked([...inheritedBy(part, imports), part, 'export {};'].join('\n'), files);
+      const { text: body, imported } = moduleOf(own, known);
       const block: CodeBlock = {
         place: `${page}:${line}`,
-        file: join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${line}.ts`),
+        file: pathOf(page, `${line}`),
         text: [...stage, body].join('\n'),
+        visible: moduleOf(code, seen).text,
         isUsed: then !== undefined,
         notRun: contentOf('not run')?.trim(),
         borrowed: new Map(borrowed.flatMap(([name, from]) => (from ? [[name, from]] : []))),
         imported,
       };
+      addImports(known, own);
+      addImports(seen, code);
       const [, fileName] = FILE_NAME.exec(code) ?? [];
       if (fileName !== undefined) files.set(fileName, block);
       for (const [, name = ''] of code.matchAll(EXPORTED)) exported.set(name, block);
       return block;
     });
   });
+}
+
+/** A file that does not exist, beside the package's own. */
+function pathOf(page: string, name: string): string {
+  return join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${name}.ts`);
+}
+
+function hiddenFile(page: string, name: string, { text, imported }: Linked): CodeBlock {
+  const [place, file] = [`${page}: ${name}.ts`, pathOf(page, name)];
+  return { place, file, text, visible: text, isUsed: false, notRun: undefined, borrowed: new Map(), imported };
+}
+
+type Linked = Pick<CodeBlock, 'text' | 'imported'>;
+
+/** Code that imports the files of its page by their paths. */
+function linked(code: string, files: ReadonlyMap<string, CodeBlock>): Linked {
+  const imported = new Map<string, CodeBlock>();
+  const text = code.replaceAll(IMPORTED_FILE, (specifier, name: string) => {
+    const from = files.get(name);
+    if (!from) return specifier;
+    const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
+    imported.set(module, from);
+    return module;
+  });
+  return { text, imported };
+}
+
+/** The imports of earlier blocks that this code needs: those of names that it uses, and neither imports nor declares. */
+function inheritedBy(code: string, imports: ReadonlyMap<string, string>): string[] {
+  const isNeeded = (name: string) =>
+    new RegExp(`\\b${name}\\b`).test(code) &&
+    !new RegExp(`\\bimport\\b[^;]*\\b${name}\\b|\\b(?:class|const|function|interface) ${name}\\b`).test(code);
+  return [...imports].filter(([name]) => isNeeded(name)).map(([name, statement]) => single(name, statement));
+}
+
+function addImports(imports: Map<string, string>, code: string): void {
+  for (const [statement] of code.matchAll(IMPORT)) for (const name of namesOf(statement)) imports.set(name, statement);
 }
 
 /** The names that an import statement brings into scope. */

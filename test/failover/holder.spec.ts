@@ -29,7 +29,7 @@ it('the error of a busy lock of a failover names the holder in the member that g
   const { message, heldBy } = refused.error as LockBusyError;
   expect(heldBy).toMatchObject({ instance: 'billing', method: null, holders: 1 });
   expect(Math.abs(Number(heldBy?.since) - Number(since))).toBeLessThanOrEqual(10);
-  expect(message).toContain('was busy for the whole wait of 2000 ms: instance "billing" has held it for 41 s;');
+  expect(message).toContain('was busy for the whole wait of 2000 ms: instance "billing" has held it for 41 s.');
   await fleet.drive(held.release());
   await fleet.drive(Promise.all([shop.stop(), billing.stop()]));
 });

@@ -113,7 +113,7 @@ class Writers {
   }
 }
 
-// The numbers of docs/how-it-works/failover.md are those of 100 processes.
+// The numbers of docs/how-it-works/others.md are those of 100 processes.
 describe.each([
   { count: 20, roundTrip: 5 },
   { count: 100, roundTrip: 20 },

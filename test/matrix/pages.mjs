@@ -25,11 +25,13 @@ export function drawPages() {
 function reasonsOf(results) {
   const places = new Map();
   for (const { server, version, skipped = {} } of results) {
-    for (const [reason, count] of Object.entries(skipped)) {
-      places.set(reason, [...(places.get(reason) ?? []), `${count} on ${server} ${version}`]);
+    for (const reason of Object.keys(skipped)) {
+      const versions = places.get(reason) ?? new Map();
+      places.set(reason, versions.set(server, [...(versions.get(server) ?? []), version]));
     }
   }
-  return [...places].map(([reason, where]) => `- ${reason}: ${where.join(', ')}`).join('\n');
+  const listOf = (versions) => Array.from(versions, ([server, list]) => `${server} ${listed(list)}`).join('; ');
+  return Array.from(places, ([reason, versions]) => `- ${reason} (${listOf(versions)})`).join('\n');
 }
 
 function refusalsOf(results) {

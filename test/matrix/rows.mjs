@@ -67,7 +67,9 @@ export const ROWS = [
   row('Redis', '7.0', 'bookworm'),
   row('Redis', '8.0', 'trixie'),
   row('Valkey', '8.1', 'trixie'),
-  row('Valkey', '9.1', 'sid'),
+  row('Valkey', '9.1', 'sid', {
+    leftOut: [{ tests: /the model of Redis/, reason: 'its time goes on while the test has stopped its clock' }],
+  }),
   row('MySQL', '9.7', 'sid'),
   row('MariaDB', '10.5', 'bullseye', { refused: 'mysql' }),
   row('MariaDB', '10.11', 'bookworm'),

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { DeadlockMember } from '../../lib/api/deadlock.js';
 import { LockDeadlockError } from '../../lib/api/errors.js';
+import { instanceIdOf } from '../../lib/core/toolkit/instance-ids.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
@@ -68,7 +69,7 @@ describe('processes that wait for each other in a cycle', () => {
     await report('ready');
     child.send({ holds, waitsFor, lease });
     const { holder = '' } = await report('holds');
-    const text = layout.textBeside(layout.lockOf(holds), holder);
+    const text = layout.waitsOf(instanceIdOf(holder), 'redis');
     return {
       process: child,
       holder,
@@ -160,7 +161,7 @@ describe('applications in a deadlock', () => {
       await held[index]?.release();
       return outcome;
     });
-    return { ends, texts: held.map(({ key, holder }) => layout.textBeside(layout.lockOf(key), holder)) };
+    return { ends, texts: held.map(({ holder, provider }) => layout.waitsOf(instanceIdOf(holder), provider)) };
   }
 
   it.each([IOREDIS, NODE_REDIS])(
@@ -231,7 +232,7 @@ describe('a look at a key', () => {
     await two.backend.close();
   });
   const look = async (key: string) => {
-    const seen = await one.backend.waits.look(key, 64);
+    const seen = await one.backend.waits.holders(key, 64);
     return seen.map(({ id, mode }) => `${mode} ${id}`).sort();
   };
 

@@ -63,7 +63,7 @@ it('many holders are counted', async () => {
   ];
   for (const { heldBy, message } of refused) {
     expect(heldBy).toEqual({ instance: null, method: null, since: null, holders: 2 });
-    expect(message).toContain(': 2 holders have it; raise');
+    expect(message).toContain(': 2 holders have it. Raise');
   }
 });
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
-import { HolderTable } from '../../lib/core/toolkit/holder-table.js';
+import { HolderTable } from '../../lib/providers/redis/holder-table.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { RedisRequest } from '../../lib/providers/redis/redis-request.js';

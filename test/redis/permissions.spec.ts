@@ -5,7 +5,7 @@ import { silentLogger } from '../../lib/api/logger.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
-import { granted, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
+import { granted, INSTANCE, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
 
 // The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
 async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]> {
@@ -29,12 +29,12 @@ async function recordsOf({ backend: { records } }: StartedBackend): Promise<unkn
   return found;
 }
 
-/** Publishes for what the holder of a key waits, as callers do that hold other locks, and reads it. */
-async function textBeside({ backend: { waits } }: StartedBackend, key: string, id: string): Promise<unknown[]> {
+/** Publishes for what callers of this process wait that hold other locks, and reads it. */
+async function publishedWaits({ backend: { waits } }: StartedBackend, key: string): Promise<unknown[]> {
   const seen: unknown[] = [typeof (await waits.serverTime())];
   for (const text of ['waits', null]) {
-    await waits.write([{ key, id, text }], 30_000);
-    seen.push(...(await waits.look(key, 64)).map((grant) => grant.text));
+    await waits.publish(text, 30_000);
+    seen.push(await waits.read(INSTANCE.id), (await waits.holders(key, 64)).length);
   }
   return seen;
 }
@@ -67,7 +67,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await until(async () => (await two.backend.labelOf('k')) === 'a label', 'the label is written');
       await one.backend.release(holder, RELEASE);
       const next = granted(await waiter);
-      expect(await textBeside(one, 'k', next.holder)).toEqual(['number', 'waits', null]);
+      expect(await publishedWaits(one, 'k')).toEqual(['number', 'waits', 1, null, 1]);
       expect(await two.backend.renew(next, 30_000)).toMatchObject({});
       const reader = two.backend.acquire(request('k', { mode: 'shared' }));
       await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
@@ -171,7 +171,7 @@ it.each([IOREDIS, NODE_REDIS])(
     await untilWaiting(two);
     await one.backend.release(holder, RELEASE);
     const next = granted(await waiter);
-    expect(await textBeside(one, 'k', next.holder)).toEqual(['number', 'waits', null]);
+    expect(await publishedWaits(one, 'k')).toEqual(['number', 'waits', 1, null, 1]);
     expect(await two.backend.renew(next, 30_000)).toMatchObject({});
     expect(await two.backend.release(next, RELEASE)).toBe('released');
     await one.backend.register();

@@ -15,6 +15,9 @@ import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRe
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { TIMEOUT, until } from '../until.js';
 
+/** Of every backend that is started here. */
+export const INSTANCE = { id: '0123456789ab', name: 'host:1' };
+
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 export { until };
 
@@ -60,7 +63,7 @@ export function contextFor(events: TestEvent[], context: Partial<BackendContext>
   return {
     name: 'redis',
     namespace: 'lock',
-    instance: { id: '0123456789ab', name: 'host:1' },
+    instance: INSTANCE,
     clock: systemClock,
     random,
     logger: silentLogger,

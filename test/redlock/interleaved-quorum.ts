@@ -88,7 +88,7 @@ export class Line implements IoredisClient, IoredisConnection {
 }
 
 function codeOf({ args }: Message): string | undefined {
-  return args[1 + Number(args[0])]?.slice(0, 1);
+  return args[2 + Number(args[0])];
 }
 
 class Process {

@@ -54,11 +54,12 @@ describe('the model of a node', () => {
         for (const operations of calls) {
           const args = [
             String(operations.length + 1),
-            ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
             COUNTER,
-            ...operations.flatMap(({ code, ms, vote, holder }) => [code + ms, code === 'R' ? holder : vote]),
+            ...operations.map(({ lock }) => `${COUNTER}:${lock}`),
+            'process',
+            ...operations.flatMap(({ code, ms, vote, holder }) => [code, code === 'R' ? holder : vote, ms]),
           ];
-          const reply = await redis.admin.call('eval', LOCK_SCRIPT, ...args);
+          const reply = await redis.admin.call('eval', LOCK_SCRIPT.text, ...args);
           expect(withoutTimes(model.run(args))).toEqual(withoutTimes(reply));
         }
         expect(model.counter ?? null).toBe(await redis.admin.get(COUNTER));

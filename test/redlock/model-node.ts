@@ -32,17 +32,17 @@ export class ModelNode {
     this.counter = undefined;
   }
 
-  /** `EVAL` and `EVALSHA`, without the script: the number of keys, the keys, and two values for each operation. */
+  /** `EVAL` and `EVALSHA`, without the script: the number of keys, the keys, the process, and three values for each operation. */
   run([count = '0', ...rest]: readonly string[]): unknown {
-    const values = rest.slice(Number(count));
-    const replies = rest.slice(0, values.length / 2).map((lock, index) => {
-      const [operation = '', vote = ''] = values.slice(2 * index);
-      return this.#operate(lock, operation.slice(0, 1), Number(operation.slice(1)), vote);
+    const values = rest.slice(Number(count) + 1);
+    const replies = rest.slice(1, Number(count)).map((lock, index) => {
+      const [code = '', vote = '', ms = ''] = values.slice(3 * index);
+      return this.#operate(lock, code, Number(ms), vote);
     });
-    const [operation = ''] = values;
-    const isAlone = replies.length === 1 && (operation.startsWith('V') || operation === 'R0');
+    const [code = '', , ms] = values;
     // The short way: a vote that carries the token, a release.
-    return isAlone && (operation === 'R0' || replies[0] === 1) ? replies[0] : replies;
+    const isShort = (code === 'V' && replies[0] === 1) || (code === 'R' && ms === '0');
+    return replies.length === 1 && isShort ? replies[0] : replies;
   }
 
   #operate(lock: string, code: string, ms: number, text: string): unknown {

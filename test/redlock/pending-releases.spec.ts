@@ -104,9 +104,9 @@ describe('releases that a node has not answered', () => {
 
 describe('the list of pending releases of one node', () => {
   const holder = (index: number) => String(index).padStart(32, '0');
-  const release = (index: number) => ({ lock: 'lock:redlock:order', args: ['R0', holder(index)] }) as const;
+  const release = (index: number) => ({ lock: 'lock:redlock:order', args: ['R', holder(index), '0'] }) as const;
   const cleanUp = (index: number) =>
-    ({ lock: 'lock:redlock:order', args: ['C', holder(index) + NO_TOKEN + '000000000001'] }) as const;
+    ({ lock: 'lock:redlock:order', args: ['C', holder(index) + NO_TOKEN + '000000000001', '0'] }) as const;
 
   it('has one entry for each attempt, the last one', () => {
     const pending = new PendingReleases();

@@ -24,7 +24,7 @@ function pollOf(count: number): { poll: TestPoll; clock: FakeClock; outcome: Pro
     timeoutOf: () => TIMEOUT,
     send: (command: Command) => sent.push(command),
   } as unknown as Nodes;
-  const poll = new TestPoll(nodes, 'lock:redlock:order', ['W', '1'.repeat(32) + tokenDigits(1) + '1']);
+  const poll = new TestPoll(nodes, 'lock:redlock:order', ['W', '1'.repeat(32) + tokenDigits(1) + '1', '0']);
   const outcome = poll.ask();
   expect(sent).toEqual([poll]);
   return { poll, clock, outcome };
@@ -51,7 +51,6 @@ describe('a poll of five nodes', () => {
 
   it('is decided by the timeout when nodes are silent, and only after replies that have arrived were read', async () => {
     const { poll, clock, outcome } = pollOf(5);
-    poll.onSent(clock.now());
     poll.onReply(1, 0);
     await clock.advance(TIMEOUT);
     expect(poll.isOpen).toBe(true);
@@ -62,7 +61,6 @@ describe('a poll of five nodes', () => {
 
   it('gives later replies to its question alone, and leaves no timer', async () => {
     const { poll, clock, outcome } = pollOf(3);
-    poll.onSent(clock.now());
     poll.onReply(1, 0);
     poll.onReply(1, 2);
     expect(clock.pendingTimers).toBe(0);
@@ -72,10 +70,9 @@ describe('a poll of five nodes', () => {
     expect(await outcome).toBe('agreed');
   });
 
-  it('that is settled before it is sent arms no timer', async () => {
+  it('that is settled without its answers leaves no timer', async () => {
     const { poll, clock, outcome } = pollOf(3);
     poll.settle('undecided');
-    poll.onSent(clock.now());
     expect(clock.pendingTimers).toBe(0);
     expect(await outcome).toBe('undecided');
   });

@@ -14,7 +14,7 @@ type RedlockPackage = {
 const PACKAGE: string = 'redlock';
 const NO_RETRIES = { retryCount: 0 };
 
-// Why we count the votes ourselves: docs/decisions/0001-count-votes-ourselves.md. The package fails each of these cases.
+// Why we count the votes ourselves: maintainers/decisions/0001-count-votes-ourselves.md. The package fails each of these cases.
 describe('votes counted by the package redlock, and by us', () => {
   let quorum: Quorum;
   let clients: Redis[];

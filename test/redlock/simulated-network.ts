@@ -129,7 +129,7 @@ class Socket {
     return this.#requests.messages.some(({ message }) => {
       if (!message.command.startsWith('eval')) return false;
       const values = message.args.slice(2 + Number(message.args[1]));
-      return values.some((value, index) => index % 2 === 0 && value.startsWith(code));
+      return values.some((value, index) => index % 3 === 1 && value === code);
     });
   }
 

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/glob
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
-import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { isUnused } from '../../lib/providers/sql/table/purge.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { NUMBERS, SqlBackend, TABLE } from '../typeorm/sql-backend.js';

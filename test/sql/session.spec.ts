@@ -1,8 +1,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
 import type { Dialect, ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
-import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
-import { Session, type SessionHome } from '../../lib/providers/sql/connection/session.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/failure.js';
+import { Session } from '../../lib/providers/sql/connection/session.js';
+import type { Server } from '../../lib/providers/sql/connection/server.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 const context = new AsyncLocalStorage<string>();
@@ -24,7 +25,7 @@ function scripted() {
   const home = {
     ...{ clock, dialect, commandTimeout: 1_000, endOnServer: () => undefined, ended: () => undefined },
     fellSilent: (since: number) => silences.push(since),
-  } as unknown as SessionHome;
+  } as unknown as Server;
   const connection = new EventEmitter();
   const limits = { guard: 30_000, lockWait: 1_000, autocommit: false };
   const session = new Session(home, connection, {} as ServerFacts, undefined, limits, clock.now());

@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
-import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
 import type { ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
+import { postgres } from '../../lib/providers/sql/connection/postgres.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { startPgBouncer } from '../servers/sql-server.mjs';
@@ -184,7 +184,7 @@ describe('those who wait on Postgres', () => {
   it('send one text for all keys, since pg_stat_statements counts each by itself', () => {
     const limits = { guard: 1_000, lockWait: 100 };
     const blocks = ['1', '2'].map((name) => {
-      const [sql] = postgresAdvisoryLocks.awaitLock(name, 'exclusive', limits, { catchesErrors: true } as ServerFacts);
+      const [sql] = postgres.advisory.awaitLock(name, 'exclusive', limits, { catchesErrors: true } as ServerFacts);
       return sql.split('; ').filter((statement) => statement.startsWith('DO'));
     });
     expect(blocks[0]).toHaveLength(1);

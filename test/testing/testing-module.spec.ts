@@ -181,7 +181,7 @@ describe('DistributedLockTestingModule', () => {
     const { module, locks } = await start();
     await module.get(LockService).acquire('a');
     await expect(locks.busy('a')).rejects.toThrow(
-      'Expected lock "a" to be free, so that somebody else can take it; the application holds "a" (provider "memory").',
+      'Expected lock "a" to be free, so that busy() can take it; the application holds "a" (provider "memory").',
     );
   });
 

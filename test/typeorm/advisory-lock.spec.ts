@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { AdvisoryLockBackend } from '../../lib/providers/sql/advisory/advisory-lock-backend.js';
+import { AdvisoryLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
 import type { CompiledLibrary } from '../servers/compiled-library.js';
 import { typeOrmLibrary } from './lease-processes.js';
 import { LockProcesses } from './lock-processes.js';

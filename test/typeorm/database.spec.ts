@@ -1,7 +1,7 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
-import { failureOf } from '../../lib/providers/sql/connection/failure.js';
-import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/connection/mysql-dialect.js';
-import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/connection/postgres-dialect.js';
+import { faultOf } from '../../lib/providers/sql/connection/failure.js';
+import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/connection/mysql.js';
+import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/connection/postgres.js';
 import { readOptions as readOptionsOf } from '../../lib/providers/typeorm/data-source.js';
 import {
   TypeOrmAdvisoryLockProvider,
@@ -139,12 +139,12 @@ describe('dialects', () => {
     [{ errno: 1206 }, 'rolled-back'],
     [{ errno: 1146 }, 'no-table'],
     [{ errno: 1142 }, 'refused'],
-    [{ errno: 1290 }, 'refused'],
+    [{ errno: 1290 }, 'read-only'],
     [{ errno: 1064 }, 'refused'],
-    [{ errno: 1040 }, 'other'],
-    [{ code: 'ECONNRESET' }, 'other'],
-  ])('MySQL: %j is %s', (properties, failure) => {
-    expect(failureOf(Object.assign(new Error(), properties))).toBe(failure);
+    [{ errno: 1040 }, undefined],
+    [{ code: 'ECONNRESET' }, undefined],
+  ])('MySQL: %j is %s', (properties, fault) => {
+    expect(faultOf(Object.assign(new Error(), properties))).toBe(fault);
   });
 
   it.each([
@@ -154,13 +154,13 @@ describe('dialects', () => {
     ['40001', 'rolled-back'],
     ['42P01', 'no-table'],
     ['42501', 'refused'],
-    ['25006', 'refused'],
+    ['25006', 'read-only'],
     ['42601', 'refused'],
-    ['28P01', 'refused'],
-    ['53300', 'other'],
-    ['57P01', 'other'],
-  ])('Postgres: %s is %s', (code, failure) => {
-    expect(failureOf(Object.assign(new Error(), { code }))).toBe(failure);
+    ['28P01', 'login'],
+    ['53300', undefined],
+    ['57P01', undefined],
+  ])('Postgres: %s is %s', (code, fault) => {
+    expect(faultOf(Object.assign(new Error(), { code }))).toBe(fault);
   });
 
   it('Postgres refuses the boot when too old', async () => {

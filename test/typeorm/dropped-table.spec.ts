@@ -11,8 +11,9 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
+import { contextFor } from '../backend-context.js';
 import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -94,14 +95,18 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     expect(renewed.isHeld()).toBe(false);
   });
 
-  /** A driver of a DataSource that drops the table before it sends the statement of this number, and how many it was given. */
+  /** A driver of a DataSource that drops the table before it sends the statement of this number, and whether it has. */
   function droppingBefore(number: number) {
     let count = 0;
+    let isDropped = false;
     const drop = (sql: unknown) => {
       // Neither what sets a session up nor what ends a transaction.
       if (!/distributed_lock/.test(textOf(sql))) return undefined;
       count += 1;
-      return count === number ? backend.admin.query('DROP TABLE IF EXISTS distributed_lock') : undefined;
+      if (count !== number) return undefined;
+      return backend.admin.query('DROP TABLE IF EXISTS distributed_lock').then(() => {
+        isDropped = true;
+      });
     };
     class Client extends pg.Client {
       override query(...statement: unknown[]): never {
@@ -122,7 +127,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       return Object.assign(connection, { query: dropAndQuery });
     };
     const driver = type === 'postgres' ? { ...pg, Client } : { ...mysql2, createConnection };
-    return { driver, count: () => count };
+    return { driver, hasDropped: () => isDropped };
   }
 
   // A drop would wait for the transaction of a fenced row lock, which waits for its token.
@@ -130,10 +135,10 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     'does not fail a start beside it, as with `dropSchema`: %s locks',
     async (_, providerOf) => {
       for (let number = 1; ; number += 1) {
-        const { driver, count } = droppingBefore(number);
+        const { driver, hasDropped } = droppingBefore(number);
         const locks = await start(providerOf(backend.source({ driver })));
-        // Otherwise the start was over before the drop, which would take the lock of the next line with it.
-        if (count() < number) break;
+        // A drop that ends only after the start would take the lock of the next line with it.
+        if (!hasDropped()) break;
         await locks.withLock('a', () => Promise.resolve());
         await locks.stop();
       }
@@ -150,7 +155,8 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       // As MariaDB 10.11 shows a table during a drop, in 9 of 300.
       return [{ fits: null }];
     };
-    await new LockTable(family, 'distributed_lock', FAMILIES[family], run).prepare(true, 'sql');
+    const settings = { commandTimeout: 1_000, synchronize: true };
+    await new LockTable('distributed_lock', FAMILIES[family], run, contextFor(), settings).prepare();
     expect(isDropped).toBe(true);
     await backend.admin.query('SELECT 1 FROM distributed_lock');
   });

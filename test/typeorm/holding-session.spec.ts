@@ -1,11 +1,12 @@
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { AdvisoryRequest, type AdvisoryDatabase } from '../../lib/providers/sql/advisory/advisory-request.js';
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
-import { postgresAdvisoryLocks } from '../../lib/providers/sql/advisory/advisory-statements.js';
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
 import type { Session } from '../../lib/providers/sql/connection/session.js';
-import { SilentServerError } from '../../lib/providers/sql/connection/in-time.js';
+import { SilentServerError } from '../../lib/providers/sql/connection/failure.js';
+import { postgres } from '../../lib/providers/sql/connection/postgres.js';
 import type { SqlSettings } from '../../lib/providers/sql/options.js';
+import { contextFor } from '../backend-context.js';
 
 /** A session whose statements are answered by hand: the server would give it whatever it has already. */
 function scripted() {
@@ -14,11 +15,11 @@ function scripted() {
   const ends: string[] = [];
   const session = {
     ...{ run: ask, isLost: () => false, isSilent: false, overdueFor: 0 },
-    ...{ facts: { isReadOnly: 'false' }, assertWriter: () => undefined },
+    ...{ facts: { isReadOnly: 'false' } },
     giveBack: () => ends.push('given back'),
     destroy: () => ends.push('destroyed'),
   };
-  const holding = new HoldingSession(session as unknown as Session, postgresAdvisoryLocks, () => {});
+  const holding = new HoldingSession(session as unknown as Session, postgres.advisory, () => {});
   const sent = () => new Promise((resolve) => setImmediate(resolve));
   const next = async (done = true) => {
     await sent();
@@ -67,15 +68,15 @@ describe('the locks on one session', () => {
   it('is kept by an attempt that asks again while the lock is freed whose token came too late', async () => {
     const { session, next, ends } = scripted();
     const tokens = [Promise.reject(new SilentServerError('late')), Promise.resolve(5n)];
-    const holding = new HoldingSessions({ take: async () => session as unknown as Session }, postgresAdvisoryLocks, 2);
+    const holding = new HoldingSessions({ take: async () => session as unknown as Session }, postgres.advisory, 2);
     const database = {
-      ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
+      ...{ scope: '', holding },
       table: { nextTokens: () => tokens.shift() },
     } as unknown as AdvisoryDatabase;
-    const settings = { sessionGuard: 30_000, fencing: true } as SqlSettings;
+    const settings = { sessionGuard: 30_000, fencing: true, family: postgres } as unknown as SqlSettings;
     const { signal } = new AbortController();
     const request = { key: 'k', id: '1', mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
-    const attempt = new AdvisoryRequest(database, settings, request);
+    const attempt = new AdvisoryRequest(contextFor(), database, settings, request);
     const late = attempt.acquire();
     await next();
     await expect(late).rejects.toThrow('late');
@@ -95,16 +96,16 @@ describe('the locks on one session', () => {
     const [silent, other] = [scripted(), scripted()];
     const sessions = [silent.session];
     const take = async () => (sessions.shift() ?? other.session) as unknown as Session;
-    const holding = new HoldingSessions({ take }, postgresAdvisoryLocks, 2);
+    const holding = new HoldingSessions({ take }, postgres.advisory, 2);
     const database = {
-      ...{ context: { namespace: 'test' }, advisory: postgresAdvisoryLocks, scope: '', holding },
+      ...{ scope: '', holding },
       table: { nextTokens: () => Promise.reject(new SilentServerError('late')) },
     } as unknown as AdvisoryDatabase;
-    const settings = { sessionGuard: 30_000, fencing: true } as SqlSettings;
+    const settings = { sessionGuard: 30_000, fencing: true, family: postgres } as unknown as SqlSettings;
     const { signal } = new AbortController();
     const attempt = (id: string) => {
       const request = { key: 'k', id, mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
-      return new AdvisoryRequest(database, settings, request);
+      return new AdvisoryRequest(contextFor(), database, settings, request);
     };
     const first = attempt('1').acquire();
     await silent.next();
@@ -144,9 +145,9 @@ describe('the locks on one session', () => {
       asked.push(values);
       return new Promise((resolve) => answers.push(resolve));
     };
-    const writer = { facts: { isReadOnly: 'false' }, assertWriter: () => undefined };
+    const writer = { facts: { isReadOnly: 'false' } };
     const session = { run, ...writer } as unknown as Session;
-    const holding = new HoldingSession(session, postgresAdvisoryLocks, () => {});
+    const holding = new HoldingSession(session, postgres.advisory, () => {});
     const first = holding.tryLock('1', 'exclusive');
     await new Promise((resolve) => setImmediate(resolve));
     const [free, taken, again] = ['2', '3', '1'].map((name) => holding.tryLock(name, 'exclusive'));

@@ -1,4 +1,4 @@
-import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';
@@ -7,7 +7,9 @@ import type { LimitShare } from '../../lib/api/lock-mode.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';
-import { FAMILIES, type Family } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
+import type { Family } from '../../lib/providers/sql/connection/dialect.js';
+import type { SqlSettings } from '../../lib/providers/sql/options.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
@@ -42,7 +44,7 @@ const SQLITE: Family = {
   positionOf: FAMILIES.mysql.positionOf,
   asText: (number) => `CAST(CAST(${number} AS INTEGER) AS TEXT)`,
 };
-const leaseTable = (run: Run) => new LeaseTable('postgres', TABLE, SQLITE, run, 1);
+const leaseTable = (run: Run) => new LeaseTable(TABLE, SQLITE, run, contextFor(), { maxConnections: 1 } as SqlSettings);
 
 /** Lets other statements come first. */
 const turns = async (count: number) => {
@@ -78,8 +80,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
   };
   const leases = leaseTable(run);
   const limited = new LimitedLeases(leases);
-  const rest = { diagnose: () => [], close: () => Promise.resolve(), purge: () => Promise.resolve(0) };
-  return { run, table: leases, leases, limited, ...rest };
+  return { run, table: leases, leases, limited } as unknown as LeaseDatabase;
 }
 
 /** Who believes to hold the key. */

@@ -5,7 +5,7 @@ import type { LockInfo } from '../../lib/api/lock-info.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from 'typeorm';
 import { LockCapacityError, LockLostError } from '../../lib/api/errors.js';
 import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { failureOf } from '../../lib/providers/sql/connection/failure.js';
+import { faultOf } from '../../lib/providers/sql/connection/failure.js';
 import { contextFor } from '../backend-context.js';
 import { request } from '../direct-backend.js';
 import { AccountsRig, errorOf } from './accounts.js';
@@ -76,16 +76,16 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
       const failures = [];
       for (const sql of busy) {
         const error = await errorOf(second.query(sql));
-        if (error) failures.push(failureOf(error));
+        if (error) failures.push(faultOf(error));
       }
       expect(failures).toEqual(isPostgres ? ['busy', 'busy', 'busy'] : ['busy', 'busy']);
     });
     await twoTransactions(async (first, second) => {
       const { error } = await deadlock(first, second); // 1213, 40P01
-      expect(failureOf(error)).toBe('rolled-back');
+      expect(faultOf(error)).toBe('rolled-back');
     });
-    expect(failureOf(await errorOf(rig.source.query('SELECT 1 FROM no_such_table')))).toBe('no-table');
-    expect(failureOf(await errorOf(rig.source.query('SELEC')))).toBe('refused');
+    expect(faultOf(await errorOf(rig.source.query('SELECT 1 FROM no_such_table')))).toBe('no-table');
+    expect(faultOf(await errorOf(rig.source.query('SELEC')))).toBe('refused');
   });
 
   it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {

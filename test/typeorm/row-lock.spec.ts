@@ -6,11 +6,13 @@ import type { Lock } from '../../lib/api/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { counterNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
+import type { Run } from '../../lib/providers/sql/connection/answer.js';
+import { contextFor } from '../backend-context.js';
 import { Account } from './accounts.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { statementsAtOnce } from './statements-at-once.js';
 import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
-import { FAMILIES } from '../../lib/providers/sql/table/family.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
@@ -118,9 +120,8 @@ describe.each(databases)('row locks on %s', (type) => {
     const family = type === 'mariadb' ? 'mysql' : 'postgres';
     const runner = backend.admin.createQueryRunner();
     if (type === 'mariadb') await runner.query('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
-    const table = new LockTable(family, TABLE, FAMILIES[family], (sql, parameters) =>
-      runner.query(sql, [...(parameters ?? [])]),
-    );
+    const run: Run = (sql, parameters = []) => runner.query(sql, [...parameters]);
+    const table = new LockTable(TABLE, FAMILIES[family], run, contextFor(), { commandTimeout: 1, synchronize: false });
     expect(await table.createRow(rowNameOf('test', 'account:1'))).toBe(true);
     await runner.release();
     expect(lock.isHeld()).toBe(true);

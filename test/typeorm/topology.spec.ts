@@ -10,7 +10,7 @@ import {
   TypeOrmRowLockProvider,
   TypeOrmVersionLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { AdvisoryLockBackend } from '../../lib/providers/sql/advisory/advisory-lock-backend.js';
+import { AdvisoryLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
 import {
   hasMySql,
   type SqlServer,

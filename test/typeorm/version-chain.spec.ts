@@ -1,4 +1,4 @@
-import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import type { Lease } from '../../lib/providers/sql/version/lease.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';

@@ -1,4 +1,4 @@
-import { SeenHolders } from '../../lib/core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';

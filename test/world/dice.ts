@@ -3,7 +3,7 @@ export class Dice {
   #state: number;
 
   constructor(...seeds: number[]) {
-    this.#state = seeds.reduce((state, seed) => Math.imul(state ^ (seed >>> 0), 0x01000193) >>> 0, 0x811c9dc5);
+    this.#state = seeds.reduce((state, seed) => mixed(state ^ seed), 0x811c9dc5);
   }
 
   /** A number in [0, 1), by mulberry32. */
@@ -47,4 +47,12 @@ export class Dice {
     }
     return (entries.at(-1) as [T, number])[0];
   }
+}
+
+/** Each bit of the input changes about half of the others (the finalizer of MurmurHash3), so seeds that follow each other differ in their first choices. */
+function mixed(input: number): number {
+  let bits = input >>> 0;
+  bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);
+  bits = Math.imul(bits ^ (bits >>> 13), 0xc2b2ae35);
+  return (bits ^ (bits >>> 16)) >>> 0;
 }

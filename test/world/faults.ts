@@ -19,6 +19,9 @@ export interface Fleet {
 const HANGS = 500;
 const STILL_MASTER = 50;
 
+/** How long a server takes to start at least, in ms. */
+const RESTARTS_WITHIN = 10;
+
 /** The faults that hit one process, and leave the others healthy. */
 const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
@@ -100,6 +103,7 @@ export class FaultInjector {
         break;
       case 'wall-clock':
         machine.wallError += dice.between(-3_600_000, 3_600_000);
+        this.judge.jobs?.clockStepped();
         break;
       default:
         this.#strikeServer(fault, dice);
@@ -112,7 +116,7 @@ export class FaultInjector {
       case 'restart':
       case 'restart-empty':
         server.endLinks('The server was restarted.');
-        server.downUntil = this.timeline.now + fault.lasts;
+        server.downUntil = this.timeline.now + RESTARTS_WITHIN + fault.lasts;
         server.model.restart(fault.kind === 'restart');
         if (fault.kind === 'restart-empty') this.judge.lostData();
         break;
@@ -214,7 +218,9 @@ export class FaultInjector {
 
   #tell({ kind, lasts }: Fault, place: number, whom: string): void {
     this.count += 1;
-    const until = this.timeline.now + lasts;
+    // Where only one connection is silent, it is soon given up for another one.
+    const isReplaced = kind === 'stall' || kind === 'late-replies';
+    const until = this.timeline.now + (isReplaced ? Math.min(lasts, 3 * this.plan.commandTimeout) : lasts);
     if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, this.#longest);
     else this.judge.disturbed(until);
     this.story.note(`FAULT ${kind} for ${lasts.toFixed(0)} ms: ${whom}`);

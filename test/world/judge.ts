@@ -2,8 +2,10 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-mode.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { DeadlockJudge } from './deadlock-judge.js';
+import type { JobJudge } from './job-judge.js';
 import { EPOCH, type Machine } from './machine.js';
 import type { RedisModel } from './redis-model.js';
+import { ServerJudge } from './server-judge.js';
 import type { Timeline } from './timeline.js';
 
 /** What a caller asks for. */
@@ -17,6 +19,8 @@ export interface Terms {
   readonly minHold: number;
   readonly maxHold: number;
   readonly wait: number;
+  /** Its task never asks whether it still holds the lock, which would look at the clock. It learns of a loss by the signal alone. */
+  readonly isQuiet: boolean;
 }
 
 /** A call, from its beginning until its task ends or it is refused. */
@@ -25,16 +29,27 @@ export interface Call extends Terms {
   readonly startedAt: number;
   enteredAt: number | undefined;
   lock: Lock | undefined;
+  /** The signal of the lock has called its listener. */
+  isTold: boolean;
   /** The longest lease that was in force, and the shortest one. */
   longest: number;
   shortest: number;
   /** Since when its loss is not reported. */
   lapsedAt: number | undefined;
+  isLost: boolean;
   isReported: boolean;
   /** When its signal aborted. */
   abortedAt: number | undefined;
   /** The call in which it is nested. */
   readonly outer: Call | undefined;
+}
+
+export function newCall(terms: Terms, name: string, startedAt: number, outer?: Call): Call {
+  return {
+    ...{ ...terms, name, startedAt, outer },
+    ...{ enteredAt: undefined, lock: undefined, isTold: false, longest: terms.lease, shortest: terms.lease },
+    ...{ lapsedAt: undefined, isLost: false, isReported: false, abortedAt: undefined },
+  };
 }
 
 /** How far apart an action and its effect may be in a healthy world, in ms. */
@@ -48,6 +63,16 @@ export interface Bounds {
   /** The shortest lease that outlasts a slow network. */
   readonly renewable: number;
   readonly commandTimeout: number;
+}
+
+/** What a judge knows of the fleet. */
+export interface JudgedFleet {
+  /** The place of a process that has not crashed, by its number. */
+  readonly placeOf: (process: number) => number | undefined;
+  /** Of the job that all processes schedule. */
+  readonly jobs: JobJudge | undefined;
+  /** No server keeps locks. */
+  readonly isInMemory: boolean;
 }
 
 /** What is retained after its task. */
@@ -91,13 +116,23 @@ export class Judge {
   readonly #deadlocks = new DeadlockJudge((violation) => {
     this.report(violation);
   });
+  readonly #server: ServerJudge;
   #isOver = false;
 
   constructor(
     private readonly timeline: Timeline,
     private readonly model: () => RedisModel,
     private readonly bounds: Bounds,
-  ) {}
+    private readonly fleet: JudgedFleet,
+  ) {
+    this.#server = new ServerJudge(model, (violation) => {
+      this.report(violation);
+    });
+  }
+
+  get jobs(): JobJudge | undefined {
+    return this.fleet.jobs;
+  }
 
   /** Looks at all that goes on, from now on until the end. */
   watch(): void {
@@ -144,17 +179,29 @@ export class Judge {
   lostData(): void {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
+    this.#server.lostData(this.timeline.now);
+    this.fleet.jobs?.lostData();
+  }
+
+  /** The server has executed a call of the script, of this process. */
+  executed(process: number, locks: readonly string[]): void {
+    this.#server.executed(process, locks, this.timeline.now);
+    this.fleet.jobs?.executed();
   }
 
   begins(call: Call): void {
     this.#calls.add(call);
   }
 
-  /** The task of the call begins. */
-  enters(call: Call, lock: Lock): void {
+  /** The task of the call begins. `signal` is to abort when the lock is lost. */
+  enters(call: Call, lock: Lock, signal = lock.signal): void {
     call.lock = lock;
+    signal.addEventListener('abort', () => {
+      call.isTold = true;
+    });
     call.enteredAt = this.timeline.now;
-    if (!lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    if (!call.isQuiet && !lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    this.#checkOrder(call);
     for (const key of call.keys) {
       this.#checkEntry(call, lock, key);
       this.#holdersOf(key).add(call);
@@ -163,7 +210,7 @@ export class Judge {
 
   /** The task has ended, and the lock is about to be released. */
   leaves(call: Call): void {
-    this.#checkLoss(call);
+    if (call.lock && !call.lock.isHeld()) this.#loses(call);
     this.#retain(call);
     this.#leave(call);
   }
@@ -177,12 +224,23 @@ export class Judge {
     this.#deadlocks.refused(call, this.timeline.now);
   }
 
+  /** A healthy server answers. */
+  refusedAsUnavailable(call: Call): void {
+    if (this.isHealthySince(call.startedAt, call.place))
+      this.report(`${call.name} was refused as if the server were away, and nothing was wrong`);
+  }
+
   report(violation: string): void {
     if (this.violations.length < 20) this.violations.push(`${this.timeline.now.toFixed(1)} ms: ${violation}`);
   }
 
   #isTroubled(place: number): boolean {
     return (this.#troubled.get(place) ?? -Infinity) > this.timeline.now;
+  }
+
+  /** Whether nothing has disturbed this process since then, or shortly before. */
+  isHealthySince(time: number, place: number): boolean {
+    return !this.#isTroubled(place) && time > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery;
   }
 
   #leave(call: Call): void {
@@ -200,12 +258,12 @@ export class Judge {
   #isExcused(call: Call): boolean {
     if (this.#lostAt === -Infinity || call.lock === undefined) return false;
     const grantedAt = grantedAtOf(call.lock, call.keys[0] as string) ?? call.startedAt;
-    return grantedAt <= this.#lostAt + 1 && this.timeline.now <= this.#lostAt + call.longest;
+    return grantedAt <= this.#lostAt + AHEAD && this.timeline.now <= this.#lostAt + call.longest;
   }
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
     const others = [...this.#holdersOf(key)].filter(
-      (other) => !other.machine.isDead && other.lock?.isHeld() && !this.#isExcused(other) && !isOuter(other, call),
+      (other) => !other.machine.isDead && this.#counts(other, key) && !this.#isExcused(other) && !isOuter(other, call),
     );
     if (this.#isExcused(call)) return;
     if (call.mode === 'limited') {
@@ -218,12 +276,31 @@ export class Judge {
     this.#checkRetained(call, lock, key);
   }
 
+  /** Whether the call counts on its lock. A quiet one is not asked: it does where the server keeps the lock for it. */
+  #counts(call: Call, key: string): boolean {
+    const { lock, isTold, isQuiet } = call;
+    if (lock === undefined) return false;
+    return isQuiet && !this.fleet.isInMemory ? !isTold && this.#hasRecord(call, lock, key) : lock.isHeld();
+  }
+
   /** In a healthy world nothing is lost. */
-  #checkLoss({ lock, name, keys, startedAt, maxHold, shortest, place }: Call): void {
-    if (this.#isTroubled(place)) return;
-    if (lock === undefined || lock.isHeld() || maxHold !== Infinity || shortest < this.bounds.renewable) return;
-    if (startedAt > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery) {
-      this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+  #loses(call: Call): void {
+    const { isLost, name, keys, startedAt, maxHold, shortest, place } = call;
+    call.isLost = true;
+    if (isLost || maxHold !== Infinity || shortest < this.bounds.renewable) return;
+    if (this.isHealthySince(startedAt, place)) this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+  }
+
+  /** The callers of one process that want the same key enter in the order in which they came. */
+  #checkOrder(call: Call): void {
+    if (!isPlain(call)) return;
+    for (const other of this.#calls) {
+      if (other === call) return;
+      if (other.machine !== call.machine || !isPlain(other) || other.keys[0] !== call.keys[0]) continue;
+      if (other.lock === undefined && other.abortedAt === undefined)
+        this.report(
+          `${call.name} got "${call.keys.join()}" before ${other.name} of the same process, which came earlier`,
+        );
     }
   }
 
@@ -260,7 +337,7 @@ export class Judge {
       // Readers have the token of the first of them.
       const grantedAt = Math.max(startedAt, grantedAtOf(lock, key) ?? startedAt);
       // What the server has forgotten, it does not retain.
-      if (grantedAt <= this.#lostAt + 1) continue;
+      if (grantedAt <= this.#lostAt + AHEAD) continue;
       this.#retained.push({ key, mode, grantedAt, until: grantedAt + minHold, freeAt: enteredAt + minHold });
     }
   }
@@ -272,22 +349,30 @@ export class Judge {
       if (call.lock === undefined) this.#lookAtWaiter(call, now);
       else this.#lookAtHolder(call, call.lock, now);
     }
-    const healthySince = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
-    this.#deadlocks.look(this.#calls, now, healthySince + this.bounds.recovery);
+    const troubledUntil = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
+    const healthySince = troubledUntil + this.bounds.recovery;
+    this.#deadlocks.look(this.#calls, now, healthySince);
+    this.fleet.jobs?.look(now, healthySince);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
-    for (const key of keys) this.#lookAtKey(key, now);
+    const isHealthy = (process: number) => {
+      const place = this.fleet.placeOf(process);
+      return place !== undefined && this.isHealthySince(now, place);
+    };
+    for (const key of keys) {
+      this.#lookAtKey(key, now);
+      this.#server.look(key, now, isHealthy, this.bounds.handoff);
+    }
     for (const key of this.#idleSince.keys()) if (!keys.has(key)) this.#idleSince.delete(key);
   }
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
-    if (lock.isHeld()) {
-      call.lapsedAt = undefined;
-      for (const key of call.keys)
-        if (!this.#hasRecord(call, lock, key) && !this.#isExcused(call)) this.#blame(call, key);
-      return;
-    }
+    const { isQuiet, isTold, maxHold, enteredAt = now } = call;
+    const missing = this.#isExcused(call) ? undefined : call.keys.find((key) => !this.#hasRecord(call, lock, key));
+    const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
+    if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
+    if (isQuiet ? isTold : isOver) this.#loses(call);
     // A process that is paused cannot report, and one that was paused needs a moment.
-    if (call.machine.isPaused || lock.signal.aborted) call.lapsedAt = undefined;
+    if (call.machine.isPaused || isTold || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
     if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
       call.isReported = true;
@@ -303,6 +388,7 @@ export class Judge {
 
   /** Whether the server keeps the lock for this holder: a key of that name has its token. */
   #hasRecord(call: Call, lock: Lock, key: string): boolean {
+    if (this.fleet.isInMemory) return true;
     const text = this.model().textAt(LAYOUT.lockOf(key));
     if (text === undefined) return false;
     const token = lock.fencingTokens.get(key);
@@ -351,6 +437,11 @@ export class Judge {
     this.report(`"${key}" is free for ${(now - since).toFixed(0)} ms, and not given to ${waiting.join()}`);
     this.#idleSince.set(key, Infinity);
   }
+}
+
+/** Whether it waits in the one queue of its key. */
+function isPlain({ keys, outer }: Call): boolean {
+  return keys.length === 1 && outer === undefined;
 }
 
 /** Whether a call is nested in this one, which has entered the lock again. */

@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { LuaEngine } from './lua-engine.js';
-import { type Plan, planOf } from './plan.js';
+import type { Plan } from './plan.js';
+import { planOf } from './seeds.js';
 import { kindOf, shrink } from './shrink.js';
 import { type Outcome, simulate } from './world.js';
 
@@ -11,6 +12,7 @@ const USAGE = `usage: npm run simulate -- [options]
   --seconds 20    simulates for so many seconds of CPU time
   --seed 7        begins with this seed. Default: a new one
   --seeds 100     so many seeds
+  --theme name    only runs of this theme of test/world/themes.ts, such as failovers
   --plan file     runs the plans in this file, such as test/world/corpus.json, and not seeds
   --tell          prints all that happens
   --stop          ends at the first seed with a violation, and does not make it smaller
@@ -22,6 +24,7 @@ const { values: options } = parseArgs({
     seconds: { type: 'string' },
     seed: { type: 'string' },
     seeds: { type: 'string' },
+    theme: { type: 'string' },
     plan: { type: 'string' },
     tell: { type: 'boolean', default: false },
     stop: { type: 'boolean', default: false },
@@ -70,7 +73,7 @@ function* plans(): Generator<Plan> {
   if (options.seed === undefined) console.log(`from seed ${seed}`);
   for (let next = 0; next < most; next += 1) {
     if (simulated >= Number(hours ?? Infinity) * HOUR || cpuSeconds() >= Number(seconds ?? Infinity)) return;
-    yield planOf(Number(seed) + next);
+    yield planOf(Number(seed) + next, options.theme);
   }
 }
 

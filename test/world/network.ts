@@ -290,7 +290,8 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
 
   /** The library leaves a server that is not the master any more: it waits for no farewell. */
   leave(link: Link): void {
-    if (this.#link !== link) return;
+    // One that was given up is still read until the farewell of its server.
+    if (this.#link !== link || link.isGivenUp) return;
     link.close();
     this.closed(link, new Error('The master has changed.'));
   }

@@ -110,6 +110,17 @@ export class RedisModel {
     return entry?.type === 'string' ? entry.text : undefined;
   }
 
+  /** The members of a sorted set, from the lowest score on. */
+  membersAt(key: string): string[] {
+    this.#micros = Math.floor(this.clock() * 1_000);
+    const entry = this.#entry(key);
+    return entry?.type === 'zset' ? sorted(entry.scores).map(([member]) => member) : [];
+  }
+
+  hasSubscriber(channel: string): boolean {
+    return (this.#subscribers.get(channel)?.size ?? 0) > 0;
+  }
+
   #evaluate(name: string, script: string, args: readonly string[]): Reply {
     let text: string | undefined = script;
     if (name === 'eval') this.#scripts.set(createHash('sha1').update(script).digest('hex'), script);

@@ -1,9 +1,9 @@
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockDeadlockError, LockError } from '../../lib/api/errors.js';
+import { LockDeadlockError, LockError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { Dice } from './dice.js';
-import type { Call, Judge, Terms } from './judge.js';
+import { type Call, type Judge, newCall, type Terms } from './judge.js';
 import type { Machine } from './machine.js';
 import type { CallKind, Habits, PlannedCaller } from './plan.js';
 import type { Story } from './story.js';
@@ -96,14 +96,22 @@ export class Workload {
   ): Promise<void> {
     const { habits, judge } = this;
     const { machine } = process;
-    const mode = kind === 'several' ? 'exclusive' : kind;
+    const mode = kind !== 'several' ? kind : dice.chance(0.3) ? 'shared' : 'exclusive';
     const lease = dice.pick(habits.leases);
     const isOneKey = kind !== 'several' && outer === undefined && inside === undefined;
     const minHold = isOneKey && dice.chance(habits.minHold) ? dice.pick(habits.minHolds) : 0;
-    const maxHold = dice.chance(habits.maxHold) ? Math.max(minHold, dice.around(lease) + 50) : Infinity;
+    const maxHold = dice.chance(habits.maxHold)
+      ? Math.max(minHold, dice.around(dice.pick([lease, habits.task])) + 50)
+      : Infinity;
     const { limit } = habits;
     const { place } = process;
-    const call = this.#begin({ place, machine, keys, mode, limit, lease, minHold, maxHold, wait }, process, outer);
+    // The record of a limited holder does not show which call holds by it.
+    const isQuiet = mode !== 'limited' && dice.chance(0.5);
+    const call = this.#begin(
+      { place, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
+      process,
+      outer,
+    );
     const abort = new AbortController();
     if (dice.chance(habits.abort)) {
       machine.clock.setTimer(
@@ -138,19 +146,7 @@ export class Workload {
 
   #begin(terms: Terms, { number }: Process, outer: Call | undefined): Call {
     this.#calls += 1;
-    const call: Call = {
-      ...terms,
-      ...{ name: `call ${this.#calls} of process ${number}`, startedAt: this.now(), outer },
-      ...{
-        enteredAt: undefined,
-        lock: undefined,
-        longest: terms.lease,
-        shortest: terms.lease,
-        lapsedAt: undefined,
-        isReported: false,
-        abortedAt: undefined,
-      },
-    };
+    const call = newCall(terms, `call ${this.#calls} of process ${number}`, this.now(), outer);
     const { mode, wait, lease, minHold, keys } = terms;
     this.story.note(
       `${call.name} wants ${keys.join()} (${mode}, wait ${wait}, lease ${lease.toFixed(0)}${minHold > 0 ? `, minHold ${minHold}` : ''})`,
@@ -176,7 +172,16 @@ export class Workload {
   }
 
   async #extend(call: Call, lock: Lock, dice: Dice): Promise<void> {
-    const lease = Math.max(100, Math.round(call.lease * dice.pick([0.2, 0.5, 1, 2])));
+    const leases = [0.2, 0.5, 1, 2].map((share) => Math.max(100, Math.round(call.lease * share)));
+    if (dice.chance(0.5)) {
+      // Two in flight at the same time.
+      void this.#extendTo(dice.pick(leases), call, lock);
+      await call.machine.sleep(dice.around(10));
+    }
+    await this.#extendTo(dice.pick(leases), call, lock);
+  }
+
+  async #extendTo(lease: number, call: Call, lock: Lock): Promise<void> {
     this.story.note(`${call.name} extends its lease to ${lease} ms`);
     call.longest = Math.max(call.longest, lease);
     call.shortest = Math.min(call.shortest, lease);
@@ -193,6 +198,7 @@ export class Workload {
     else if (error instanceof LockError) {
       this.#count(error.code);
       if (error instanceof LockDeadlockError) this.judge.refusedAsDeadlock(call);
+      else if (error instanceof LockUnavailableError) this.judge.refusedAsUnavailable(call);
     } else
       this.judge.report(
         `${call.name} failed: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,

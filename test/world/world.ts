@@ -1,14 +1,17 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
+import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
+import { JobJudge } from './job-judge.js';
 import { Judge } from './judge.js';
 import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
 import { Network, SimulatedConnection, WorldServer } from './network.js';
 import type { Plan } from './plan.js';
 import { RedisModel } from './redis-model.js';
+import { Recipes } from './recipes.js';
 import { Story } from './story.js';
 import { Timeline } from './timeline.js';
 import { type Outcomes, type Process, Workload } from './workload.js';
@@ -28,7 +31,6 @@ export interface Outcome {
   readonly outcomes: Outcomes;
 }
 
-const PROVIDER = 'redis';
 /** After the last call and fault: until every lease, wait and outage is over. */
 const QUIET = 120_000;
 /** Longer than anything that is kept for processes that are gone. */
@@ -39,6 +41,11 @@ const LAST_KEYS = ['k0', 'k1', 'pool0'];
 function inWords(reply: Reply): string {
   if (Array.isArray(reply)) return reply.map(inWords).join(', ');
   return reply instanceof Error ? reply.message : JSON.stringify(reply);
+}
+
+/** The locks that a call of the script names, behind the counter. */
+function locksOf([, , keys, , ...args]: readonly string[]): readonly string[] {
+  return args.slice(0, Number(keys) - 1);
 }
 
 /** Runs the fleet of a plan. @param isTold whether what happens is kept in words */
@@ -55,6 +62,7 @@ class World {
   readonly #workload: Workload;
   readonly #faults: FaultInjector;
   readonly #processes: Process[] = [];
+  readonly #recipes: Recipes | undefined;
   #started = 0;
 
   constructor(
@@ -70,16 +78,27 @@ class World {
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
       this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
+      const { number } = this.#processes.find(({ machine }) => machine === link.machine) ?? {};
+      if (number !== undefined && name.startsWith('eval')) this.#judge.executed(number, locksOf(command));
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const model = () => this.#network.server.model;
-    this.#judge = new Judge(timeline, model, {
+    const bounds = {
       handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
       recovery: 8_000 + 60 * typical,
       provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
       renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
       commandTimeout,
+    };
+    const report = (violation: string) => {
+      this.#judge.report(violation);
+    };
+    this.#judge = new Judge(timeline, model, bounds, {
+      placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
+      jobs: plan.recipes && new JobJudge(plan.recipes, model, report),
+      isInMemory: plan.isInMemory === true,
     });
+    if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
     this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
       processes: this.#processes,
@@ -98,6 +117,8 @@ class World {
     this.#judge.watch();
     await timeline.runUntil(plan.duration);
     this.#workload.isOver = true;
+    this.#recipes?.end();
+    this.#judge.jobs?.end();
     await timeline.runUntil(timeline.now + QUIET);
     this.#judge.end();
     this.#checkQuiet();
@@ -117,17 +138,21 @@ class World {
     return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now));
   }
 
+  #redis(machine: Machine): RedisLockProvider {
+    const client: IoredisClient = {
+      duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
+    };
+    return new RedisLockProvider({ client, commandTimeout: this.plan.commandTimeout });
+  }
+
   async #boot(place: number): Promise<void> {
     const { plan } = this;
     const number = (this.#started += 1);
     const dice = new Dice(plan.seed, 3, number);
     const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
-    const client: IoredisClient = {
-      duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
-    };
     let ids = 0;
     const locks = new LockManager({
-      providers: { [PROVIDER]: new RedisLockProvider({ client, commandTimeout: plan.commandTimeout }) },
+      providers: { locks: plan.isInMemory ? new MemoryLockProvider() : this.#redis(machine) },
       clock: machine.clock,
       // The first digits tell the instance and the last ones the process of the backend.
       random: {
@@ -143,6 +168,7 @@ class World {
     this.#processes[place] = process;
     this.#story.note(`process ${number} starts in place ${place}`);
     await locks.start();
+    this.#recipes?.start(process);
     for (const caller of plan.callers) if (caller.place === place) void this.#workload.run(process, caller);
   }
 

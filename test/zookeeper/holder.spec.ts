@@ -47,7 +47,7 @@ describe('the holder of a busy lock of ZooKeeper', () => {
     await untilNamed(() => billing.acquire('order:42', { wait: 0 }), 'shop');
     const { heldBy, message } = await busy(billing.acquire('order:42', { wait: 300 }));
     expect(heldBy).toEqual({ instance: 'shop', method: null, since: null, holders: 1 });
-    expect(message).toMatch(/for the whole wait of \d+ ms: instance "shop" has it;/);
+    expect(message).toMatch(/for the whole wait of \d+ ms: instance "shop" has it\./);
   });
 
   it('behind another waiter is the one that was seen, with its age', async () => {
@@ -60,7 +60,7 @@ describe('the holder of a busy lock of ZooKeeper', () => {
     await until(async () => (await shop.admin.inspect('order:42'))?.waiters === 2, 'the third is queued');
     await held.release();
     await next;
-    expect((await refused).message).toMatch(/for the whole wait of \d+ ms: instance "shop" held it \d+ m?s ago;/);
+    expect((await refused).message).toMatch(/for the whole wait of \d+ ms: instance "shop" held it \d+ m?s ago\./);
   });
 
   it.each([
@@ -72,6 +72,6 @@ describe('the holder of a busy lock of ZooKeeper', () => {
     await billing.acquire('a', terms);
     const { heldBy, message } = await busy(third.acquire('a', { ...refused, wait: 0 }));
     expect(heldBy).toEqual({ instance: null, method: null, since: null, holders: 2 });
-    expect(message).toContain(': 2 holders have it;');
+    expect(message).toContain(': 2 holders have it.');
   });
 });

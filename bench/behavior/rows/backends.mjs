@@ -2,7 +2,7 @@
 import { startRedisServer } from '../../../test/servers/redis-server.mjs';
 import { compare, outcome } from '../compare.mjs';
 
-await compare('Backends beside one Redis', async ({ backends = {}, connect, atEnd }) => {
+await compare('Backends besides one Redis', async ({ backends = {}, connect, atEnd }) => {
   const works = [];
   for (const [name, openBackend] of Object.entries(backends)) {
     const servers = name === 'Redlock' ? await Promise.all([1, 2, 3].map(() => startRedisServer())) : [];

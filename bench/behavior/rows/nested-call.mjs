@@ -14,5 +14,5 @@ await compare('A nested call of the same key', async ({ open }) => {
   // Some offer that for a lock which the caller shows.
   const inHand =
     runInHand && (await outcome(runInHand('order:3', 30_000, () => run('order:3', 30_000, async () => true))));
-  return inHand?.value ? `re-enters with the lock in hand; without it ${waits}` : waits;
+  return inHand?.value ? `re-enters if passed the outer lock; otherwise ${waits}` : waits;
 });

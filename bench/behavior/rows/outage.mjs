@@ -22,5 +22,5 @@ await compare('Busy, and a backend that fails', async ({ open, connect, server }
   await server.stop();
   const silent = await endOf();
   const isConfused = [refused.name, silent.name].includes(busy.name);
-  return `${isConfused ? 'the same error' : 'told apart'}: busy ${busy.text}; refused ${refused.text}; down ${silent.text}`;
+  return `${isConfused ? 'the same error' : 'different errors'}: busy ${busy.text}; refused ${refused.text}; down ${silent.text}`;
 });

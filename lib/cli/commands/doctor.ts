@@ -7,7 +7,7 @@ export const doctor: Command = {
   shape: {},
   usage: `doctor
 
-Looks for what weakens the guarantee, as each start of an application does, and says what to do about it. It acquires no lock.`,
+Looks for settings of the server that weaken the guarantee, as each start of an application does, and says what to do. It acquires no lock.`,
   async run({ args: { json }, namespace: { name, provider, backend }, terminal }) {
     const findings = await diagnose(async () => {
       await backend.connect();
@@ -19,7 +19,7 @@ Looks for what weakens the guarantee, as each start of an application does, and 
         const color = severity === 'error' ? 'red' : 'yellow';
         await terminal.print(`${terminal.paint(color, severity)}: ${message}\n`);
       }
-      if (findings.length === 0) await terminal.print(`${provider} has found nothing that weakens its guarantee.\n`);
+      if (findings.length === 0) await terminal.print(`${provider} found nothing that weakens its guarantee.\n`);
     }
     return findings.length > 0 ? ExitCode.negative : ExitCode.done;
   },

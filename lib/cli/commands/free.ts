@@ -10,12 +10,12 @@ export const free: Command = {
   shape: { subject: 'key', asks: true },
   usage: `free <key>
 
-Shows who holds a key, asks, and takes the lock away. It does not stop the holder, which works on until it notices.
+Shows who holds a key, prompts you, and frees the key. It does not stop the holder, which keeps working until it notices.
 
-  --yes, -y         does not ask`,
+  --yes, -y         frees the key without a prompt`,
   check({ yes }, terminal) {
     if (!yes && !terminal.isInteractive)
-      throw new Misuse('free asks before it frees a key, and nobody can answer here. Use --yes.');
+      throw new Misuse('free prompts before it frees a key, and this is not a terminal. Use --yes.');
   },
   async run({ args, namespace, terminal }) {
     const { subject: key = '', json, yes } = args;
@@ -35,7 +35,7 @@ Shows who holds a key, asks, and takes the lock away. It does not stop the holde
       const is = await inspect(namespace, key);
       if (!is) return answer(was, false, isFree);
       if (!isSameHold(was, is))
-        return answer(is, false, `Nothing was freed: ${name} has another holder by now. Look again.`);
+        return answer(is, false, `Nothing was freed: ${name} has a new holder. Run the command again to see it.`);
     }
     const freed = await forceRelease(namespace, key);
     return answer(was, freed, freed ? `${name} was freed.` : isFree);
@@ -44,11 +44,11 @@ Shows who holds a key, asks, and takes the lock away. It does not stop the holde
 
 function consequenceOf({ state }: LockInfo): string {
   return state === 'retained'
-    ? 'Its job has run, and may run once more.'
-    : 'Its holder works on until it notices, beside the next one.';
+    ? 'Its job has run, and may run again.'
+    : 'Its holder keeps working alongside the next one until it notices.';
 }
 
-/** Somebody who has agreed to free the lock of a process that hangs has not agreed to free that of the next one. */
+/** Whether the holder is still the one you confirmed: a yes for a process that hangs is not a yes for the next holder. */
 function isSameHold(one: LockInfo, other: LockInfo): boolean {
   const idOf = ({ state, fencingToken, since, instances }: LockInfo) =>
     JSON.stringify([state, String(fencingToken), since, instances.toSorted()]);

@@ -2,25 +2,25 @@ import type { AcquireTrace } from '../../api/lock-traces.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Holder } from '../hold/holder.js';
 import type { KeyQueue } from './key-queue.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { NOT_ASKED } from './lock-observer.js';
 import { Waiter } from './waiter.js';
 
-/** A waiter that has come before its turn. */
+/** A waiter that joined its queue before its turn. */
 interface EarlyWaiter {
   readonly waiter: Waiter;
   readonly outcome: Promise<Holder>;
 }
 
 /**
- * Acquires several keys in their order. With a key that it asks for, it asks for the keys behind it, each only if the one before it is granted, so a
- * backend that executes this rule is asked once for all of them.
+ * Acquires several keys in order. Together with the request for a key, it sends requests for the following keys, each of which takes effect only if the
+ * one before it is granted. A backend that executes this rule grants all of them in one round trip.
  *
- * A key is asked for early only where nobody of this process holds it or waits for it. Nothing is reported of an early caller before its turn. Where
- * the key before it was not granted, its ask has no effect and leaves it in no queue, and its key is asked for again in its turn.
+ * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported before its turn. If the key before
+ * it was not granted, the early request has no effect and leaves no queue entry, and the key is requested again in its turn.
  */
 export class KeyChain {
-  /** Those that come next, in the order of their keys. */
+  /** The waiters for the next keys, in the order of the keys. */
   #early: EarlyWaiter[] = [];
 
   constructor(
@@ -28,16 +28,16 @@ export class KeyChain {
     private readonly plan: LockPlan,
     private readonly signal: AbortSignal | undefined,
     private readonly startedAt: number,
-    /** The keys of the lock that were acquired so far: the list grows. */
+    /** The keys of the lock that have been acquired; the list grows. */
     private readonly acquired: readonly Holder[],
   ) {}
 
   /**
-   * Acquires the key that has its turn.
+   * Acquires the next key.
    *
-   * @param otherKeysHeld how many others the owner holds
+   * @param otherKeysHeld how many other keys the owner holds
    * @param outer the locks around the owner
-   * @param around the hold of the same key that the owner may not enter
+   * @param around the surrounding hold of the same key, if the owner may not re-enter it
    */
   acquire(
     key: string,
@@ -46,15 +46,15 @@ export class KeyChain {
     around: Holder | undefined,
   ): Promise<Holder> {
     const early = this.#early.shift();
-    const { observer } = this.plan.core;
-    // Usually the backend has granted all in one answer.
-    if (early?.waiter.holder && !observer.traces) return early.outcome;
+    const { traced } = this.plan.core.observer;
+    // Usually the backend granted all keys in one answer.
+    if (early?.waiter.holder && traced === undefined) return early.outcome;
     const ask = (trace?: AcquireTrace) => this.#ask(key, otherKeysHeld, outer, around, trace);
     const acquire = early === undefined ? ask : (trace?: AcquireTrace) => this.#takeTurn(early, ask, trace);
-    return observer.traces ? observer.traced(subjectOf(key, this.plan), this.signal, acquire) : acquire();
+    return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
-  /** Sends the early waiters away. Answers what those hold that were let in. */
+  /** Dismisses the early waiters. Returns the holds of those that were already granted. */
   dismiss(): readonly Holder[] {
     const waiters = this.#early.map(({ waiter }) => waiter);
     this.#early = [];
@@ -91,7 +91,7 @@ export class KeyChain {
     return outcome;
   }
 
-  /** Asks for the keys behind that of `first`, who has just come, as far as they can be sent with it. */
+  /** Requests the keys after the key of `first`, as far as they can be sent together with it. */
   #askAhead(first: Waiter, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
     const { core } = this.plan;
     let before = first;
@@ -104,7 +104,7 @@ export class KeyChain {
       if (!queue.isEmpty) return;
       const waiter = this.#waiterFor(key, queue, outer, undefined);
       const outcome = waiter.acquire(undefined, after);
-      // It may be refused before its turn.
+      // The waiter may be refused before its turn, when no caller awaits its outcome yet.
       outcome.catch(() => undefined);
       this.#early.push({ waiter, outcome });
       before = waiter;

@@ -5,70 +5,61 @@ import type { Holder } from '../hold/holder.js';
 import { asItIs, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
 import { Few } from '../toolkit/few.js';
-import { KeyRequest, type RequestChange } from './key-request.js';
+import { answerDueAt, refusalAfter } from './answer-deadline.js';
+import { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import type { Terms } from './lock-settings.js';
+import type { RequestChange } from './request-stage.js';
+import { PollingTurn } from './polling-turn.js';
+import type { Terms } from '../plan/lock-settings.js';
 import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// How long a caller whose wait is over waits for the answer to an ask in flight: with `wait: 0` a backend that needs 20 ms to answer is not
-// down, and one that gives up at the deadline itself knows why (its pool is exhausted). A backend that connects again by itself has this time for
-// that as well.
-const ANSWER_TIMEOUT = 1_000;
-
-// A bound on memory. Under overload a short wait is the better limit.
+// This only bounds memory. Against overload, a short wait is the better limit.
 const MAX_WAITERS = 10_000;
-
-// Where the backend is polled, others ask at random moments. A process that asks with each release would keep them out for as long as callers
-// come to it. So after this time, in ms, it pauses as after a request that was not answered.
-const TURN = 50;
 
 const BUSY: Refusal = { why: 'busy' };
 
 /**
- * The callers of one key in this process, which hold equally many other keys: who enters, and when a request is made for them.
+ * The callers of this process that wait for one key and hold the same number of other keys. Decides who enters, and when to send a request.
  *
- * There is at most one request, on behalf of the oldest caller, the head. What the backend grants, it grants to the process: the head
- * enters, with the readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock
- * cohorting, after Dice, Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent together with the release: before it where
- * the backend has a queue, so that the release sees all who wait, and after it where the backend is polled.
+ * At most one request exists, on behalf of the oldest caller, the head. The backend grants a lock to the process: the head enters, together
+ * with the readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock cohorting, after
+ * Dice, Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent together with the release: before it if the backend has a queue,
+ * so that the release sees all waiting processes, and after it if the backend is polled.
  *
- * A request is repeated while its outcome is unknown. Its id is dead as soon as a release was sent for it; a grant that comes later is
- * released. So is a grant that was over before it was received, and the head is asked for under a new id.
+ * A request is repeated while its outcome is unknown. Its id is dead as soon as a release was sent for it, and a grant that arrives later is
+ * released. A grant that expired before it arrived is released as well, and the head gets a request with a new id.
  */
 export class KeyQueue {
   readonly #waiters = new WaiterList();
   #request: KeyRequest | undefined;
   readonly #held = new Few<HeldGrant>();
   #enteredAt = -Infinity;
-  /** Where the backend is polled: since when this process asks again with each release, on the monotonic clock. */
-  #turnSince: number | undefined;
+  readonly #turn = new PollingTurn();
 
   constructor(
     readonly key: string,
     readonly otherKeysHeld: number,
     readonly core: ProviderCore,
-    /** Called when it has become empty. */
+    /** Called when the queue has become empty. */
     private readonly onEmpty: (queue: KeyQueue) => void,
   ) {}
 
-  /** How many callers wait. */
   get size(): number {
     return this.#waiters.size;
   }
 
-  /** Nobody is left, and nothing is held or asked for. */
+  /** Whether the queue has no waiter, no grant and no request. */
   get isEmpty(): boolean {
     return this.#waiters.size === 0 && this.#held.size === 0 && this.#request === undefined;
   }
 
-  /** What is asked for now. */
   get request(): KeyRequest | undefined {
     return this.#request;
   }
 
-  /** The request that asks on behalf of this caller, and was not answered yet. */
+  /** The unanswered request on behalf of this caller. */
   askingFor(waiter: Waiter): KeyRequest | undefined {
     return this.#request?.isAsking && this.#waiters.head === waiter ? this.#request : undefined;
   }
@@ -90,7 +81,7 @@ export class KeyQueue {
     return this.#held.values();
   }
 
-  /** The callers, the oldest first. */
+  /** The waiters, oldest first. */
   get waiters(): readonly Waiter[] {
     return this.#waiters.all();
   }
@@ -100,9 +91,9 @@ export class KeyQueue {
     return this.#waiters.head?.since ?? Infinity;
   }
 
-  // Callers come and leave.
+  // Waiters join and leave.
 
-  /** One more comes. What is over by the clock has ended before. */
+  /** Adds a waiter. The caller has expired the grants of the key before. */
   add(waiter: Waiter): void {
     if (waiter.isLate && this.#isAnswered(waiter)) {
       waiter.refuse(this.#refusalOf(waiter));
@@ -112,13 +103,13 @@ export class KeyQueue {
     this.#waiters.add(waiter);
     this.#askForHead();
     if (waiter.isQueued && (!isFirst || this.#request === undefined)) waiter.waits();
-    // A listener of that may have sent it away.
+    // A listener of `waiting` may have dismissed the waiter.
     if (waiter.isQueued) waiter.wakeAt(waiter.isLate ? this.#answerDueAt(waiter) : waiter.deadline);
   }
 
   /**
-   * One comes before its turn, to a queue that {@link isEmpty}. It is asked for only if `after` is granted. Until {@link onTurn} it has no timer,
-   * because nothing is reported of it.
+   * Adds a waiter before its turn to a queue that {@link isEmpty}. Its request takes effect only if `after` is granted. It has no timer until
+   * {@link onTurn}, because it is not reported before.
    */
   addBehind(after: KeyRequest, waiter: Waiter): void {
     this.#waiters.add(waiter);
@@ -126,7 +117,7 @@ export class KeyQueue {
     this.#request.ask();
   }
 
-  /** One that was asked for before its turn has it now: from here on it waits for the answer. */
+  /** Starts the turn of a waiter that joined early: from now on it waits for the answer. */
   onTurn(waiter: Waiter): void {
     if (!waiter.isQueued) return;
     this.#request?.onTurn();
@@ -139,7 +130,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** The deadline of the waiter has passed, or the answer is overdue that it waits for. */
+  /** Handles the timer of a waiter: its deadline has passed, or the answer that it waits for is overdue. */
   onTime(waiter: Waiter): void {
     this.expireHeld();
     if (!waiter.isQueued) return;
@@ -162,21 +153,21 @@ export class KeyQueue {
 
   // The backend answers.
 
-  /** Its request pauses before it is sent again. */
+  /** Whether the request pauses before it is sent again. */
   get isPausing(): boolean {
     return this.#request?.isPausing === true;
   }
 
-  /** The backend answers again: a request that pauses is sent now. */
+  /** Sends a pausing request now, because the backend answers again. */
   hurry(): void {
     if (this.isPausing) this.#request?.ask();
   }
 
-  /** What has happened to the request of this queue. */
+  /** Handles a change of this queue's request. */
   onChange(request: KeyRequest, change: RequestChange): void {
     switch (change.to) {
       case 'queued':
-        this.#turnSince = undefined;
+        this.#turn.end();
         this.#waiters.head?.waits(change.instead);
         this.#refuseLate();
         return;
@@ -206,7 +197,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** The head enters, with the readers directly behind it. */
+  /** Lets the head in, and the readers directly behind it. */
   #letInUnder(grant: HeldGrant): void {
     const now = grant.grantedAt;
     this.#held.add(grant);
@@ -228,15 +219,15 @@ export class KeyQueue {
   #refuseBusy(request: KeyRequest, askedFor: Waiter | undefined): void {
     const refusal: Refusal = { why: 'busy', request };
     for (const waiter of this.#waiters.all()) {
-      // Late ones that want as much are busy, too.
+      // A late waiter that requests at least as much is busy, too.
       const isBusy = waiter === askedFor || (waiter.isLate && wantsNoLess(waiter.terms, request));
       if (isBusy && waiter.isQueued) this.#refuse(waiter, refusal);
     }
   }
 
-  // What is held ends.
+  // Grants end.
 
-  /** A holder ends its hold. Resolves to what `answer` makes of the outcome, in the tick in which that comes. */
+  /** Ends the hold of a holder. Resolves to the result of `answer`, in the tick in which the outcome arrives. */
   release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { grant } = holder;
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
@@ -249,17 +240,17 @@ export class KeyQueue {
     return Promise.resolve(answer('released'));
   }
 
-  /** A grant is lost. */
+  /** Ends a grant as lost. */
   lose(grant: HeldGrant, reason: LossReason, cause: unknown): void {
     const { holders } = grant;
     grant.end();
-    // Each has lost it and the backend has it back before anybody is told: a listener may release another reader, or ask for the key again.
+    // All holders must have lost the grant, and its release must be sent, before any listener runs: it may release another reader or request the key.
     for (const holder of holders) holder.lose(reason, cause);
     void this.#giveBack(grant, true, this.core.clock.now(), asItIs);
     for (const holder of holders) holder.onLost();
   }
 
-  /** Ends what this process holds that is over by the clock. Holders and listeners learn it, so all may be different afterwards. */
+  /** Ends expired grants. Their holders and listeners are notified, so anything may have changed afterwards. */
   expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.core.clock.now();
@@ -271,7 +262,7 @@ export class KeyQueue {
     const { request, keepUntil } = grant;
     grant.end();
     this.#held.delete(grant);
-    // Before its release is sent, so that no renewal follows it.
+    // Removed before the release is sent, so that no renewal follows it.
     watchdog.remove(grant);
     if (capabilities.fair) this.#askForHead();
     const lasting = Math.max(grant.lease.longest, keepUntil - now);
@@ -282,13 +273,13 @@ export class KeyQueue {
 
   // The next step.
 
-  /** Sees to it that the head is asked for, after what is over by the clock has ended. With nobody waiting, that is left to the watchdog. */
+  /** Expires grants and requests the key for the head. If no caller waits, the watchdog expires them. */
   #advance(): void {
     if (this.#waiters.size > 0) this.expireHeld();
     this.#askForHead();
   }
 
-  /** The head is asked for, unless this process holds the key alone. */
+  /** Requests the key for the head, unless this process holds it exclusively. */
   #askForHead(): void {
     const head = this.#waiters.head;
     const request = this.#request;
@@ -313,17 +304,14 @@ export class KeyQueue {
     return (this.#request = new KeyRequest(head, this));
   }
 
-  /** Asks for the head behind the release, unless it is the turn of other processes. */
+  /** Requests the key for the head after the release, unless other processes have their turn. */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
-    // Without callers left, this process keeps nobody out.
-    if (head === undefined) this.#turnSince = undefined;
-    else {
-      this.#turnSince ??= now;
-      if (this.#request === undefined && now - this.#turnSince >= TURN) {
-        this.#turnSince = undefined;
-        this.#newRequest(head).pause(1);
-      }
+    // Without waiters, this process does not compete with others.
+    if (head === undefined) this.#turn.end();
+    else if (this.#turn.isOver(now) && this.#request === undefined) {
+      this.#turn.end();
+      this.#newRequest(head).pause(1);
     }
     this.#advance();
   }
@@ -332,7 +320,7 @@ export class KeyQueue {
     return this.#holdsWhat((mode) => mode === 'exclusive');
   }
 
-  /** Whether this process holds what excludes the caller. */
+  /** Whether this process holds the key in a mode that excludes the waiter. */
   #isHeldBeside({ terms }: Waiter): boolean {
     return this.#holdsWhat((mode) => excludes(mode, terms.mode));
   }
@@ -345,13 +333,13 @@ export class KeyQueue {
 
   // The end of a wait.
 
-  /** Whether a late one has its answer where no ask is needed for it. */
+  /** Whether the answer for a late waiter is known without a request. */
   #isAnswered(waiter: Waiter): boolean {
     if (this.#isHeldBeside(waiter)) return true;
     return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
-  /** Those that waited only for the answer have it, unless it was a failure and the backend may still connect again in their time. */
+  /** Refuses the late waiters, which waited only for this answer. After a failure they stay while the backend may still reconnect in their time. */
   #refuseLate(): void {
     if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();
@@ -363,38 +351,18 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** For one whose wait is over. Unless the backend owes an answer or has failed, it has answered, and the lock was not the waiter's. */
   #refusalOf(waiter: Waiter): Refusal {
     const request = this.#request;
     if (request === undefined || this.#isHeldBeside(waiter)) return BUSY;
-    const { failure } = request;
-    if (request.isAsking || request.isRepeating) return { why: 'unavailable', cause: failure };
-    if (failure !== undefined) return { why: 'failed', error: failure };
-    if (request.unansweredFor(this.core.clock.now()) < ANSWER_TIMEOUT) return BUSY;
-    return { why: 'unavailable', cause: undefined };
+    return refusalAfter(request, this.core.clock.now());
   }
 
-  /**
-   * Until when a caller whose wait is over waits for an answer to the request. With `wait: 0` it does not wait for a holder, but it does for a connection:
-   * the one in use may be dead without a sign, as behind a NAT that has forgotten it, and is replaced after `commandTimeout`. So where the
-   * backend connects again by itself, a request that has failed is sent again within `commandTimeout` and a round trip.
-   *
-   * While the backend is known to be down for longer, a call fails with its first ask, so that an outage costs one ask for each call. An ask
-   * that crosses the deadline is waited for as long as one that is sent at it.
-   */
-  #answerDueAt({ deadline, startedAt }: Waiter): number {
-    const { backend, clock, reachability } = this.core;
-    const request = this.#request;
-    const repeatedUntil =
-      Math.min(startedAt + (backend.commandTimeout ?? -Infinity), reachability.downSince) + ANSWER_TIMEOUT;
-    if (request?.isRepeating) return repeatedUntil;
-    // While a grant of it is being confirmed, nobody knows.
-    if (!request?.isAsking && (request?.unansweredFor(clock.now()) ?? 0) < Infinity) return -Infinity;
-    return Math.max(Math.max(request?.askedAt ?? -Infinity, deadline) + ANSWER_TIMEOUT, repeatedUntil);
+  #answerDueAt(waiter: Waiter): number {
+    return answerDueAt(waiter, this.#request, this.core);
   }
 }
 
-/** Whether a caller with these terms is busy if a request with the others was, a moment ago. */
+/** Whether a caller with these terms is busy, given that a request with the other terms was busy a moment ago. */
 function wantsNoLess({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;

@@ -3,21 +3,21 @@ import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
 import type { Waiter } from './waiter.js';
 
-/** The queues of one provider in this process: one for each key that is held or waited for. */
+/** The queues of one provider in this process: one for each key that has a holder or a waiter. */
 export class KeyQueues {
   /**
-   * By how many other keys the callers hold. Where each lock takes a connection of a pool, the first of a queue may wait for one. Behind one that holds
-   * fewer keys, a caller would wait for its own connection to become free.
+   * The queues by key, in one table for each number of other keys that the callers hold. If each lock takes a connection of a pool, the first waiter of
+   * a queue may wait for a connection. A caller that holds more keys must not queue behind it, or it would wait for its own connection to become free.
    *
-   * A `Map` hashes with a seed of its process, so callers who choose keys cannot make many of them collide.
+   * A `Map` hashes with a seed of its process, so users who choose keys cannot make many of them collide.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
-  /** The last one that became empty. It stays until the next one does: a `Map` that is empty after each lock allocates its table each time. */
+  /** The queue that became empty last. It stays until the next one does, because a `Map` that is emptied after each lock allocates its table each time. */
   #idle: KeyQueue | undefined;
 
   constructor(private readonly core: ProviderCore) {}
 
-  /** The queue of a key for one more caller that holds so many others. What this process holds of the key and is over by the clock is given back before. */
+  /** The queue of a key for a caller that holds `otherKeysHeld` other keys. Expired grants of the key are released first. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     this.core.memberRequests.expire();
@@ -30,19 +30,19 @@ export class KeyQueues {
     return queue;
   }
 
-  /** The calls of this application that wait. */
+  /** All waiting calls of this application. */
   get waiting(): readonly Waiter[] {
     return this.#all().flatMap(({ waiters }) => waiters);
   }
 
-  /** Sends waiters away: all, or those that hold nothing. */
+  /** Dismisses waiters: all, or only those under no lock. */
   dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
     for (const waiter of this.waiting) {
       if (which === 'all' || !waiter.isUnderLock) waiter.dismiss(errorFor(waiter.subject));
     }
   }
 
-  /** Frees a key on the backend, if that can. What this process holds of it is not handed on, and found to be lost. */
+  /** Frees a key on the backend, if the backend can. Grants that this process holds for it are not handed off any more, and their renewal finds the loss. */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const grant of held) grant.endCohort();
@@ -52,7 +52,7 @@ export class KeyQueues {
   }
 
   #tableOf(otherKeysHeld: number): Map<string, KeyQueue> {
-    // Without a gap, whatever the first number is.
+    // The array must have no gaps, whatever the first number is.
     while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
     return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
   }
@@ -61,7 +61,7 @@ export class KeyQueues {
     return this.#tables.flatMap((queues) => [...queues.values()]);
   }
 
-  /** The backend answers again. The oldest ask first: where the queue was lost, the first that asks has the lock. */
+  /** Sends the pausing requests, because the backend answers again. The oldest goes first: if the server lost its queue, the first request gets the lock. */
   hurry(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);
     for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();

@@ -1,4 +1,3 @@
-import type { Timer } from '../../api/clock.js';
 import type { LockError } from '../../api/errors.js';
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
@@ -10,64 +9,18 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { KeyQueue } from './key-queue.js';
 import { NOT_ASKED } from './lock-observer.js';
+import { NEW, OVER, type Over, type Pausing, type Sent } from './request-stage.js';
 import type { Waiter } from './waiter.js';
 
 /** The most callers that one grant serves one after the other. */
 const LARGEST_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
-/** It was not sent yet, or its last ask was not answered: it will be sent. */
-interface Pausing {
-  readonly phase: 'pausing';
-  /** Ends the pause. Without one it is sent in this tick. */
-  readonly timer: Timer | undefined;
-  /** Why its last ask was not answered. */
-  readonly failure: unknown;
-}
-
 /**
- * - `asking`: its ask is in flight, and the backend has neither answered nor queued it.
- * - `queued`: it waits at the backend.
- */
-interface Sent {
-  phase: 'asking' | 'queued';
-  /** The waiter that was the oldest when it was sent. */
-  readonly askedFor: Waiter | undefined;
-  /** When it was sent, or its waiter had its turn since. On the monotonic clock. */
-  askedAt: number;
-  /** How many suspensions of the machine were known then. */
-  readonly suspensions: number;
-  /** Why the ask before was not answered, or what it waits for instead of the lock. */
-  failure: unknown;
-}
-
-/** It was refused or given up: its id is dead. */
-interface Over {
-  readonly phase: 'over';
-}
-
-const NEW: Pausing = { phase: 'pausing', timer: undefined, failure: undefined };
-const OVER: Over = { phase: 'over' };
-
-/** What happens to a request, for its queue. */
-export type RequestChange =
-  /** The backend has queued it. `instead`: it waits for that, and not for the lock. */
-  | { readonly to: 'queued'; readonly instead: LockError | undefined }
-  /** Its ask was not answered, and is sent again after a pause. */
-  | { readonly to: 'repeated' }
-  | { readonly to: 'granted'; readonly grant: HeldGrant }
-  /** Its grant was over before it came, and is given back. */
-  | { readonly to: 'outrun' }
-  /** Others have the lock. */
-  | { readonly to: 'busy'; readonly askedFor: Waiter | undefined }
-  /** The backend refuses, or the request was not to be asked. It is given up. */
-  | { readonly to: 'failed'; readonly error: unknown; readonly askedFor: Waiter | undefined };
-
-/**
- * A lock that this process asks a backend for under one id: on behalf of the oldest waiter of a queue, which it outlives if it fits the next. When it is
- * granted, a {@link HeldGrant} follows it. What happens to it, it reports to its queue.
+ * A request for a lock under one id, on behalf of the oldest waiter of a queue. It outlives that waiter if it fits the next one. A granted request becomes a
+ * {@link HeldGrant}. It reports every change to its queue.
  *
- * Its questions look at the clock and change nothing.
+ * Getters read the clock and change nothing.
  */
 export class KeyRequest implements AcquireRequest {
   readonly id: string;
@@ -77,23 +30,19 @@ export class KeyRequest implements AcquireRequest {
   readonly lease: number;
   readonly minHold: number;
   readonly otherKeysHeld: number;
-  /** The backend's own. */
+  /** The backend's state of this request. */
   state: unknown;
   seen: unknown;
   #stage: Pausing | Sent | HeldGrant | Over = NEW;
-  /** The waiter that it asks for now. */
+  /** The waiter on whose behalf the request is made. */
   #oldest: Waiter | undefined;
-  /** How often it was sent without an answer. */
   #rounds = 0;
-  /** It was sent once at least. */
   #isAsked = false;
-  /** Something of it may have reached the server. */
+  /** Whether a command may have reached the server. */
   #sent = false;
-  /** The request without whose grant its first ask has no effect, until that ask is answered. */
+  /** The request for the previous key, without whose grant this one has no effect. Undefined once this request was answered. */
   #after: KeyRequest | undefined;
-  /** The request behind it has been reported, and that counts only behind its own answer. A backend that answers both in one tick may report that one first. */
-  #onReported: (() => void) | undefined;
-  /** The server took the lock away before the grant has arrived. */
+  /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
   #controller: AbortController | undefined;
   #isAborted = false;
@@ -147,25 +96,18 @@ export class KeyRequest implements AcquireRequest {
   }
 
   waits(instead?: LockError): void {
-    if (this.#after?.isAsking) {
-      void this.#after.#reported().then(() => {
-        this.waits(instead);
-      });
-      return;
-    }
-    if (!this.#takesEffect()) return;
     if (instead === undefined) this.queue.core.reachability.answered();
     const sent = this.#inFlight;
     if (sent === undefined) return;
     if (sent.phase === 'asking') {
       sent.phase = 'queued';
       this.queue.core.suspension.queued(1);
-      this.#report();
     }
     this.#sent ||= instead === undefined;
     this.#rounds = 1;
     sent.failure = instead;
-    this.queue.onChange(this, { to: 'queued', instead });
+    // A waiter is not reported before its turn.
+    if (this.#after === undefined) this.queue.onChange(this, { to: 'queued', instead });
   }
 
   lost(cause?: unknown): void {
@@ -183,28 +125,28 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'pausing';
   }
 
-  /** Its ask has failed, and is sent again. */
+  /** Whether the last attempt failed and the request pauses before the next one. */
   get isRepeating(): boolean {
     return this.#stage.phase === 'pausing' && this.#stage.failure !== undefined;
   }
 
-  /** When it was last sent, on the monotonic clock, if that ask is not over. */
+  /** When the attempt in flight was sent, on the monotonic clock; `-Infinity` if none is. */
   get askedAt(): number {
     return this.#inFlight?.askedAt ?? -Infinity;
   }
 
-  /** How often it was sent without an answer. */
+  /** How many attempts were not answered. */
   get rounds(): number {
     return this.#rounds;
   }
 
-  /** Why its last ask was not answered, or what it waits for instead of the lock. */
+  /** Why the last attempt was not answered, or what the request waits for instead of the lock. */
   get failure(): unknown {
     const stage = this.#stage;
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
   }
 
-  /** For how many ms the backend has not answered a question about it: `Infinity` while a grant of it is being confirmed. */
+  /** How many ms the server owes an answer about this request; `Infinity` while a grant is being confirmed. */
   unansweredFor(now: number): number {
     const { backend } = this.queue.core;
     switch (this.#stage.phase) {
@@ -217,7 +159,7 @@ export class KeyRequest implements AcquireRequest {
     }
   }
 
-  /** Whether a grant of it serves this waiter. */
+  /** Whether a grant of this request would serve the waiter. */
   fits({ terms }: Waiter): boolean {
     const { mode, limited, lease, minHold } = terms;
     return (
@@ -229,17 +171,21 @@ export class KeyRequest implements AcquireRequest {
     );
   }
 
-  /** It asks for this waiter from now on, which it fits. */
+  /** Makes the request on behalf of another waiter, which it must fit. */
   askFor(oldest: Waiter): void {
     this.#oldest = oldest;
   }
 
-  /** Its waiter waits for the answer from now on, and not since the ask. */
+  /** Starts the turn of the waiter: this process holds the previous key. */
   onTurn(): void {
-    if (this.#stage.phase === 'asking') this.#stage.askedAt = this.queue.core.clock.now();
+    this.#after = undefined;
+    const sent = this.#inFlight;
+    if (sent?.phase === 'asking') sent.askedAt = this.queue.core.clock.now();
+    else if (sent?.phase === 'queued')
+      this.queue.onChange(this, { to: 'queued', instead: sent.failure as LockError | undefined });
   }
 
-  /** Sends it, the first time or again. */
+  /** Sends the request, for the first time or again. */
   ask(): void {
     const { clock, suspension, releases } = this.queue.core;
     const askedAt = clock.now();
@@ -253,10 +199,10 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /**
-   * Sends it after a pause.
+   * Sends the request after a pause.
    *
-   * @param rounds how often it was asked for in vain
-   * @param failure why
+   * @param rounds how many attempts failed
+   * @param failure why the last one failed
    */
   pause(rounds: number, failure?: unknown): void {
     this.#rounds = rounds;
@@ -268,7 +214,7 @@ export class KeyRequest implements AcquireRequest {
     this.#become({ phase: 'pausing', timer, failure });
   }
 
-  /** It serves nobody any more. Its grant, or one that may come, is released. */
+  /** Gives the request up, because it serves no waiter. A grant that it has or may still get is released. */
   giveUp(): void {
     const isSent = this.#sent || this.#stage.phase !== 'pausing';
     this.#become(OVER);
@@ -277,16 +223,12 @@ export class KeyRequest implements AcquireRequest {
     if (this.#isAsked) void this.queue.core.releases.giveUp(this, isSent);
   }
 
-  /** In no caller's async context. */
+  /** Sends a request. Runs detached. */
   static readonly #send = (request: KeyRequest): void => {
     const { backend, releases } = request.queue.core;
-    const onAnswer = (answer: Grant | 'busy' | 'not-asked'): Promise<void> | undefined => {
-      const after = request.#after;
-      // Delivered behind the answer to the request before it, without whose grant it does not count.
-      if (after?.isAsking && answer !== 'not-asked') return after.#reported().then(() => onAnswer(answer));
+    const onAnswer = (answer: Grant | 'busy' | 'not-asked'): void => {
       request.#onAnswer(answer);
       releases.inFlight.done();
-      return undefined;
     };
     const onFailure = (error: unknown): void => {
       request.#onFailure(error);
@@ -299,7 +241,7 @@ export class KeyRequest implements AcquireRequest {
     const { clock, suspension, reachability, releases } = this.queue.core;
     const sent = this.#inFlight;
     if (sent === undefined) {
-      // Its id is dead. A grant that comes all the same is released whenever it comes.
+      // The id is dead, so a grant that arrives this late is released.
       if (typeof answer === 'object') void releases.giveUp(this, true);
       return;
     }
@@ -317,7 +259,7 @@ export class KeyRequest implements AcquireRequest {
     } else if (
       !this.#isRevoked &&
       now < answer.validUntil &&
-      // An answer is as fresh as the clock says only if the machine was not suspended.
+      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than it seems.
       suspension.observeGrant(now) === sent.suspensions
     ) {
       reachability.answered();
@@ -335,7 +277,7 @@ export class KeyRequest implements AcquireRequest {
     if (sent === undefined) return;
     this.#sent ||= wasSent(error);
     const isEarly = this.#after !== undefined;
-    // Nothing of it is in flight any more, so what is left to release depends on what was sent.
+    // No command is in flight any more, so what must be released depends only on what was sent.
     this.#become(NEW);
     if (!isEarly && isRetryable(error)) {
       this.queue.core.reachability.failed(error);
@@ -343,15 +285,15 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The answer was for the waiter that it asked for. The others may get another one. Usually the request before an early one was in the same call and has
-    // failed as well. That one is repeated, and this one must not hold meanwhile.
+    // The answer applies to the waiter for which the request was sent; others may get a different one. An early request usually shares a command with the
+    // request before it, which has then failed as well and is repeated. Until then, this one must not hold its key.
     this.giveUp();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, askedFor: sent.askedFor });
   }
 
   /**
-   * Whether an answer to its ask counts: whether this process holds by the request before it, if there is one. Otherwise it is given up with whatever
-   * it was granted, because a caller never holds a key while it waits for one before it.
+   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its grant are given up, because a caller
+   * must not hold a key while it waits for an earlier one. The key is requested again in its turn.
    */
   #takesEffect(): boolean {
     const after = this.#after;
@@ -372,34 +314,15 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'granted' && this.#stage.isHeld;
   }
 
-  /** Resolves when its ask is answered, or when it is queued. */
-  #reported(): Promise<void> {
-    const before = this.#onReported;
-    return new Promise((resolve) => {
-      this.#onReported = () => {
-        before?.();
-        resolve();
-      };
-    });
-  }
-
   #become(next: Pausing | Sent | HeldGrant | Over): void {
     const { clock, suspension } = this.queue.core;
     const stage = this.#stage;
     if (stage.phase === 'pausing' && stage.timer !== undefined) clock.clearTimer(stage.timer);
     if (stage.phase === 'queued') suspension.queued(-1);
     this.#stage = next;
-    if (next.phase === 'asking') return;
-    if (next.phase !== 'pausing') {
-      // Renewals and the release would keep what is around them.
-      this.#oldest = undefined;
-      this.#after = undefined;
-    }
-    this.#report();
-  }
-
-  #report(): void {
-    this.#onReported?.();
-    this.#onReported = undefined;
+    if (next.phase !== 'granted' && next.phase !== 'over') return;
+    // Renewals and the release keep this request alive, and must not keep the waiter and the previous request alive with it.
+    this.#oldest = undefined;
+    this.#after = undefined;
   }
 }

@@ -9,7 +9,7 @@ import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
 import { Waiter } from './waiter.js';
 
@@ -18,10 +18,10 @@ type Holds = readonly [Holder, ...Holder[]];
 
 const NONE: readonly Holder[] = [];
 
-/** The options of one call alone, beside those that many calls share. */
+/** The options that apply to a single call; the others are shared by many calls. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
-/** Acquires the keys of one lock for one owner: re-enters those of locks that the call has in hand, acquires the rest, all or nothing. */
+/** Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and acquires the other keys. */
 export class LockAcquirer {
   constructor(
     /** The owner of these locks: one application never re-enters the locks of another. */
@@ -31,8 +31,8 @@ export class LockAcquirer {
   ) {}
 
   /**
-   * @param keys sorted, each once: taken in this order, two callers cannot wait for each other
-   * @throws immediately for a mistake, and where the caller cannot even come to the queue
+   * @param keys sorted, without duplicates: if all callers use this order, they cannot wait for each other
+   * @throws immediately for a mistake, or if the queue is full
    */
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
@@ -68,13 +68,13 @@ export class LockAcquirer {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);
         holds.push(hold);
         if (hold.isNew) plan.core.observer.holds(hold);
-        // The keys behind it are not worth a wait any more.
+        // The call has failed, so the following keys are not worth a wait.
         const loss = holds.find(({ lostError }) => lostError)?.lostError;
         if (loss) throw lostDuringWait(loss, key);
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;
-      if (!first) throw new LockConfigError('A lock needs a key.');
+      if (!first) throw new LockConfigError('A lock needs a key: pass a string, or an array with at least one.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
       return await giveBack([...holds, ...chain.dismiss()], error);
@@ -82,7 +82,7 @@ export class LockAcquirer {
   }
 
   /**
-   * @param acquired what was acquired for the same lock so far
+   * @param acquired the keys that have been acquired for the same lock
    * @param chain of a lock of several keys
    */
   #acquireKey(
@@ -94,14 +94,14 @@ export class LockAcquirer {
     acquired: readonly Holder[],
     chain?: KeyChain,
   ): Promise<Holder> {
-    // Checked before each key: what needs no waiting would not notice an abort.
+    // Checked before each key, because an acquisition without a wait would not notice an abort.
     signal?.throwIfAborted();
     const { core, settings } = plan;
     const outer = this.#outerLocks(within);
     if (this.lifecycle.state !== 'running') this.lifecycle.assertAccepting(subjectOf(key, plan), outer);
     let around: Holder | undefined;
     let otherKeysHeld = 0;
-    // Keys that the caller has re-entered are among those that it held before.
+    // The keys that the caller re-entered were already counted among the keys that it held.
     for (const { isNew } of acquired) if (isNew) otherKeysHeld += 1;
     if (outer.length > 0) {
       const subject = subjectOf(key, plan);
@@ -114,24 +114,21 @@ export class LockAcquirer {
       held.around?.expire(now);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
-        core.observer.waitsForItself(subject, around);
       }
-      // A wait for its own holder has its own warning.
-      if (settings.wait > 0 && !held.around) core.observer.nests([key], plan, outer);
+      if (around !== undefined || (settings.wait > 0 && !held.around)) core.observer.nests([key], plan, outer, around);
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const queue = core.queues.of(key, otherKeysHeld);
     const meanwhile = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
     const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, meanwhile);
-    const { observer } = core;
-    if (!observer.traces) return waiter.acquire();
-    return observer.traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
+    const { traced } = core.observer;
+    return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
   /**
-   * The machine may have been suspended while the caller waited for the last key, or for this very answer; the backend knows whether the others are
-   * still held.
+   * Checks with the backend that the other keys are still held, if the machine may have been suspended while the caller waited for the last key or for
+   * this answer.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -157,7 +154,7 @@ export class LockAcquirer {
     const now = this.clock.now();
     for (const hold of holds) {
       hold.expire(now);
-      if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'expired');
+      if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'expired');
     }
     if (settings.maxHold !== Infinity) {
       // A nested entry keeps the end that its outer lock has set.
@@ -166,24 +163,24 @@ export class LockAcquirer {
     return new GrantedLock(holds, core, settings, this.owner);
   }
 
-  /** The locks around the caller, with the one that it names. */
+  /** The locks around the caller, including the lock that it passed explicitly. */
   #outerLocks(within: GrantedLock | undefined): readonly GrantedLock[] {
     const outer = surroundingLocks(this.owner);
     return within === undefined || outer.includes(within) ? outer : [within, ...outer];
   }
 
-  /** The lock that a call names as the one in its hand. @throws LockConfigError where it cannot be entered again, LockLostError where it has ended */
+  /** The lock that the caller passed as `within`. @throws LockConfigError if it cannot be re-entered, LockLostError if it has ended */
   #usable(within: Lock, keys: readonly string[], { core, origin }: LockPlan): GrantedLock {
     const subject = { key: keys[0] ?? '', provider: core.name, method: origin.method };
     if (!(within instanceof GrantedLock) || within.owner !== this.owner) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is no lock of this application: give it the lock that withLock() or acquire() has given.`,
+        `${nameOf(subject)}: option "within" is not a lock of this application. Pass the lock that withLock() or acquire() gave you.`,
         subject,
       );
     }
     if (within.provider !== core.name || !keys.some((key) => within.keys.includes(key))) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which has none of the keys of this call: leave it out.`,
+        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which holds no key of this call. Pass the lock that does, or leave it out.`,
         subject,
       );
     }
@@ -193,7 +190,7 @@ export class LockAcquirer {
   }
 }
 
-/** Gives back what a call has acquired that fails. All are sent before the first answer is awaited: the caller has waited long enough. */
+/** Releases what a failing call has acquired. All releases are sent before the first answer is awaited, because the caller has waited long enough. */
 async function giveBack(holds: readonly Holder[], error: unknown): Promise<never> {
   await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, asItIs)));
   throw error;

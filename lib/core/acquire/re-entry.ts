@@ -6,21 +6,21 @@ import type { Holder } from '../hold/holder.js';
 import { lostError } from '../hold/lost-error.js';
 import { nameOf } from '../events/subject.js';
 
-/** The locks that a caller holds already, as far as they matter for one more key. */
+/** What a caller already holds, as far as it matters for one more key. */
 export interface HeldAlready {
-  /** The hold of the same key, to be entered once more. */
+  /** The hold of the same key, which the call re-enters. */
   readonly same: Holder | undefined;
-  /** The hold of the same key, which the caller may not enter: it is around the caller, which has it not in hand. */
+  /** A surrounding lock of this key that the call may not re-enter, because it was not passed explicitly. */
   readonly around: Holder | undefined;
   /** How many keys of the provider are held. */
   readonly keys: number;
 }
 
 /**
- * Looks for `key` among the `outer` locks of the caller, innermost first. Work that outlives its lock, such as a timer, takes the
- * key like any other caller.
+ * Looks for `key` among the `outer` locks of the caller, innermost first. Work that outlives its lock, such as a timer, acquires the key like
+ * any other caller.
  *
- * @param mayEnter whether the caller may enter a lock again
+ * @param mayEnter whether the caller may re-enter a lock
  */
 export function heldAlready(
   key: string,
@@ -44,37 +44,37 @@ export function heldAlready(
   return { same: undefined, around, keys: holds.size };
 }
 
-/** Whether holders of these modes exclude each other. Limited ones share the limit. */
+/** Whether holders of these modes exclude each other. Limited holders share their limit. */
 export function excludes(one: LockMode, other: LockMode): boolean {
   return one === 'exclusive' || one !== other;
 }
 
 /**
- * Enters a hold of the caller's own once more. The outer lease, minHold and maxHold stay.
+ * Re-enters a hold of the caller. The outer `lease`, `minHold` and `maxHold` stay.
  *
- * @throws LockLostError when it is lost: the inner task would run unprotected.
- * @throws LockDeadlockError when it wants more than it holds. LockConfigError for a smaller limit.
+ * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
+ * @throws LockDeadlockError when the call requests more than it holds. LockConfigError for a smaller limit.
  */
 export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);
-  // One that the call has in hand may have been released while it waited for another key.
-  if (!hold.isValid(now)) throw hold.lostError ?? lostError(hold.subject, 'released');
+  // A lock that was passed explicitly may have been released while the call waited for another key.
+  if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'released');
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held ${mode} by this very task, which now wants it ${subject.mode} and would wait for itself: use one mode for both, or take it exclusive from the start.`,
+      `${nameOf(subject)} is already held ${mode} by this call, so acquiring it ${subject.mode} would wait for itself. Use one mode for both, or acquire it exclusive from the start.`,
       subject,
     );
   }
   if (limited && held && limited.limit < held.limit) {
     throw new LockConfigError(
-      `${nameOf(subject)} is held under limit ${held.limit} by this very task, which now wants limit ${limited.limit}: use the same limit everywhere.`,
+      `${nameOf(subject)} is already held by this call under limit ${held.limit}, so it cannot be entered under limit ${limited.limit}. Use the same limit everywhere.`,
       subject,
     );
   }
   if (limited && held && limited.weight > held.weight) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is held with weight ${held.weight} by this very task, which now wants ${limited.weight} and would wait for itself: take the larger weight from the start.`,
+      `${nameOf(subject)} is already held by this call with weight ${held.weight}, so acquiring weight ${limited.weight} would wait for itself. Acquire the larger weight from the start.`,
       subject,
     );
   }

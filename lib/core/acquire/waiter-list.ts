@@ -1,17 +1,16 @@
 import type { Waiter } from './waiter.js';
 
-/** Those that wait in one queue, the oldest first. A linked list, because any of thousands may leave. */
+/** The waiters of one queue, oldest first. A linked list, because any of thousands may leave. */
 export class WaiterList {
   head: Waiter | undefined;
   #tail: Waiter | undefined;
-  /** How many there are. */
   size = 0;
-  /** How many of them are late. */
+  /** How many waiters are late. */
   late = 0;
-  /** How many have come so far. */
+  /** How many waiters have ever joined. */
   arrivals = 0;
 
-  /** All as they are now: each may leave meanwhile. */
+  /** A snapshot: waiters may leave while the caller iterates. */
   all(): readonly Waiter[] {
     const waiters: Waiter[] = [];
     for (let waiter = this.head; waiter !== undefined; waiter = waiter.next) waiters.push(waiter);
@@ -44,7 +43,7 @@ export class WaiterList {
     if (waiter.isLate) this.late -= 1;
   }
 
-  /** Whether it waits only for the answer that is in flight. */
+  /** Marks whether a waiter waits only for the answer that is in flight. */
   setLate(waiter: Waiter, isLate: boolean): void {
     if (waiter.isLate === isLate) return;
     waiter.isLate = isLate;

@@ -9,34 +9,36 @@ import { forgetAbort, leaveOnAbort } from '../toolkit/abort-listeners.js';
 import type { KeyQueue } from './key-queue.js';
 import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
-import { type LockPlan, subjectOf } from './lock-plan.js';
-import type { LockSettings } from './lock-settings.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import type { LockSettings } from '../plan/lock-settings.js';
 
-/** The locks of an owner while it waits for one more key. */
+/** The locks that a caller holds while it waits for one more key. */
 export interface HeldMeanwhile {
-  /** The locks around the call. As long as one of them is held, a drain waits for it instead of sending the waiter away. */
+  /** The locks around the call. While one of them is held, a drain waits instead of dismissing the waiter. */
   readonly outer: readonly GrantedLock[];
-  /** The holder of the key in its own async context, which it has not in hand: it may wait for itself. */
+  /** The holder of the same key in the caller's async context, if the lock was not passed explicitly: the caller may wait for itself. */
   readonly around: Holder | undefined;
-  /** The keys that were acquired so far for the same lock. */
+  /** The keys that have been acquired for the same lock. */
   readonly acquired: readonly Holder[];
 }
 
 /**
- * One call that waits in the queue of one key. It ends when it is let in or refused; a {@link Holder} follows it, which does not know it, because what
- * a waiter has would keep the async context of the lock before. The backend never hears of it.
+ * A call that waits in the queue of one key, until it is let in or refused. The {@link Holder} that it becomes does not refer to it, because a waiter
+ * keeps the async context of the previous lock alive. The backend does not know waiters.
  *
- * It is late when its deadline has passed, as it has from the beginning with `wait: 0`. Then it waits only for the answer that is in flight.
+ * A waiter is late if its deadline has passed, which with `wait: 0` is true from the start. It then waits only for the answer that is in flight.
  */
 export class Waiter {
-  // Its place in the queue. Only the `WaiterList` writes these, but for whether it is late from the beginning.
+  // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
   next: Waiter | undefined;
   previous: Waiter | undefined;
-  /** Its number among all that came to the queue. */
+  /** The waiter's number among all that joined the queue. */
   arrival = 0;
   isQueued = false;
   isLate: boolean;
-  /** The observer's own. */
+  /** The trace of the acquisition, if it is traced. */
+  trace: AcquireTrace | undefined;
+  /** The observer's notes. */
   notes: unknown;
   #timer: Timer | undefined;
   #resolve: ((holder: Holder) => void) | undefined;
@@ -48,7 +50,7 @@ export class Waiter {
     private readonly plan: LockPlan,
     /** When the call began, on the monotonic clock. */
     readonly startedAt: number,
-    /** When it came to the queue of this key: later than that for the second of several keys. */
+    /** When the waiter joined the queue of this key; later than `startedAt` for the second of several keys. */
     readonly since: number,
     private readonly signal: AbortSignal | undefined,
     readonly meanwhile: HeldMeanwhile | undefined,
@@ -56,7 +58,7 @@ export class Waiter {
     this.isLate = plan.settings.wait <= 0;
   }
 
-  /** When it stops waiting, on the monotonic clock. */
+  /** When the wait ends, on the monotonic clock. */
   get deadline(): number {
     return this.startedAt + this.plan.settings.wait;
   }
@@ -73,12 +75,12 @@ export class Waiter {
     return this.plan.settings;
   }
 
-  /** The subject of events and messages about it. */
+  /** The subject of events and messages about this waiter. */
   get subject(): LockEvent {
     return subjectOf(this.queue.key, this.plan);
   }
 
-  /** What it became, if that holds. */
+  /** The holder that the waiter became, while it holds. */
   get holder(): Holder | undefined {
     return this.#holder?.isHolding === true ? this.#holder : undefined;
   }
@@ -88,57 +90,56 @@ export class Waiter {
   }
 
   /**
-   * Comes to its queue. Resolves when it holds.
+   * Joins the queue. Resolves when the lock is held.
    *
-   * @param trace of its acquisition, where that is traced
-   * @param after it comes before its turn, which begins with {@link beginTurn}, and is refused with NOT_ASKED unless this is granted
-   * @throws LockCapacityError when too many wait there already
+   * @param trace of the acquisition
+   * @param after if set, the waiter joins before its turn, which starts with {@link beginTurn}; it is refused with NOT_ASKED unless `after` is granted
+   * @throws LockCapacityError when the queue is full
    */
   acquire(trace?: AcquireTrace, after?: KeyRequest): Promise<Holder> {
     const { queue, signal } = this;
-    const { observer } = this.plan.core;
-    if (queue.isFull) throw observer.left(this, { why: 'full' });
+    this.trace = trace;
+    if (queue.isFull) throw this.plan.core.observer.left(this, { why: 'full' });
     const outcome = new Promise<Holder>((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
     });
     if (after === undefined) queue.add(this);
     else queue.addBehind(after, this);
-    // Behind that, so that a signal which has aborted meanwhile takes it out.
+    // Added after joining, so that a signal that has aborted in the meantime removes the waiter.
     if (signal && this.isQueued) leaveOnAbort(signal, this);
-    if (trace) observer.comes(this, trace);
     return outcome;
   }
 
-  /** It has its turn, after it has come before that. */
+  /** Starts the turn of a waiter that joined early. */
   beginTurn(trace: AcquireTrace | undefined): void {
+    this.trace = trace;
     this.queue.onTurn(this);
-    if (trace) this.plan.core.observer.comes(this, trace);
   }
 
-  /** The application sends it away, or its chain. */
+  /** Removes the waiter, on behalf of the application or its key chain. */
   dismiss(error: unknown): void {
     this.queue.leave(this, { why: 'dismissed', error });
   }
 
-  /** Its signal has aborted. */
+  /** Removes the waiter, because its signal aborted. */
   leave(): void {
     this.dismiss(this.signal?.reason);
   }
 
-  /** It waits: for others in the queue, or its request at the backend, for the lock or for what `instead` names. */
+  /** Reports that the waiter waits: in the queue, or at the backend for the lock or for what `instead` names. */
   waits(instead?: LockError): void {
     if (!this.isLate) this.plan.core.observer.waits(this, instead);
   }
 
-  /** It has left its queue without the lock. */
+  /** Rejects the call. The waiter has left its queue. */
   refuse(refusal: Refusal): void {
     const error = this.plan.core.observer.left(this, refusal);
     if (this.signal) forgetAbort(this.signal, this);
     this.#reject?.(error);
   }
 
-  /** It has left its queue, and holds by this grant. */
+  /** Resolves the call with a holder under this grant. The waiter has left its queue. */
   enter(grant: HeldGrant, now: number): void {
     const holder = new Holder(grant, this.plan, now);
     grant.add(holder);
@@ -148,7 +149,7 @@ export class Waiter {
     this.#resolve?.(holder);
   }
 
-  /** Looks again at `time`, on the monotonic clock. */
+  /** Calls {@link KeyQueue.onTime} at `time`, on the monotonic clock. */
   wakeAt(time: number): void {
     this.clearTimer();
     const { clock } = this.plan.core;
@@ -156,7 +157,7 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive, because a caller awaits the end, also where only the lease of its own process has to end.
+    // Keeps the process alive, because a caller awaits the outcome, even if it only waits for a lease of its own process to expire.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }
 

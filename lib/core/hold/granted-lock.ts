@@ -175,7 +175,7 @@ export class GrantedLock implements Lock {
     this.#assertNotLost();
     if (this.#status() !== 'unverified') return;
     throw new LockUnavailableError(
-      `${nameOf(this.holds[0].subject)} is unverified: the machine was suspended, and the backend has not answered since; retry in a moment.`,
+      `${nameOf(this.holds[0].subject)} could not be verified: the machine was suspended, and the backend has not answered since. Retry in a moment.`,
       { key: this.key, provider: this.provider },
     );
   }
@@ -183,7 +183,7 @@ export class GrantedLock implements Lock {
   async extend(lease?: Duration): Promise<void> {
     if (lease !== undefined && this.core.capabilities.lease === 'session') {
       throw new LockConfigError(
-        `${nameOf(this.holds[0].subject)} cannot be extended by a time of its own: its provider's locks live as long as their session; set the session's time on the provider, or call extend() without a time.`,
+        `${nameOf(this.holds[0].subject)} cannot be extended by a given time, because the locks of its provider live as long as their session. Call extend() without a time, or set the session timeout on the provider.`,
         { key: this.key, provider: this.provider },
       );
     }

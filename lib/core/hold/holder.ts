@@ -2,8 +2,8 @@ import { type LockLostError, LockUnavailableError, type LossReason } from '../..
 import type { LockEvent } from '../../api/lock-events.js';
 import type { ReleaseOutcome } from '../../api/lock-provider.js';
 import type { ReleaseResult } from '../../api/lock.js';
-import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
-import type { LockSettings } from '../acquire/lock-settings.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import type { LockSettings } from '../plan/lock-settings.js';
 import { nameOf } from '../events/subject.js';
 import { detached } from '../toolkit/detached.js';
 import type { HeldGrant } from './held-grant.js';
@@ -140,7 +140,7 @@ export class Holder {
     if (this.#lostError) throw this.#lostError;
     if (outcome !== 'unknown') return;
     throw new LockUnavailableError(
-      `${nameOf(subject)} could not be extended: the backend did not answer; it stays held for ${Math.round(this.remaining(now))} ms.`,
+      `${nameOf(subject)} could not be extended, because the backend did not answer. It stays held for ${Math.round(this.remaining(now))} ms: retry until then.`,
       { key: subject.key, provider: subject.provider },
     );
   }
@@ -159,7 +159,7 @@ export class Holder {
   expire(now: number): void {
     if (!this.#isHolding) return;
     if (now < this.endsAt) {
-      this.grant.expire(now);
+      if (now >= this.grant.lease.validUntil) this.grant.expire(now);
       return;
     }
     this.lose('max-hold');
@@ -180,7 +180,7 @@ export class Holder {
   onLost(): void {
     const error = this.#lostError;
     if (error === undefined) return;
-    this.plan.core.observer.lost(this, error);
+    this.plan.core.observer.ended(this, error);
     const listeners = [...(this.#listeners ?? [])];
     this.#listeners = undefined;
     // The caller that has found the loss may hold other locks, which a listener must not re-enter.
@@ -201,7 +201,7 @@ export class Holder {
     if (!this.#isHolding) return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
       // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
-      if (lock === this.#acquiredBy && !failed) observer.outlives(this);
+      if (lock === this.#acquiredBy && !failed) observer.ended(this, 'nested');
       return Promise.resolve(answer('nested'));
     }
     this.#isHolding = false;
@@ -216,10 +216,10 @@ export class Holder {
     const { observer } = this.plan.core;
     switch (outcome) {
       case 'released':
-        observer.released(this, 'released', failed);
+        observer.ended(this, { result: 'released', failed });
         return 'released';
       case 'unknown':
-        observer.released(this, 'pending', failed);
+        observer.ended(this, { result: 'pending', failed });
         return 'pending';
       case 'lost':
         return this.#lostAtRelease(lostError(this.subject, 'revoked'));
@@ -232,7 +232,7 @@ export class Holder {
 
   #lostAtRelease(error: LockLostError): ReleaseResult {
     this.#releaseError = error;
-    this.plan.core.observer.lost(this, error);
+    this.plan.core.observer.ended(this, error);
     return 'lost';
   }
 }

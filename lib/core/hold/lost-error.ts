@@ -15,7 +15,7 @@ export function lostError(
 ): LockLostError {
   const explanation =
     reason === 'max-hold'
-      ? `its maxHold of ${maxHold} ms has passed; raise it if the task needs longer`
+      ? `its maxHold of ${maxHold} ms has passed. Raise it if the task needs longer`
       : EXPLANATIONS[reason];
   return new LockLostError(`${nameOf(subject)} was lost: ${explanation}.`, {
     key: subject.key,
@@ -34,7 +34,7 @@ export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLos
   return error;
 }
 
-// Of a copy for another caller as well: one loss is one line in the log.
+// Copies of an error, which other callers get, are marked as well: a loss is logged one time.
 const reported = new WeakSet<LockLostError>();
 
 /** Notes that the loss is in the log. */
@@ -47,14 +47,14 @@ export function isReported(error: LockLostError): boolean {
 }
 
 const EXPLANATIONS: Record<Exclude<LossReason, 'max-hold'>, string> = {
-  expired: 'no renewal was acknowledged before its deadline; look for a blocked event loop or an unreachable backend',
+  expired:
+    'the backend confirmed no renewal before its deadline. Look for a blocked event loop or an unreachable backend',
   revoked:
-    'the backend reports that it is not ours any more (force-released, flushed, its session ended, or a statement of yours, such as COMMIT, ended its transaction)',
+    'the backend reports that this process no longer holds it. Look for a force-release, a flush, an ended session, or your own COMMIT or ROLLBACK in its transaction',
   shutdown:
-    'the application stopped, and it was still held when shutdownGrace had passed; release it (await using, or finally) if its task had ended, or raise shutdownGrace if the task needs longer',
-  released: 'it was released already',
-  'rolled-back':
-    'its transaction could not be committed, so that nothing that was written in it is saved; see the cause',
+    'the application stopped, and shutdownGrace passed while it was held. Release it when its task ends (await using, or finally), or raise shutdownGrace if the task needs longer',
+  released: 'it was already released. Acquire it again',
+  'rolled-back': 'its transaction was not committed, so nothing you wrote in it is saved. See the cause',
   'commit-unknown':
-    'the outcome of COMMIT is unknown, so that what was written in its transaction may be saved or not; raise sessionGuard if the server is only slow',
+    'the server did not answer its COMMIT, so what you wrote in its transaction may or may not be saved. Check the data; raise sessionGuard if the server is only slow',
 };

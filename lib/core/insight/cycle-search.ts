@@ -2,7 +2,7 @@ import type { LockMode } from '../../api/lock-mode.js';
 
 /** A caller that waits for a key while its owner holds others, as its process publishes it. */
 export interface PublishedWait {
-  /** Random, and never used twice. */
+  /** Never used twice. */
   readonly id: string;
   readonly key: string;
   readonly mode: LockMode;
@@ -22,9 +22,6 @@ export interface WaitLink {
   readonly beat: number;
 }
 
-// A search follows waits for so many keys. No cycle of callers that nest locks in a few orders is longer.
-const MOST_KEYS = 64;
-
 /**
  * The cycle in which `start` waits for itself and of which it is the victim: the last one is its own wait, beside a grant of its own. `undefined` if there
  * is none, also where it only waits for callers that are in a cycle without it.
@@ -43,7 +40,7 @@ export function findCycle(
   const followed = new Set<string>();
   const leadsBack = (from: PublishedWait): boolean => {
     const place = `${from.mode} ${from.key}`;
-    if (followed.has(place) || followed.size === MOST_KEYS) return false;
+    if (followed.has(place)) return false;
     followed.add(place);
     for (const link of linksOf(from.key)) {
       if (!keepsOut(link, from) || isLater(link.wait, start)) continue;

@@ -1,79 +1,83 @@
+import type { Waiter } from '../acquire/waiter.js';
 import type { Clock, Timer } from '../../api/clock.js';
 import type { DeadlockMember } from '../../api/deadlock.js';
-import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
-import type { Random } from '../../api/random.js';
 import { detached } from '../toolkit/detached.js';
-import type { Waiter } from '../acquire/waiter.js';
 import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
-import { decodeWaits, encodeWaits } from './published-waits.js';
+import { type LinksOf, WaitLook } from './wait-look.js';
+import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
-/** A cycle of which a caller of this process is the victim. */
+/** A cycle of which a wait of this process is the victim. */
 interface Suspicion {
-  /** As it was first seen. */
   readonly cycle: readonly WaitLink[];
-  /** So often all of it has to be published again, before it counts. */
-  readonly beats: number;
+  /** When the look ended that saw it first, on the monotonic clock. */
+  readonly seenAt: number;
+  /** What the next look saw: how often each process of the cycle had published. */
+  beats: readonly number[] | undefined;
 }
 
-/** A caller of this process, as far as it is published. */
+/**
+ * One wait of this process: callers under the same locks that wait for the same key in the same mode. It lasts as long as one of them waits.
+ */
 interface OwnWait {
-  /** From its first publication on. */
-  wait: PublishedWait | undefined;
-  /** The grants beside which it was published last. */
-  beside: readonly { readonly id: string; readonly key: string }[];
-  suspicion: Suspicion | undefined;
-}
-
-/** The waits that are published beside a grant of this key. */
-interface Beside {
+  readonly name: string;
   readonly key: string;
-  readonly waits: PublishedWait[];
+  /** The locks around its callers. Waits with the same owner have the same grants. */
+  readonly owner: string;
+  readonly callers: Set<Waiter>;
+  oldest: Waiter;
+  /** As others know it, from its first publication on. */
+  published: PublishedWait | undefined;
+  /** In how many records it was, under that id. */
+  records: number;
+  /** At which beat its key was looked at last. */
+  lookedAt: number;
+  suspicion: Suspicion | undefined;
 }
 
 /** A wait is published from this age on, in ms: almost all waits are shorter, and cost nothing. */
 const PUBLISHED_AFTER = 1_000;
-/** How often a wait is published again, in ms. */
+/** How often a process publishes, in ms, at most. */
 const BEAT = 500;
-/** A text ends after so many ms without a beat. */
+/** A record ends after so many ms without a beat. */
 const KEPT = 3_000;
 /**
- * A wait that was published so many times after one look was true when that look ended, if the look took less than LOOK. The first of these may have been in
- * flight when the text was read, the second was sent after that, since each is sent after the answer to the one before, and the third one BEAT later. A look
- * that takes longer needs one more for each LOOK.
+ * After so many beats, a record was composed after it was read. The first beat may have been in flight when the record was read. The second one was
+ * composed after the first was answered, so after it was executed, so after the reading.
  */
-const BEATS = 3;
-const LOOK = 450;
-/** How many waits are published, the oldest first: those in a deadlock stay, and others go. */
-const MOST_WAITS = 256;
-/** How many keys one look reads. */
-const MOST_LOOKS = 128;
-/** How many holders of a key one look reads. */
-const MOST_HOLDERS = 64;
+const BEATS = 2;
+/** Of how many keys for which callers of this process wait one look reads the holders. The others have their turn in a later look. */
+const MOST_OWN_KEYS = 64;
 const MOST_WARNINGS = 100;
-
-type Looks = ReadonlyMap<string, readonly WaitLink[]>;
-
-const NONE: readonly WaitLink[] = [];
-const NOTHING: ReadonlySet<string> = new Set();
 
 /**
  * Finds callers that wait for each other in a cycle, over the processes of one provider, and refuses one of them.
  *
- * Each process publishes for what those callers wait that hold other locks, and looks from its own callers along what others have published. All see the same
- * victim, the latest of the cycle, and only its own process refuses it. A cycle counts when two looks have seen the same grants and waits, and each of
- * these processes was alive between them: the cycle then existed at one moment. Such a cycle ends only when a caller gives up or a lock is lost, and a wait that
- * ends is removed at once.
+ * Each process publishes one record: for what those callers wait that hold other locks, and by which grants. It looks from its own waits: at the
+ * holders of a key, the records of their processes, the keys for which these wait. All processes see the same victim, the latest wait of the cycle, and
+ * only the victim's own process refuses it.
+ *
+ * The proof. T is the end of the look that saw the cycle first. Each wait of the cycle was in a record that was read before T, so it had started, and its
+ * owner held the grant, before T. The next look reads how often each process has published, at a moment R after T. When a process has published BEATS
+ * times since, its record was composed after R; if the wait is still in it under the same grant, the wait had not ended at T, and the grant was held. The
+ * id of a wait is never used again, and a grant that an owner has lost does not come back. So at T the whole cycle existed. No clock takes part. If a
+ * record may or may not have been written, all waits get new ids, so the records that follow prove nothing for what was seen before.
  */
 export class DeadlockWatch {
-  readonly #waits = new Map<Waiter, OwnWait>();
-  /** The keys of the grants beside which this process has a text, by the ids of these. */
-  readonly #written = new Map<string, string>();
-  /** The last write, and those before it. */
-  #writing: Promise<unknown> = Promise.resolve();
+  readonly #waits = new Map<string, OwnWait>();
+  readonly #waitOf = new Map<Waiter, OwnWait>();
+  readonly #numbersOfLocks = new WeakMap<object, number>();
+  #numbers = 0;
   #beat = 0;
-  /** When it was last published, on the monotonic clock. */
+  /** When the last beat was, on the monotonic clock. */
   #beatAt = -Infinity;
+  /** At which beat a wait was removed before the next one. */
+  #removedAt = 0;
+  /** The last write, and those before it: whether others see it. */
+  #writing: Promise<boolean> = Promise.resolve(true);
+  /** What others see of this process. */
+  #record: WaitRecord | undefined;
   #timer: Timer | undefined;
   #isBusy = false;
   #isStopped = false;
@@ -82,38 +86,68 @@ export class DeadlockWatch {
   constructor(
     private readonly board: WaitBoard,
     private readonly clock: Clock,
-    private readonly random: Random,
     private readonly logger: LockLogger,
-    private readonly instance: string,
-    /** Sends a caller away that is in this cycle. Answers the error that it gets. */
+    private readonly instance: Instance,
+    private readonly provider: string,
+    /** Refuses a caller that is in this cycle. Returns its error. */
     private readonly refuse: (caller: Waiter, cycle: readonly DeadlockMember[]) => Error,
   ) {}
 
-  /** A caller has begun to wait under other locks. */
+  /** A caller has started to wait under other locks. */
   watch(caller: Waiter): void {
     if (this.#isStopped) return;
-    this.#waits.set(caller, { wait: undefined, beside: [], suspicion: undefined });
-    // In no caller's context: the timers that follow would keep that context alive.
+    const owner = this.#ownerOf(caller);
+    const name = `${owner} ${caller.terms.mode} ${caller.key}`;
+    let own = this.#waits.get(name);
+    if (own === undefined) {
+      const { key } = caller;
+      own = {
+        name,
+        key,
+        owner,
+        callers: new Set(),
+        oldest: caller,
+        published: undefined,
+        records: 0,
+        lookedAt: 0,
+        suspicion: undefined,
+      };
+      this.#waits.set(name, own);
+    }
+    own.callers.add(caller);
+    this.#waitOf.set(caller, own);
+    // The timers that follow would keep the context of the caller alive.
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISHED_AFTER);
   }
 
-  /** The caller waits no more. Its wait is removed from the board at once, because others would still count it. */
+  /**
+   * The caller waits no more, and the next record is without it. A wait by which other callers may be refused already is removed at once, but only
+   * one time between two beats: waits that end one after the other cost one record more.
+   */
   forget(caller: Waiter): void {
-    const own = this.#waits.get(caller);
+    const own = this.#waitOf.get(caller);
     if (own === undefined) return;
-    this.#waits.delete(caller);
-    if (own.beside.length === 0) return;
-    const beside = this.#besideGrants(this.#waits.values());
-    // Without a new beat: that says that half a second has passed.
-    void detached(this.#write, new Map(own.beside.map(({ id }) => [id, beside.get(id)])));
+    this.#waitOf.delete(caller);
+    own.callers.delete(caller);
+    const [oldest] = own.callers;
+    if (oldest !== undefined) {
+      own.oldest = oldest;
+      return;
+    }
+    this.#waits.delete(own.name);
+    if (own.records <= BEATS || this.#removedAt === this.#beat) return;
+    this.#removedAt = this.#beat;
+    // With the number of the last beat, because less than half a second may have passed since.
+    void detached(this.#write);
   }
 
   stop(): void {
     this.#isStopped = true;
     this.#waits.clear();
+    this.#waitOf.clear();
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-    void this.#publish(new Map());
+    void this.#write();
   }
 
   readonly #wakeIn = (delay: number): void => {
@@ -123,150 +157,142 @@ export class DeadlockWatch {
   readonly #onTime = (): void => {
     this.#timer = undefined;
     this.#isBusy = true;
-    const begunAt = this.clock.now();
+    const startedAt = this.clock.now();
     void this.#publishAndLook().then(() => {
       this.#isBusy = false;
-      if (this.#isStopped) this.stop();
-      else if (this.#waits.size > 0) this.#wakeIn(Math.max(begunAt, this.#beatAt) + BEAT - this.clock.now());
+      if (this.#isStopped) void this.#write();
+      else if (this.#waits.size > 0 || this.#record !== undefined)
+        this.#wakeIn(Math.max(startedAt, this.#beatAt) + BEAT - this.clock.now());
     });
   };
 
   async #publishAndLook(): Promise<void> {
-    const isNew = this.#due().some(([, { wait }]) => wait === undefined);
-    // Without it, callers that are not published yet stay so. An outage has its own reports.
-    const since = isNew ? await this.board.serverTime().catch(() => undefined) : undefined;
-    const due = this.#due();
+    if (this.#due().some(({ published }) => published === undefined)) {
+      // Without the time of the server, new waits stay unpublished. An outage has its own reports.
+      const since = await this.board.serverTime().catch(() => undefined);
+      if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
+    }
     this.#beat += 1;
     this.#beatAt = this.clock.now();
-    if (since !== undefined) for (const [caller, own] of due) own.wait ??= this.#waitOf(caller, since);
-    for (const [caller, own] of due) {
-      const grants = own.wait === undefined ? [] : grantsOfOwner(caller, this.#beatAt);
-      own.beside = Array.from(grants, ([id, key]) => ({ id, key }));
-    }
-    const failed = await this.#publish(this.#besideGrants(due.map(([, own]) => own)));
-    for (const [, own] of due) {
-      // Others may still see what a command has written that was not answered, and a connection may still deliver it. So nothing that they have seen counts
-      // for what is published next, under a new id.
-      if (own.beside.some(({ id }) => failed.has(id))) own.wait = own.suspicion = undefined;
-    }
-    const published = due.filter(([caller, { wait }]) => wait !== undefined && caller.isQueued);
-    if (published.length === 0) return;
-    const lookedAt = this.clock.now();
-    const looks = await this.#look(published);
-    const beats = BEATS + Math.floor((this.clock.now() - lookedAt) / LOOK);
+    if (!(await this.#write()) || this.#record === undefined) return;
+    const waits = [...this.#waits.values()].filter(({ records }) => records > 0);
+    const linksOf = await this.#look(waits);
     const refused = new Set<string>();
-    for (const [caller, own] of published) this.#judge(caller, own, { looks, beats, refused });
+    for (const own of waits) this.#judge(own, linksOf, refused);
   }
 
-  /** The waits that are published now, the oldest first. Forgets callers that have left. */
-  #due(): [Waiter, OwnWait][] {
-    const now = this.clock.now();
-    const due: [Waiter, OwnWait][] = [];
-    for (const entry of this.#waits) {
-      const [caller] = entry;
-      if (!caller.isQueued) this.#waits.delete(caller);
-      else if (due.length < MOST_WAITS && now - caller.since >= PUBLISHED_AFTER && grantsOfOwner(caller, now).size > 0)
-        due.push(entry);
-    }
-    return due;
+  /** The waits that are long enough, the longest first. */
+  #due(): OwnWait[] {
+    const latest = this.clock.now() - PUBLISHED_AFTER;
+    return [...this.#waits.values()].filter(({ oldest }) => oldest.since <= latest);
   }
 
-  #waitOf({ key, subject: { mode, method } }: Waiter, since: number): PublishedWait {
-    return { id: this.random.id(), key, mode, since, instance: this.instance, method };
+  #publishedAs({ key, oldest }: OwnWait, since: number): PublishedWait {
+    const { terms, subject } = oldest;
+    this.#numbers += 1;
+    const id = `${this.instance.id}.${this.#numbers}`;
+    return { id, key, mode: terms.mode, since, instance: this.instance.name, method: subject.method };
   }
 
-  #besideGrants(published: Iterable<OwnWait>): ReadonlyMap<string, Beside> {
-    const all = new Map<string, Beside>();
-    for (const { wait, beside } of published) {
-      if (wait === undefined) continue;
-      for (const { id, key } of beside) {
-        const there = all.get(id);
-        if (there) there.waits.push(wait);
-        else all.set(id, { key, waits: [wait] });
-      }
-    }
-    return all;
+  /** The same text for callers under the same locks. */
+  #ownerOf({ meanwhile }: Waiter): string {
+    const locks = meanwhile?.outer.map((lock) => this.#numberOf(lock)) ?? [];
+    const acquired = meanwhile?.acquired.map(({ id }) => id) ?? [];
+    return [...locks, ...acquired].join();
   }
 
-  /** Publishes these waits alone. Answers the ids of the grants beside which they may not be written. */
-  #publish(beside: ReadonlyMap<string, Beside>): Promise<ReadonlySet<string>> {
-    const changes = new Map<string, Beside | undefined>(beside);
-    for (const id of this.#written.keys()) if (!beside.has(id)) changes.set(id, undefined);
-    return this.#write(changes);
+  #numberOf(lock: object): number {
+    let number = this.#numbersOfLocks.get(lock);
+    if (number === undefined) this.#numbersOfLocks.set(lock, (number = this.#numbers += 1));
+    return number;
   }
 
-  /** Puts these waits beside the grants with these ids, or removes what is there, behind the writes before. */
-  readonly #write = (changes: ReadonlyMap<string, Beside | undefined>): Promise<ReadonlySet<string>> => {
-    const texts: GrantText[] = [];
-    for (const [id, beside] of changes) {
-      const key = beside?.key ?? this.#written.get(id);
-      if (key === undefined) continue;
-      texts.push({ key, id, text: beside ? encodeWaits(this.#beat, beside.waits) : null });
-      // A text that is not removed ends by itself, and its beat stands still.
-      if (beside) this.#written.set(id, key);
-      else this.#written.delete(id);
-    }
-    if (texts.length === 0) return Promise.resolve(NOTHING);
-    const written = this.#writing.then(() => this.board.write(texts, KEPT));
-    const failed = written.then(
-      (ids) => new Set(ids),
-      () => new Set(texts.map(({ id }) => id)),
-    );
-    this.#writing = failed;
-    return failed;
+  /** Publishes the waits as they are now, after the writes before. Resolves to whether others see them now. */
+  readonly #write = (): Promise<boolean> => {
+    const text = this.#compose();
+    if (text === null && this.#record === undefined) return this.#writing;
+    this.#record = text === null ? undefined : readWaitRecord(this.instance.id, text);
+    const written = this.#writing.then(() => this.board.publish(text, KEPT));
+    return (this.#writing = written.then(
+      () => true,
+      () => {
+        // A connection may still deliver this record, so others see it, or the one before.
+        for (const own of this.#waits.values()) {
+          own.published = own.suspicion = undefined;
+          own.records = 0;
+        }
+        return false;
+      },
+    ));
   };
 
-  /** By key: the holders that keep these callers out and wait themselves, those that keep these out, and so on. */
-  async #look(due: readonly [Waiter, OwnWait][]): Promise<Looks> {
-    const looks = new Map<string, readonly WaitLink[]>();
-    const own = due.flatMap(([, { wait }]) => wait ?? []);
-    const latest = own.reduce((one, other) => (isLater(one, other) ? one : other));
-    let keys = new Set(own.map(({ key }) => key));
-    while (keys.size > 0) {
-      const next = [...keys].slice(0, MOST_LOOKS - looks.size);
-      const found = await Promise.all(next.map((key) => this.#linksOf(key)));
-      for (const [index, key] of next.entries()) looks.set(key, found[index] ?? NONE);
-      keys = new Set(
-        found
-          .flat()
-          .filter(({ wait }) => !isLater(wait, latest) && !looks.has(wait.key))
-          .map(({ wait }) => wait.key),
-      );
-      if (looks.size >= MOST_LOOKS) break;
+  #compose(): string | null {
+    const writer = new WaitRecordWriter();
+    const grantsOf = this.#grants();
+    for (const own of this.#waits.values()) {
+      if (own.published === undefined) continue;
+      const grants = [...grantsOf(own).keys()];
+      if (grants.length > 0 && writer.add(own.published, grants)) own.records += 1;
     }
-    return looks;
+    return writer.text(this.#beat, this.instance.name);
   }
 
-  async #linksOf(key: string): Promise<readonly WaitLink[]> {
-    // A key that cannot be read has no holders that are known, and an outage ends with the next write.
-    const holders = await this.board.look(key, MOST_HOLDERS).catch((): readonly SeenGrant[] => []);
-    return holders.flatMap(({ id, mode, text }) => {
-      const { beat, waits } = (text === null ? undefined : decodeWaits(text)) ?? { beat: 0, waits: [] };
-      return waits.map((wait) => ({ grant: id, mode, wait, beat }));
-    });
+  /** The grants under which an own wait waits, with their keys. Those of each owner are computed one time. */
+  #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
+    const now = this.clock.now();
+    const byOwner = new Map<string, ReadonlyMap<string, string>>();
+    return ({ owner, oldest, key }) => {
+      let grants = byOwner.get(owner);
+      if (grants === undefined) byOwner.set(owner, (grants = grantsOfOwner(oldest, this.provider, now)));
+      // A caller that waits for its own holder waits under the others of its owner.
+      const others = [...grants].filter(([, held]) => held !== key);
+      return others.length === grants.size ? grants : new Map(others);
+    };
   }
 
-  #judge(
-    caller: Waiter,
-    own: OwnWait,
-    { looks, beats, refused }: { readonly looks: Looks; readonly beats: number; readonly refused: Set<string> },
-  ): void {
-    const { wait, suspicion } = own;
-    if (wait === undefined || !caller.isQueued) return;
-    const linksOf = (key: string) => looks.get(key) ?? NONE;
-    const seen = suspicion && beatsSince(wait, suspicion.cycle, linksOf);
-    if (suspicion === undefined || seen === undefined) {
-      const cycle = findCycle(wait, linksOf);
-      own.suspicion = cycle && { cycle, beats };
+  async #look(waits: readonly OwnWait[]): Promise<LinksOf> {
+    const look = new WaitLook(this.board, this.instance.id, this.#record);
+    const keys = new Set<string>();
+    for (const own of waits.toSorted(byTurn)) {
+      if (keys.size === MOST_OWN_KEYS && !keys.has(own.key)) continue;
+      keys.add(own.key);
+      own.lookedAt = this.#beat;
+    }
+    const published = waits.flatMap((own) => own.published ?? []);
+    const [first] = published;
+    if (first === undefined) return look.linksOf;
+    const latest = published.reduce((one, other) => (isLater(one, other) ? one : other), first);
+    const grantsOf = this.#grants();
+    const held = new Set(waits.flatMap((own) => [...grantsOf(own).values()]));
+    await look.from(keys, latest, (key) => held.has(key));
+    return look.linksOf;
+  }
+
+  #judge(own: OwnWait, linksOf: LinksOf, refused: Set<string>): void {
+    const { published, suspicion } = own;
+    if (published === undefined || own.lookedAt !== this.#beat) return;
+    const beats = suspicion && beatsOf(published, suspicion.cycle, linksOf);
+    if (suspicion === undefined || beats === undefined) {
+      const cycle = findCycle(published, linksOf);
+      own.suspicion = cycle && { cycle, seenAt: this.clock.now(), beats: undefined };
       return;
     }
-    const { cycle } = suspicion;
-    const held = grantsOfOwner(caller, this.clock.now()).get(cycle.at(-1)?.grant ?? '');
-    if (seen < suspicion.beats || held === undefined) return;
-    // One that was refused after this look is not in a cycle any more.
-    if (cycle.some((link) => refused.has(link.wait.id))) return;
-    refused.add(wait.id);
-    const { message } = this.refuse(caller, membersOf(held, cycle));
+    const before = (suspicion.beats ??= beats);
+    if (!beats.every((beat, index) => beat >= (before[index] ?? Infinity) + BEATS)) return;
+    const { cycle, seenAt } = suspicion;
+    // A wait that was refused after this look is not in a cycle any more.
+    if (cycle.some(({ wait }) => refused.has(wait.id))) return;
+    const held = this.#grants()(own).get(cycle.at(-1)?.grant ?? '');
+    if (held === undefined) return;
+    refused.add(published.id);
+    // Who came later was not in the cycle when it was seen.
+    for (const caller of [...own.callers].filter(({ since }) => since <= seenAt)) {
+      this.#warn(caller, this.refuse(caller, membersOf(held, cycle)));
+    }
+    own.suspicion = undefined;
+  }
+
+  #warn(caller: Waiter, { message }: Error): void {
     const place = caller.subject.method ?? caller.key;
     if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
     this.#warnedOf.add(place);
@@ -274,42 +300,41 @@ export class DeadlockWatch {
   }
 }
 
-/** The keys that its owner holds beside the one that it waits for, by the ids of their grants: without limited ones, for which nobody waits alone. */
-function grantsOfOwner({ key, provider, meanwhile }: Waiter, now: number): ReadonlyMap<string, string> {
+/** Suspected waits first, then those whose keys were not looked at for the longest time. */
+function byTurn(one: OwnWait, other: OwnWait): number {
+  return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.lookedAt - other.lookedAt;
+}
+
+/** The keys that the owner of a waiter holds, by the ids of their grants: without limited ones, for which no caller waits alone. */
+function grantsOfOwner({ meanwhile }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();
   if (meanwhile === undefined) return grants;
   const around = meanwhile.outer.flatMap((lock) => (lock.isOpen && lock.provider === provider ? lock.holds : []));
   for (const hold of [...meanwhile.acquired, ...around]) {
-    if (hold.key === key || hold.terms.limited !== undefined || !hold.isValid(now)) continue;
-    grants.set(hold.grant.request.id, hold.key);
+    if (hold.terms.limited === undefined && hold.isValid(now)) grants.set(hold.grant.request.id, hold.key);
   }
   return grants;
 }
 
-/** How often the least active of a cycle has published since it was seen; `undefined` if the cycle is not there any more. */
-function beatsSince(
-  start: PublishedWait,
-  cycle: readonly WaitLink[],
-  linksOf: (key: string) => readonly WaitLink[],
-): number | undefined {
+/** How often the processes of a cycle had published when they were read; `undefined` if the cycle is not there any more. */
+function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: LinksOf): readonly number[] | undefined {
   let from = start;
-  let least = Infinity;
-  for (const { grant, wait, beat } of cycle) {
+  const beats: number[] = [];
+  for (const { grant, wait } of cycle) {
     const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
     if (now === undefined || !keepsOut(now, from)) return undefined;
-    least = Math.min(least, now.beat - beat);
+    beats.push(now.beat);
     from = wait;
   }
-  return least;
+  return beats;
 }
 
-/** @param held the key of the first one by which the cycle is closed */
+/** @param held the key of the victim by which the cycle is closed */
 function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
   const own = cycle.at(-1)?.wait;
-  const others = cycle.slice(0, -1);
   let wanted = own?.key ?? '';
   const members: DeadlockMember[] = own ? [memberOf(own, held)] : [];
-  for (const { wait } of others) {
+  for (const { wait } of cycle.slice(0, -1)) {
     members.push(memberOf(wait, wanted));
     wanted = wait.key;
   }

@@ -23,7 +23,7 @@ export function holderBeside(
   core: ProviderCore,
   request = queue.request,
 ): KnownHolding | null {
-  const { instance } = core;
+  const instance = core.instance.name;
   const now = core.clock.now();
   let holders = 0;
   for (const each of queue.held) {

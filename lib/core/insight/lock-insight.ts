@@ -1,10 +1,10 @@
-import type { LockDeadlockError, LockError, LockLostError } from '../../api/errors.js';
+import type { LockDeadlockError, LockError } from '../../api/errors.js';
 import type { DeadlockMember } from '../../api/deadlock.js';
 import type { LockEvent } from '../../api/lock-events.js';
+import type { Holding } from '../../api/lock-provider.js';
 import type { LockHolder } from '../../api/lock-holder.js';
-import type { AcquireTrace } from '../../api/lock-traces.js';
-import type { LockObserver, Refusal } from '../acquire/lock-observer.js';
-import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
+import type { HoldEnd, LockObserver, Refusal, Traced } from '../acquire/lock-observer.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import type { Waiter } from '../acquire/waiter.js';
 import { acquireChannel, holdChannel } from '../events/channels.js';
 import { nameOf } from '../events/subject.js';
@@ -17,14 +17,24 @@ import { DeadlockWatch } from './deadlock-watch.js';
 import { holderBeside, holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
 import { Labels } from './labels.js';
 import type { LockOrder } from './lock-order.js';
-import { Notes } from './notes.js';
 import { busyError, capacityError, deadlockError, nestedOrQueued, ownHolder, unavailableError } from './refusals.js';
-import { traceAcquisition, traceHold } from './tracing.js';
+import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 
 /** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
 const WATCHED_FROM = 3_000;
 // So many methods, or keys of calls, are warned of that wait for their own holder. A wait without end shows nothing else of that.
 const MOST_WARNINGS = 100;
+
+/** What is kept of a waiter that does wait, and of a holder that is traced. The others have none. */
+interface Notes {
+  /** It looks for the label of the holder if its wait is long. */
+  isTraced?: boolean;
+  /** It is known to wait. */
+  isReported?: boolean;
+  /** The holder that kept it out when it began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
+  found?: Holding | null;
+  endTrace?: EndTrace | undefined;
+}
 
 /** What all providers of one application share. */
 export interface SharedInsight {
@@ -45,50 +55,44 @@ export class LockInsight implements LockObserver {
     private readonly core: ProviderCore,
     private readonly shared: SharedInsight,
   ) {
-    const { backend, clock, random, logger, instance } = core;
+    const { backend, clock, logger } = core;
     this.#labels = new Labels(backend, clock);
     const refuse = (waiter: Waiter, cycle: readonly DeadlockMember[]) => this.#refuseDeadlock(waiter, cycle);
-    this.#deadlocks = backend.waits && new DeadlockWatch(backend.waits, clock, random, logger, instance, refuse);
+    this.#deadlocks =
+      backend.waits && new DeadlockWatch(backend.waits, clock, logger, core.instance, core.name, refuse);
   }
 
-  nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[]): void {
-    if (keys.length > 1) this.shared.order.together(keys, plan, outer);
-    else this.shared.order.under(outer, subjectOf(keys[0] ?? '', plan));
+  nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void {
+    const { order } = this.shared;
+    if (around !== undefined) this.#warnOfOwnHolder(subjectOf(around.key, plan), around);
+    else if (keys.length > 1) order.together(keys, plan, outer);
+    else order.under(outer, subjectOf(keys[0] ?? '', plan));
   }
 
-  waitsForItself(wanted: LockEvent, { subject }: Holder): void {
+  #warnOfOwnHolder(wanted: LockEvent, { subject }: Holder): void {
     const { warnedOf } = this.shared;
     const caller = wanted.method ?? wanted.key;
     if (warnedOf.has(caller) || warnedOf.size === MOST_WARNINGS) return;
     warnedOf.add(caller);
     this.core.logger.warn(
-      `${nameOf(wanted)} is wanted in the async context of ${ownHolder(subject)}, without that lock in hand, so the call waits for it to end. ` +
+      `${nameOf(wanted)} is requested in the async context of ${ownHolder(subject)}, but that lock was not passed explicitly, so the call waits until it is released. ` +
         `${nestedOrQueued(subject)} (Warned once for each method, or key of a call.)`,
     );
   }
 
-  get traces(): boolean {
-    return acquireChannel.hasSubscribers;
-  }
-
-  traced<T>(
-    subject: LockEvent,
-    signal: AbortSignal | undefined,
-    acquire: (trace: AcquireTrace) => Promise<T>,
-  ): Promise<T> {
-    return traceAcquisition(subject, signal, acquire);
-  }
-
-  comes(waiter: Waiter, { onHolder }: AcquireTrace): void {
-    if (onHolder === undefined || !waiter.isQueued) return;
-    // If the wait is long, the subscriber learns the label of the holder.
-    Notes.on(waiter).isTraced = true;
-    this.#labels.awaited(waiter, onHolder);
+  get traced(): Traced | undefined {
+    return acquireChannel.hasSubscribers ? traceAcquisition : undefined;
   }
 
   waits(waiter: Waiter, instead: LockError | undefined): void {
     const { events } = this.core;
-    const notes = Notes.on(waiter);
+    const notes = writableNotesOf(waiter);
+    const { onHolder } = waiter.trace ?? {};
+    if (onHolder !== undefined && !notes.isTraced) {
+      // If the wait is long, the subscriber learns the label of the holder.
+      notes.isTraced = true;
+      this.#labels.awaited(waiter, onHolder);
+    }
     if (instead === undefined && notes.found === undefined) notes.found = holderBeside(waiter, this.core);
     if (notes.isReported) return;
     notes.isReported = true;
@@ -105,7 +109,7 @@ export class LockInsight implements LockObserver {
 
   entered(waiter: Waiter, holder: Holder): void {
     const { events } = this.core;
-    const notes = Notes.of(waiter);
+    const notes = notesOf(waiter);
     if (notes !== undefined) {
       this.shared.contention.granted(waiter, notes.found, holder);
       this.#forget(waiter, notes);
@@ -118,7 +122,7 @@ export class LockInsight implements LockObserver {
 
   left(waiter: Waiter, refusal: Refusal): unknown {
     const error = this.#errorOf(waiter, refusal);
-    const notes = Notes.of(waiter);
+    const notes = notesOf(waiter);
     if (notes !== undefined) this.#forget(waiter, notes);
     return error;
   }
@@ -132,7 +136,7 @@ export class LockInsight implements LockObserver {
       case 'full':
         return capacityError(waiter.subject, waiter.queue.size);
       case 'dismissed':
-        if (Notes.of(waiter)?.isReported) this.#waitedInVain(waiter, holderBeside(waiter, this.core));
+        if (notesOf(waiter)?.isReported) this.#waitedInVain(waiter, holderBeside(waiter, this.core));
         return refusal.error;
       case 'failed':
         return refusal.error;
@@ -163,7 +167,7 @@ export class LockInsight implements LockObserver {
   /** Answers the time. */
   #waitedInVain(waiter: Waiter, holding: KnownHolding | null): number {
     const now = this.core.clock.now();
-    this.shared.contention.ended(waiter, Notes.of(waiter)?.found, holding, now);
+    this.shared.contention.ended(waiter, notesOf(waiter)?.found, holding, now);
     return now;
   }
 
@@ -186,57 +190,66 @@ export class LockInsight implements LockObserver {
   holds(holder: Holder): void {
     if (!holdChannel.hasSubscribers || !holder.isHolding) return;
     const { end, traceparent } = traceHold(holder.subject, holder.fencingToken);
-    Notes.on(holder).endTrace = end;
+    writableNotesOf(holder).endTrace = end;
     if (traceparent !== undefined) this.#labels.held(holder, traceparent);
   }
 
   renewed(holder: Holder, isAnswered: boolean): void {
     const { events, clock } = this.core;
-    if (isAnswered && Notes.of(holder) !== undefined) this.#labels.renewed(holder);
+    if (isAnswered && notesOf(holder) !== undefined) this.#labels.renewed(holder);
     const name = isAnswered ? 'renewed' : 'renewal-failed';
     if (!events.has(name)) return;
     events.publish(name, { ...holder.subject, remaining: Math.round(holder.remaining(clock.now())) });
   }
 
-  outlives(holder: Holder): void {
-    if (this.#hasWarnedOfOutliving) return;
-    this.#hasWarnedOfOutliving = true;
-    this.core.logger.warn(
-      `${nameOf(holder.subject)} stays held although the call that acquired it has ended: a nested call of the same key has not ended. ` +
-        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
-    );
-  }
-
-  released(holder: Holder, result: 'released' | 'pending', failed: boolean): void {
-    const { events } = this.core;
-    this.#endTrace(holder, result, failed);
-    if (result === 'pending') events.publish('release-pending', holder.subject);
+  ended(holder: Holder, end: HoldEnd): void {
+    const { events, logger } = this.core;
+    if (end === 'nested') {
+      this.#warnOfOutliving(holder);
+      return;
+    }
+    this.#endTrace(holder, end);
+    if (!('result' in end)) {
+      events.publish('lost', { ...holder.subject, held: this.#heldFor(holder), reason: end.reason });
+      logger.warn(end.message);
+      markReported(end);
+    } else if (end.result === 'pending') events.publish('release-pending', holder.subject);
     else if (events.has('released')) events.publish('released', { ...holder.subject, held: this.#heldFor(holder) });
   }
 
-  lost(holder: Holder, error: LockLostError): void {
-    const { events, logger } = this.core;
-    this.#endTrace(holder, error, false);
-    events.publish('lost', { ...holder.subject, held: this.#heldFor(holder), reason: error.reason });
-    logger.warn(error.message);
-    markReported(error);
+  #warnOfOutliving({ subject }: Holder): void {
+    if (this.#hasWarnedOfOutliving) return;
+    this.#hasWarnedOfOutliving = true;
+    this.core.logger.warn(
+      `${nameOf(subject)} is still held although the call that acquired it has ended, because a nested call for the same key is still running. ` +
+        'Await nested calls, or start work that outlives the call with detached(). (Warned once.)',
+    );
   }
 
   #heldFor({ grantedAt }: Holder): number {
     return Math.round(this.core.clock.now() - grantedAt);
   }
 
-  #endTrace(holder: Holder, end: 'released' | 'pending' | LockLostError, failed: boolean): void {
-    const endTrace = Notes.of(holder)?.endTrace;
+  #endTrace(holder: Holder, end: Exclude<HoldEnd, 'nested'>): void {
+    const endTrace = notesOf(holder)?.endTrace;
     if (endTrace === undefined) return;
     // Its promise keeps the async context of the holder, and with it the locks before.
     holder.notes = undefined;
     this.#labels.forget(holder);
-    endTrace(end, failed);
+    if ('result' in end) endTrace(end.result, end.failed);
+    else endTrace(end, false);
   }
 
   stop(): void {
     this.#deadlocks?.stop();
     this.#labels.stop();
   }
+}
+
+function notesOf({ notes }: Waiter | Holder): Notes | undefined {
+  return notes as Notes | undefined;
+}
+
+function writableNotesOf(noted: Waiter | Holder): Notes {
+  return notesOf(noted) ?? (noted.notes = {});
 }

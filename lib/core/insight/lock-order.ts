@@ -3,7 +3,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { LockLogger } from '../../api/logger.js';
 import { familyOf, nameOf, placeOf } from '../events/subject.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
-import { type LockPlan, subjectOf } from '../acquire/lock-plan.js';
+import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 
 /** A call wanted a lock, and waited for it, while it held another one. */
 interface Nesting {
@@ -174,6 +174,6 @@ function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): strin
   return (
     `${nameOf(wanted)} is acquired under ${place(held)}, and elsewhere ${place(other.wanted)} under ${place(other.held)}. ` +
     'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-    'Acquire these locks in one order everywhere, or all of them in one call by an array of keys.'
+    'Acquire these locks in one order everywhere, or all of them in one call with an array of keys.'
   );
 }

@@ -13,16 +13,16 @@ import { nameOf, placeOf } from '../events/subject.js';
 /** The remedies for a call that waits for a lock of its own async context. */
 export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   // A decorated method has no lock in a variable.
-  const inMethod = method === null ? '' : `in ${method}, run it by currentLock().run(() => …); elsewhere, `;
+  const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
   return (
-    `If it is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
-    'If a queue of this process has started it there, bind its tasks with AsyncResource.bind().'
+    `If the call is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
+    'If a queue of this process started it, bind the tasks of the queue with AsyncResource.bind().'
   );
 }
 
 /** How messages name the holder of a key in the caller's own async context. */
 export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
-  return method === null ? 'its own holder' : `its own holder ${method}`;
+  return method === null ? 'its own holder' : `its own holder, ${method}`;
 }
 
 /**
@@ -38,16 +38,16 @@ export function busyError(
   heldBy: LockHolder | null,
   holderInWords: string | null,
 ): LockBusyError {
-  let advice = 'raise "wait", or handle busy with onBusy or tryAcquire().';
+  let advice = 'Raise "wait", or handle a busy lock with onBusy or tryAcquire().';
   if (holder === 'this process') {
-    advice = `this process holds it: ${advice} If the caller itself holds it, pass { within: lock }, or run what needs the lock under lock.run(); in a decorated method, under currentLock().run().`;
+    advice = `This process holds it. ${advice} If the caller itself holds it, pass { within: lock }, or run the nested call under lock.run(); in a decorated method, under currentLock().run().`;
   } else if (holder !== undefined) {
-    advice = `${ownHolder(holder)} holds it, in whose async context the call runs. ${nestedOrQueued(holder)}`;
+    advice = `The call runs in the async context of ${ownHolder(holder)}. ${nestedOrQueued(holder)}`;
   }
-  const when = waited < 1 ? 'when asked' : `for the whole wait of ${Math.round(waited)} ms`;
+  const when = waited < 1 ? '' : ` for the whole wait of ${Math.round(waited)} ms`;
   const { key, provider } = subject;
   const because = holderInWords === null ? '' : `: ${holderInWords}`;
-  return new LockBusyError(`${nameOf(subject)} was busy ${when}${because}; ${advice}`, {
+  return new LockBusyError(`${nameOf(subject)} was busy${when}${because}. ${advice}`, {
     key,
     provider,
     waited: Math.round(waited),
@@ -70,7 +70,7 @@ export function deadlockError(subject: LockEvent, waited: number, cycle: readonl
   const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
   return new LockDeadlockError(
     `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
-      'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call by an array of keys.',
+      'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call with an array of keys.',
     { key: subject.key, provider: subject.provider, waited, cycle },
   );
 }
@@ -89,7 +89,7 @@ export function unavailableError(subject: LockEvent, cause: unknown): LockUnavai
 /** For a caller behind too many others. */
 export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {
   return new LockCapacityError(
-    `${nameOf(subject)} has ${waiting} callers waiting in this process already: shed load, or shorten "wait".`,
+    `${nameOf(subject)} already has ${waiting} callers waiting in this process, which is the limit. Shed load, or shorten "wait".`,
     subject,
   );
 }

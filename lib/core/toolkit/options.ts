@@ -78,7 +78,7 @@ export class Option<T> {
   /** @throws LockConfigError which names the place, what was given and what is wanted */
   refuse(value: unknown, owner: Owner, name: string, more = ''): never {
     const { isSecret, convert } = this.traits;
-    const remedy = typeof value === 'string' && convert !== undefined ? `: convert the text, as by ${convert}` : '';
+    const remedy = typeof value === 'string' && convert !== undefined ? `: convert the text, as with ${convert}` : '';
     return refuse(
       owner,
       name,
@@ -199,7 +199,7 @@ function assertObject({ name, example, oneOf: sources }: Owner, given: unknown):
   const one = sources ? `, with exactly one of ${listed(sources)}` : '';
   const remedy = example === undefined ? '' : `: write ${example}${one}`;
   throw new LockConfigError(
-    `${name ?? 'A lock'} takes its options as an object, and was given ${described(given)}${remedy}.`,
+    `${name ?? 'A lock'} takes its options as an object, but was given ${described(given)}${remedy}.`,
   );
 }
 
@@ -264,7 +264,7 @@ function unknownIn({ name: owner, provider, foreign = {} }: Owner, given: object
 
 /** Without a text, which may be or have a password. */
 function described(value: unknown): string {
-  return typeof value === 'string' ? 'a text' : shown(value);
+  return typeof value === 'string' ? 'a string' : shown(value);
 }
 
 function isObject(value: unknown): value is object {

@@ -30,7 +30,7 @@ export class LockMetrics {
 
   constructor(meter: Meter) {
     const waiting = meter.createUpDownCounter('distributed_lock.waiting', {
-      description: 'Callers that have asked for a lock and are not answered yet.',
+      description: 'Callers that have requested a lock and have no answer yet.',
       unit: '{caller}',
     });
     const waits = meter.createHistogram('distributed_lock.acquire.duration', {
@@ -38,7 +38,7 @@ export class LockMetrics {
       description: 'How long callers waited for a lock, however that ended.',
     });
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
-      description: 'How long callers waited that found their lock busy, by what kept them out: its count and its sum.',
+      description: 'How long callers waited for a busy lock, by what blocked them: a count and a sum.',
       unit: 's',
       // With an instance on each series, a bucket for each length of time would be too many of them.
       advice: { explicitBucketBoundaries: [] },
@@ -56,20 +56,21 @@ export class LockMetrics {
       unit: 's',
     });
     const renewals = meter.createCounter('distributed_lock.renewals', {
-      description: 'Renewals of leases, and those that the backend did not answer.',
+      description: 'Renewals of leases, including those the backend did not answer.',
       unit: '{renewal}',
     });
     const skipped = meter.createCounter('distributed_lock.skipped', {
       description:
-        "Calls that did not run because their lock was busy (onBusy: 'skip'), their tick was begun (@RunOnce), or another process leads (@OnlyLeader).",
+        "Calls that did not run because their lock was busy (onBusy: 'skip'), their tick was already started (@RunOnce), or another process leads (@OnlyLeader).",
       unit: '{call}',
     });
     const overdue = meter.createObservableGauge('distributed_lock.job.overdue', {
-      description: 'For how long a tick of a job is overdue that no process is known here to have begun.',
+      description:
+        'How long the tick of a job is overdue, as far as this process knows. 0 if every due tick was started.',
       unit: 's',
     });
     const outages = meter.createCounter('distributed_lock.outages', {
-      description: 'How often the backend of a provider ceased to answer.',
+      description: 'How often the backend of a provider stopped answering.',
       unit: '{outage}',
     });
     this.#leading = meter.createUpDownCounter('distributed_lock.leading', {

@@ -2,7 +2,7 @@ import { Inject, Injectable } from '@nestjs/common';
 import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
 import type { Duration } from '../../api/duration.js';
 import { LockUnavailableError } from '../../api/errors.js';
-import { OF_LOCK } from '../../core/acquire/lock-settings.js';
+import { OF_LOCK } from '../../core/plan/lock-settings.js';
 import { systemClock } from '../../core/toolkit/clock.js';
 import { anything, duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
@@ -96,7 +96,7 @@ export class LeaderHealthIndicator {
     try {
       const leader = await withTimeout(systemClock, timeout, locks.leader(key), () => 'late' as const);
       if (leader === 'late') return session.down({ key, message: UNANSWERED });
-      if (leader === null) return session.down({ key, message: 'Nobody leads it.' });
+      if (leader === null) return session.down({ key, message: 'No process leads it.' });
       const { instance, since } = leader;
       return session.up({ key, instance, since });
     } catch (error) {

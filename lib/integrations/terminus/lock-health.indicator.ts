@@ -2,7 +2,7 @@ import { Inject, Injectable } from '@nestjs/common';
 import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/terminus';
 import type { Duration } from '../../api/duration.js';
 import { LockUnavailableError } from '../../api/errors.js';
-import { OF_LOCK } from '../../core/acquire/lock-settings.js';
+import { OF_LOCK } from '../../core/plan/lock-settings.js';
 import { duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { LockService } from '../../nest/service/lock.service.js';
 

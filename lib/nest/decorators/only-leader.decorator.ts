@@ -1,4 +1,4 @@
-import { publishSkipped } from '../../core/acquire/lock-plan.js';
+import { publishSkipped } from '../../core/plan/lock-plan.js';
 import type { Method } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { declaration, type DeclaredMethod } from '../methods/declared-method.js';

@@ -1,6 +1,6 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { Schedule } from '../../core/schedule.js';
 import { normalizeKeys } from '../../key/lock-key.js';
 import type { Looks } from '../../recipes/jobs/missing-runs.js';

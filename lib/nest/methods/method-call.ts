@@ -1,6 +1,6 @@
 import { type LockBusyError, LockConfigError, type LockDeadlockError } from '../../api/errors.js';
 import { isBusy } from '../../api/is-busy.js';
-import { publishSkipped } from '../../core/acquire/lock-plan.js';
+import { publishSkipped } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { type OnLoss, runGuarded } from '../../core/hold/guarded-task.js';
 import { withAbort } from '../../core/toolkit/abort-listeners.js';

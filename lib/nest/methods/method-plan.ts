@@ -1,7 +1,7 @@
 import 'reflect-metadata';
 import type { LockDefaults, LockOptions, LossPolicy } from '../../api/lock-options.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
-import { DEFAULTS, OF_LOCK } from '../../core/acquire/lock-settings.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
+import { DEFAULTS, OF_LOCK } from '../../core/plan/lock-settings.js';
 import { type OptionTable, read, type Settings } from '../../core/toolkit/options.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { planCampaign } from '../../recipes/leadership.js';

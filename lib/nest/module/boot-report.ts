@@ -1,6 +1,6 @@
 import ms from 'ms';
 import type { LockCapabilities } from '../../api/lock-provider.js';
-import { describe, type LockDescription } from '../../core/acquire/lock-plan.js';
+import { describe, type LockDescription } from '../../core/plan/lock-plan.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
 import { isScheduled, shortestGap } from '../methods/cron-job.js';

@@ -1,4 +1,4 @@
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { detached } from '../../core/toolkit/detached.js';
 import type { LeaderTask } from '../../recipes/leader-term.js';
 import { campaignIdOf } from '../../recipes/leadership.js';

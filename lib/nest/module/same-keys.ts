@@ -1,4 +1,4 @@
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { quote } from '../../key/quote.js';
 import { isScheduled } from '../methods/cron-job.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';

@@ -1,3 +1,4 @@
+import { instanceIdOf } from '../../core/toolkit/instance-ids.js';
 import assert from 'node:assert/strict';
 import type { Grant, RenewOutcome, SeenGrant } from '../../api/lock-provider.js';
 import { cutOff, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
@@ -331,14 +332,15 @@ export const seamCases: readonly CaseDefinition[] = [
   },
   {
     id: '#S19',
-    title: 'a text beside a grant is seen by all beside its holder, until it is replaced or removed, or ends by itself',
+    title:
+      'the record of a process is seen by all, until it is replaced or removed, or ends by itself; and the holders of a key are',
     async run(stage) {
       const [ann, bob] = await stage.directs(2);
       const boards = [ann.backend.waits, bob.backend.waits];
       const [own, other] = boards;
       if (!own || !other) return;
       const seen = async (key: string) => {
-        const looks = await Promise.all([own.look(key, 64), other.look(key, 64)]);
+        const looks = await Promise.all([own.holders(key, 64), other.holders(key, 64)]);
         assert.deepEqual(sorted(looks[1]), sorted(looks[0]), 'all see the same');
         return sorted(looks[0]);
       };
@@ -346,15 +348,15 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.deepEqual(await seen('order'), [], 'a free key has no holder');
       const grant = await ann.take('order');
       const { id } = grant.request;
-      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text: null }]);
-      const hostile = '[1,"}\\u0000 \u00e9\u{1f512}"]';
-      for (const text of ['one', hostile, null, 'two']) {
-        await own.write([{ key: 'order', id, text }], PATIENT);
-        assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text }]);
+      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive' }]);
+      const instance = instanceIdOf(id);
+      for (const text of ['one', '[1,"}\\u0000 \u00e9\u{1f512}"]', null, 'two']) {
+        await own.publish(text, PATIENT);
+        assert.deepEqual(await Promise.all([own.read(instance), other.read(instance)]), [text, text]);
       }
       const leaving = new AbortController();
       const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
-      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive', text: 'two' }], 'waiters change nothing');
+      assert.deepEqual(await seen('order'), [{ id, mode: 'exclusive' }], 'waiters change nothing');
       leaving.abort();
       await waiting.answer;
       await bob.release(waiting.request);
@@ -362,16 +364,9 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.deepEqual(await seen('order'), [], 'a key that was released has no holder');
       if (stage.capabilities.shared) {
         const readers = [await ann.take('readers', { mode: 'shared' }), await bob.take('readers', { mode: 'shared' })];
-        const texts = readers.map(({ request }, index) => ({
-          key: 'readers',
-          id: request.id,
-          text: `reader ${index}`,
-        }));
-        await own.write(texts.slice(0, 1), PATIENT);
-        await other.write(texts.slice(1), PATIENT);
-        const expected = texts.map(({ id: reader, text }) => ({ id: reader, mode: 'shared' as const, text }));
+        const expected = readers.map(({ request }) => ({ id: request.id, mode: 'shared' as const }));
         assert.deepEqual(await seen('readers'), sorted(expected));
-        assert.equal((await own.look('readers', 1)).length, 1, 'no more holders than wanted');
+        assert.equal((await own.holders('readers', 1)).length, 1, 'no more holders than wanted');
       }
       if (stage.capabilities.limits) {
         const terms = { limited: { limit: 3, weight: 1 } };
@@ -382,17 +377,14 @@ export const seamCases: readonly CaseDefinition[] = [
       }
       if (stage.capabilities.minHold) {
         const kept = await ann.take('kept', { minHold: PATIENT });
-        assert.deepEqual(await seen('kept'), [{ id: kept.request.id, mode: 'exclusive', text: null }]);
+        assert.deepEqual(await seen('kept'), [{ id: kept.request.id, mode: 'exclusive' }]);
         await ann.backend.release(kept.request, { keepFor: PATIENT, failed: false });
         assert.deepEqual(await seen('kept'), [], 'a retained key has no holder');
       }
       const last = await bob.take('last');
-      const text = { key: 'last', id: last.request.id, text: 'short' };
-      await other.write([text], stage.lease);
-      await stage.sleep(stage.lease);
-      // Of a session the lock may have ended as well.
-      const isOver = async () => (await seen('last')).every((each) => each.text === null);
-      await stage.eventually(stage.bounds.expiry + stage.time.pause, isOver, 'a text ends by itself');
+      await other.publish('short', stage.lease);
+      const isOver = async () => (await own.read(instanceIdOf(last.request.id))) === null;
+      await stage.eventually(stage.lease + stage.bounds.expiry + stage.time.pause, isOver, 'a record ends by itself');
       assertBetween(await other.serverTime(), began, Infinity, 'the time of the server');
     },
   },

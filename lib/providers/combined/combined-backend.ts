@@ -12,8 +12,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { timeoutsOf } from '../../core/toolkit/members.js';
-import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
+import { timeoutsOf } from '../shared/members.js';
+import { probeFor, UNUSED } from '../shared/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
 // Released at the start, to see which members answer.

@@ -1,5 +1,5 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
-import { namesOfMembers } from '../../core/toolkit/members.js';
+import { namesOfMembers } from '../shared/members.js';
 import { type OptionTable, read } from '../../core/toolkit/options.js';
 import { CombinedBackend } from './combined-backend.js';
 

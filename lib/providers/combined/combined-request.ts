@@ -11,7 +11,7 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import type { Random } from '../../api/random.js';
-import { UNUSED } from '../../core/toolkit/probe.js';
+import { UNUSED } from '../shared/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { pause } from '../../core/toolkit/timing.js';
 

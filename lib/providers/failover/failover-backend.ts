@@ -17,8 +17,8 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { timeoutsOf } from '../../core/toolkit/members.js';
-import { UNUSED } from '../../core/toolkit/probe.js';
+import { timeoutsOf } from '../shared/members.js';
+import { UNUSED } from '../shared/probe.js';
 import { isRefusal } from '../../core/toolkit/retryable.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
 import { promised } from '../../core/toolkit/promised.js';

@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError } from '../../api/errors.js';
 import type { AcquireRequest, BackendContext, Member, RenewOutcome } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
+import { probeFor, UNUSED } from '../shared/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
 import type { FailoverSettings } from './failover-options.js';

@@ -1,5 +1,5 @@
 import type { ConfiguredDuration } from '../../api/duration.js';
-import { namesOfMembers } from '../../core/toolkit/members.js';
+import { namesOfMembers } from '../shared/members.js';
 import { duration, type OptionTable, read, type Settings, text } from '../../core/toolkit/options.js';
 
 export interface FailoverLockProviderOptions {

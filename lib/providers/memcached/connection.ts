@@ -1,6 +1,6 @@
 import type { Clock } from '../../api/clock.js';
 import { LockConfigError } from '../../api/errors.js';
-import { refuseOlder } from '../../core/toolkit/oldest-version.js';
+import { refuseOlder } from '../shared/oldest-version.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 

@@ -47,7 +47,7 @@ export class MemoryBackend implements LockBackend {
   ) {
     store.use(context.clock);
     this.records = new MemoryRecords(store, this.#name(''));
-    this.waits = new MemoryWaits(store, this.#name(''));
+    this.waits = new MemoryWaits(store, this.#name(''), context.name, context.instance.id);
   }
 
   connect(): Promise<void> {

@@ -17,7 +17,7 @@ export interface SlotReport {
   readonly endsAt: number;
 }
 
-interface TextBesideGrant {
+interface WaitText {
   readonly text: string;
   /** When it is over, in ms since 1970. */
   readonly until: number;
@@ -34,8 +34,8 @@ const KEEP_RECORDS = 400 * 86_400_000;
 export class MemoryStore {
   /** @internal The values of records, by their names with the namespace. */
   readonly records = new ExpiringTexts(KEEP_RECORDS, () => this.#now());
-  /** @internal The texts beside grants, by the id of the grant. */
-  readonly texts = new Map<string, TextBesideGrant>();
+  /** @internal The records of what processes wait for, by their names with the namespace. */
+  readonly texts = new Map<string, WaitText>();
   readonly #slots = new Map<string, Slot>();
   /** The names of the applications that use it, by id. */
   readonly #instances = new Map<string, string>();

@@ -1,39 +1,44 @@
-import type { GrantText, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import type { SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-/** The texts beside grants in a `MemoryStore`. */
+/** The records of what processes wait for, in a `MemoryStore`. */
 export class MemoryWaits implements WaitBoard {
   constructor(
     private readonly store: MemoryStore,
     /** Begins the names of this namespace. */
     private readonly prefix: string,
+    private readonly provider: string,
+    /** The id of this process. */
+    private readonly instance: string,
   ) {}
 
   serverTime(): Promise<number> {
     return Promise.resolve(this.store.wallTime());
   }
 
-  write(texts: readonly GrantText[], keepFor: number): Promise<readonly string[]> {
+  publish(text: string | null, keepFor: number): Promise<void> {
     const all = this.store.texts;
     const now = this.store.wallTime();
-    // Those of an application that has ended without removing them.
-    for (const [id, { until }] of all) if (until <= now) all.delete(id);
-    for (const { id, text } of texts) {
-      if (text === null) all.delete(id);
-      else all.set(id, { text, until: now + keepFor });
-    }
-    return Promise.resolve([]);
+    // An application that has ended may not have removed its record.
+    for (const [name, { until }] of all) if (until <= now) all.delete(name);
+    const name = this.#nameOf(this.instance);
+    if (text === null) all.delete(name);
+    else all.set(name, { text, until: now + keepFor });
+    return Promise.resolve();
   }
 
-  look(key: string, most: number): Promise<readonly SeenGrant[]> {
-    const found = this.store.report(this.prefix + key);
-    const now = this.store.wallTime();
-    const seen: SeenGrant[] = [];
-    for (const { holder: id, mode } of found?.holds.slice(0, most) ?? []) {
-      if (mode === 'limited') continue;
-      const beside = this.store.texts.get(id);
-      seen.push({ id, mode, text: beside && now < beside.until ? beside.text : null });
-    }
-    return Promise.resolve(seen);
+  read(instance: string): Promise<string | null> {
+    const found = this.store.texts.get(this.#nameOf(instance));
+    return Promise.resolve(found && this.store.wallTime() < found.until ? found.text : null);
+  }
+
+  holders(key: string, most: number): Promise<readonly SeenGrant[]> {
+    const holds = this.store.report(this.prefix + key)?.holds.slice(0, most) ?? [];
+    return Promise.resolve(holds.flatMap(({ holder: id, mode }) => (mode === 'limited' ? [] : { id, mode })));
+  }
+
+  /** Two providers of one application may share a store and a namespace. */
+  #nameOf(instance: string): string {
+    return `${this.prefix}${instance}:${this.provider}`;
   }
 }

@@ -100,9 +100,9 @@ export class KeyLayout {
     return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;
   }
 
-  /** The text beside a grant of this lock: in its bucket, and without the `:` that follows the tag of a lock. */
-  textBeside(lock: string, grant: string): string {
-    return `${this.counterOf(this.bucketIn(lock))}wait:${grant}`;
+  /** The record of what callers of an instance wait for: in the bucket of its id, and without the `:` that follows the tag of a lock. */
+  waitsOf(instance: string, provider: string): string {
+    return `${this.counterOf(bucketOf(instance))}waits:${instance}:${provider}`;
   }
 
   /** The record of an instance's name: in the slot of the first bucket, and without the `:` that follows the tag of a lock. */

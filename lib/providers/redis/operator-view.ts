@@ -3,7 +3,7 @@ import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { isInstanceName } from '../../api/printable.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
-import { HEAVY, LOOK, LOOKS } from './batcher.js';
+import { HEAVY, LOOK, LOOKS } from './client/batcher.js';
 import { ANY_LOCK_PATTERN, type KeyLayout, namespaceIn } from './key-layout.js';
 import { plainCommand } from './plain-command.js';
 import { scan } from './scan.js';

@@ -14,12 +14,12 @@ import type {
   RenewOutcome,
   WaitBoard,
 } from '../../api/lock-provider.js';
-import { SeenHolders } from '../../core/toolkit/seen-holders.js';
+import { SeenHolders } from '../shared/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import type { Ask } from './client/diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/oldest-redis.js';
-import { isUndeclared } from './batcher.js';
+import { isUndeclared } from './client/batcher.js';
 import { ClusterServers } from './cluster/cluster-servers.js';
 import { examine } from './diagnostics.js';
 import { HolderLabels } from './holder-labels.js';
@@ -90,7 +90,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
-    this.waits = new RedisWaits(this.#servers, this.#layout);
+    this.waits = new RedisWaits(this.#servers, this.#layout, context.name, context.instance.id);
   }
 
   async connect(): Promise<void> {

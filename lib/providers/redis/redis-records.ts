@@ -1,10 +1,9 @@
 import type { BackendContext, RecordStore, StoredRecord } from '../../api/lock-provider.js';
-import { HEAVY } from './batcher.js';
+import { HEAVY, type OperationArguments } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import { scan } from './scan.js';
 import type { Servers } from './servers.js';
 import { recordsNotListed, recordUnavailable } from './unavailable.js';
-import type { OperationArguments } from './wire.js';
 
 /** For how long a record is kept after its last write, in ms: 400 days, so that a job that runs once a year is remembered. */
 const KEEP = String(400 * 86_400_000);

@@ -1,11 +1,9 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
-import type { SeenHolders } from '../../core/toolkit/seen-holders.js';
+import type { SeenHolders } from '../shared/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { HEAVY, NOT_RUN, type Operation, REPEATED } from './batcher.js';
-import { Release } from './release.js';
-import { Renewal } from './renewal.js';
+import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, REPEATED } from './client/batcher.js';
 import type { Servers } from './servers.js';
 import { unavailable } from './unavailable.js';
 import {
@@ -16,7 +14,6 @@ import {
   type HeldReply,
   isBusyReply,
   type Notice,
-  type OperationArguments,
   type QueuedReply,
   readHeld,
   readHolder,
@@ -140,9 +137,20 @@ export class RedisRequest implements Operation {
 
   renew(lease: number): Promise<RenewOutcome> {
     if (this.#state !== 'granted') return Promise.resolve('lost');
+    const { lock } = this;
+    const token = this.#token;
+    const fields = encodeRenewal(this.request, lease);
     return new Promise((resolve) => {
-      const fields = encodeRenewal(this.request, lease);
-      this.requests.servers.confirm(new Renewal(this.lock, fields, this.#token, lease, resolve), lease);
+      const onReply = (reply: unknown, sentAt: number) => {
+        const held = readHeld(reply, lease);
+        // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.
+        if (held?.token === token) resolve({ validUntil: validUntil(sentAt, Math.min(held.left, lease)) });
+        else resolve(held || reply === 0 ? 'lost' : 'unknown');
+      };
+      const onFailure = () => {
+        resolve('unknown');
+      };
+      this.requests.servers.confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
     });
   }
 
@@ -151,9 +159,16 @@ export class RedisRequest implements Operation {
     this.requests.forget(this.request.id);
     if (this.isOpen) this.#leave();
     if (!this.#sent) return Promise.resolve('lost');
+    const { lock } = this;
+    const fields = encodeRelease(this.request, keepFor, this.#mayBeQueued);
     return new Promise((resolve) => {
-      const fields = encodeRelease(this.request, keepFor, this.#mayBeQueued);
-      this.requests.servers.batcherOf(this.lock).add(new Release(this.lock, fields, resolve));
+      const onReply = (reply: unknown) => {
+        resolve(reply === 1 ? 'released' : reply === 0 ? 'lost' : 'unknown');
+      };
+      const onFailure = () => {
+        resolve('unknown');
+      };
+      this.requests.servers.batcherOf(lock).add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
     });
   }
 

@@ -1,8 +1,8 @@
 import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provider.js';
-import { HolderTable } from '../../core/toolkit/holder-table.js';
-import type { SeenHolders } from '../../core/toolkit/seen-holders.js';
-import { HEAVY } from './batcher.js';
+import { HolderTable } from './holder-table.js';
+import type { SeenHolders } from '../shared/seen-holders.js';
+import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import { ASK_AGAIN, type OwnRequests, RedisRequest } from './redis-request.js';
 import type { Servers } from './servers.js';

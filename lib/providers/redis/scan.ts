@@ -1,4 +1,4 @@
-import { LOOK } from './batcher.js';
+import { LOOK } from './client/batcher.js';
 import { BUCKETS, type KeyLayout } from './key-layout.js';
 import type { Servers } from './servers.js';
 

@@ -1,4 +1,4 @@
-import type { Batcher, Operation } from './batcher.js';
+import type { Batcher, Operation } from './client/batcher.js';
 import type { Ask } from './client/diagnostics.js';
 import type { ServerClock } from './server-clock.js';
 

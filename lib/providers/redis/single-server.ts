@@ -1,4 +1,4 @@
-import { Batcher, type Operation } from './batcher.js';
+import { Batcher, type Operation } from './client/batcher.js';
 import type { Ask } from './client/diagnostics.js';
 import type { Connect } from './client/redis-connection.js';
 import { LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';

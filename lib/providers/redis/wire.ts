@@ -1,12 +1,10 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
-import type { SeenHolder } from '../../core/toolkit/seen-holders.js';
+import type { OperationArguments } from './client/batcher.js';
+import type { SeenHolder } from '../shared/seen-holders.js';
 
 /*
  * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.
  */
-
-/** The fields of one operation in the script call, besides its lock. */
-export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
 /**
  * How long a lock is kept for the receiver of a handoff that has not confirmed it, in ms: while a dead or frozen process

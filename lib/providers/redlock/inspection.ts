@@ -1,7 +1,7 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import { nameOrIdOf } from '../../core/toolkit/instance-ids.js';
-import { Code, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
+import { Code, NO_MS, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import { Poll } from './poll.js';
 
@@ -12,7 +12,7 @@ class Inspection extends Poll<Shown> {
   readonly #byHolder = new Map<string, ShownVote[]>();
 
   constructor(nodes: Nodes, lock: string) {
-    super(nodes, lock, [Code.show, '']);
+    super(nodes, lock, [Code.show, '', NO_MS]);
   }
 
   decide(): Shown | undefined {

@@ -1,8 +1,9 @@
 --[[
 What a node does for any number of locks, in one call.
 
-KEYS: the lock of each operation, then the counter of tokens, which only `V`, `W` and `A` need. ARGV: two values for each operation.
-The first one is its code and, where it has a duration, the milliseconds. The second one is the vote that it is about, or the beginning of it.
+KEYS   the counter of tokens, which only `V`, `W` and `A` need, then the lock of each operation
+ARGV   the calling process, which is not used, then three per operation: its code, the vote that it is about or the beginning of it, and a
+       duration in ms
 
 A vote is `holder token round` (32, 16 and 12 digits), stored under the lock's key until its lease is over; its token is zeros until a
 majority has agreed on one. A retained key (`minHold`) has dashes instead of a holder. Numbers have fixed widths, so that they
@@ -25,13 +26,12 @@ One vote or one release alone takes a shorter path and is answered without a lis
 nodes. So a vote is written before it is known whether its token is large enough, which is rarely wrong and saves one command of three.
 ]]
 local call, sub = redis.call, string.sub
-local operations = #ARGV / 2
-local counter = KEYS[operations + 1]
+local counter, operations = KEYS[1], #KEYS - 1
 
 if operations == 1 then
-  local lock, operation, vote = KEYS[1], ARGV[1], ARGV[2]
-  if string.byte(operation) == 86 then -- V
-    if call('SET', lock, sub(vote, 1, 60), 'NX', 'PX', sub(operation, 2)) then
+  local lock, code, vote, ms = KEYS[2], ARGV[2], ARGV[3], ARGV[4]
+  if code == 'V' then
+    if call('SET', lock, sub(vote, 1, 60), 'NX', 'PX', ms) then
       local token = sub(vote, 33, 48)
       local first, last = #vote > 60 and sub(vote, 61) or token, call('SET', counter, token, 'GET')
       if last and first > last then return 1 end
@@ -39,7 +39,7 @@ if operations == 1 then
       if last then call('SET', counter, last)
       else call('DEL', counter) end
     end
-  elseif operation == 'R0' then
+  elseif code == 'R' and ms == '0' then
     local standing = call('GET', lock)
     if standing and sub(standing, 1, 32) == vote then return call('DEL', lock) end
     return 0
@@ -48,8 +48,8 @@ end
 
 local replies = {}
 for index = 1, operations do
-  local lock, operation, vote = KEYS[index], ARGV[2 * index - 1], ARGV[2 * index]
-  local code, ms, holder, token, round = sub(operation, 1, 1), sub(operation, 2), sub(vote, 1, 32), sub(vote, 33, 48), sub(vote, 49, 60)
+  local lock, code, vote, ms = KEYS[index + 1], ARGV[3 * index - 1], ARGV[3 * index], ARGV[3 * index + 1]
+  local holder, token, round = sub(vote, 1, 32), sub(vote, 33, 48), sub(vote, 49, 60)
   local standing = call('GET', lock)
   local mine = standing and sub(standing, 1, 32) == holder
   local reply = 0

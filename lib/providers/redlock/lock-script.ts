@@ -1,11 +1,8 @@
-import { createHash } from 'node:crypto';
+import { type OperationArguments, scriptOf } from '../redis/client/batcher.js';
 import TEXT from './lock-script.lua.js';
 
 /** The script by which a node serves any number of locks in one call: lock-script.lua lists the operations. */
-export const LOCK_SCRIPT = TEXT;
-
-/** The name under which a node has the script once it has run it. */
-export const LOCK_SCRIPT_SHA = createHash('sha1').update(LOCK_SCRIPT).digest('hex');
+export const LOCK_SCRIPT = scriptOf(TEXT);
 
 /** The operations by their codes, which lock-script.lua describes. */
 export const Code = {
@@ -19,13 +16,12 @@ export const Code = {
   forceRelease: 'F',
 } as const;
 
-/** The two values of one operation: its code with the milliseconds of its duration, and the vote that it is about, or the beginning of it. */
-export type OperationArguments = readonly [operation: string, vote: string];
-
 const TOKEN_DIGITS = 16;
 const ROUND_DIGITS = 12;
 
 export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
+/** The duration of an operation that has none. */
+export const NO_MS = '0';
 export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
 /** The holder of a retained key. */
 export const RETAINED = '-'.repeat(32);

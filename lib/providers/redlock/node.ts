@@ -1,8 +1,9 @@
 import type { BackendContext } from '../../api/lock-provider.js';
+import { Batcher, HEAVY, LIGHT } from '../redis/client/batcher.js';
 import { CommandConnection } from '../redis/client/command-connection.js';
-import { isReplyError, type RedisConnection } from '../redis/client/redis-connection.js';
+import { isReplyError, NotSent, type RedisConnection } from '../redis/client/redis-connection.js';
 import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
-import { callOf, type Command, isRelease, isVote } from './command.js';
+import { type Command, isRelease, isVote } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import { isAnswer, LOCK_SCRIPT } from './lock-script.js';
 import { PendingReleases } from './pending-releases.js';
@@ -10,7 +11,6 @@ import { Probation } from './probation.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { Votes } from './votes.js';
 
-const RELEASES_A_CALL = 256;
 const SAME_SERVER =
   'is the same server as another node, and a majority must be of independent servers. Give each node a server of its own.';
 const CLUSTERED =
@@ -22,15 +22,14 @@ export class RedlockNode {
   runId: string | undefined;
   /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
   unfitness: string | undefined;
-  /** How many calls it has not answered yet. */
-  unanswered = 0;
   readonly #connection: CommandConnection;
+  /** Has the connection while the node can be asked. */
+  readonly #batcher: Batcher;
   readonly #probation: Probation | undefined;
   /** Releases that this node has not answered. */
   readonly #pending = new PendingReleases();
   /** The votes of a request that was sent here, as all were whose release is pending. */
   readonly #sentHere = new Votes();
-  #isReady = false;
   #refusal: unknown;
   #identified = Promise.resolve();
 
@@ -47,6 +46,8 @@ export class RedlockNode {
   ) {
     const { clock, random, logger } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
+    // Whole, because a waiter must know that it was refused when the request that was granted in the same call is released: that wakes it.
+    this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(
       connection,
       clock,
@@ -69,7 +70,12 @@ export class RedlockNode {
 
   /** Whether it can be asked. */
   get isReady(): boolean {
-    return this.#isReady;
+    return this.#batcher.connection !== undefined;
+  }
+
+  /** How many calls it has not answered yet. */
+  get unanswered(): number {
+    return this.#connection.unanswered;
   }
 
   /** Why it does not answer or vote. */
@@ -97,62 +103,39 @@ export class RedlockNode {
     return this.#probation?.isOver(now) ?? true;
   }
 
-  /** Sends the commands in one call: {@link callOf} them, made once for all nodes. */
-  send(commands: readonly Command[], call: string[]): void {
-    if (!this.#isReady) {
-      this.#fail(commands, this.cause);
+  /**
+   * Sends at the end of this tick, with all other commands of the tick in as few calls as is useful. A vote that no caller waits for any more
+   * is left out, also where the node does not know the script and gets it with the next call: it would overtake its own clean-up.
+   */
+  send(command: Command, weight = HEAVY): void {
+    const { lock, args, votes } = command;
+    const votesHere = isVote(command);
+    if (votesHere && !this.mayVote(this.context.clock.now())) {
+      command.onFault?.(this.cause);
       return;
     }
-    for (const command of commands) if (isVote(command)) command.votes?.asked(this.index);
-    this.#call('evalsha', commands, call);
-  }
-
-  #call(command: 'evalsha' | 'eval', commands: readonly Command[], call: string[]): void {
-    this.unanswered += 1;
-    this.#connection.send(
-      command,
-      call,
-      (reply) => {
-        this.unanswered -= 1;
-        const replies: unknown[] = Array.isArray(reply) ? reply : [reply];
-        commands.forEach((each, index) => {
-          if (isAnswer(replies[index])) each.onReply?.(replies[index], this.index);
-          else this.#fail([each], new Error('The node answered something that is not an answer of the lock script.'));
-        });
-      },
-      (error) => {
-        this.unanswered -= 1;
-        if (command === 'evalsha' && error instanceof Error && error.message.startsWith('NOSCRIPT')) {
-          this.#sendScript(commands);
-        } else this.#fail(commands, error);
-      },
-    );
-  }
-
-  /**
-   * The node does not have the script, so nothing was executed. Votes that no caller waits for any more are left out: they would overtake
-   * their own clean-up.
-   */
-  #sendScript(commands: readonly Command[]): void {
-    const still = commands.filter((command) => command.isOpen === true || !isVote(command));
-    if (still.length > 0) this.#call('eval', still, callOf(this.layout.counter, still, LOCK_SCRIPT));
-  }
-
-  #fail(commands: readonly Command[], cause: unknown): void {
-    for (const command of commands) {
+    const fail = (cause: unknown) => {
       // Also while the node is down for longer than any lease: it may only be frozen, with votes that it has not read yet.
-      if (isRelease(command) && command.votes?.isSentTo(this.index) === true) this.#pending.add(command);
+      if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
-    }
-  }
-
-  #sendPending(): void {
-    const pending = this.#pending.take();
-    const votes = this.#sentHere;
-    for (let first = 0; first < pending.length; first += RELEASES_A_CALL) {
-      const some = pending.slice(first, first + RELEASES_A_CALL).map(({ lock, args }) => ({ lock, args, votes }));
-      this.send(some, callOf(this.layout.counter, some));
-    }
+    };
+    this.#batcher.add({
+      lock,
+      weight,
+      encode: () => {
+        if (!votesHere) return args;
+        if (command.isOpen === false || votes?.isReleased === true) return undefined;
+        votes?.asked(this.index);
+        return args;
+      },
+      onReply: (reply) => {
+        if (isAnswer(reply)) command.onReply?.(reply, this.index);
+        else fail(new Error('The node answered something that is not an answer of the lock script.'));
+      },
+      onFailure: (error) => {
+        fail(error instanceof NotSent ? this.cause : error);
+      },
+    });
   }
 
   /** Before anything else on a new connection: which server is it, and may it vote? */
@@ -167,7 +150,7 @@ export class RedlockNode {
         return;
       }
       // After that: a node of a Cluster would refuse the script for a reason that explains less.
-      await this.ask('eval', LOCK_SCRIPT, '1', this.layout.counter);
+      await this.ask('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
       // The connection is lost again, or the script is refused: then no command will be answered either.
@@ -210,9 +193,9 @@ export class RedlockNode {
   }
 
   #setReady(isReady: boolean): void {
-    if (this.#isReady === isReady) return;
-    this.#isReady = isReady;
-    if (isReady) this.#sendPending();
+    if (this.isReady === isReady) return;
+    this.#batcher.connection = isReady ? this.#connection : undefined;
+    if (isReady) for (const release of this.#pending.take()) this.send({ ...release, votes: this.#sentHere }, LIGHT);
     this.onChange();
   }
 }

@@ -5,15 +5,13 @@ import { nextTick } from '../../core/toolkit/real-timers.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { isDefiniteRefusal, refusalIn } from '../redis/client/refusals.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
-import { callOf, type Command, isVote } from './command.js';
+import type { Command } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import { roundDigits } from './lock-script.js';
 import { RedlockNode } from './node.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { Tokens } from './tokens.js';
 
-// Client and servers work at the same time only when one call does not carry everything.
-const COMMANDS_A_CALL = 16;
 /** The share of a lease that a node may take to answer: a round must leave most of it. */
 const SHARE_OF_LEASE = 0.1;
 
@@ -23,13 +21,12 @@ interface Faults {
   readonly refusals: number;
 }
 
-/** The nodes together. All commands of one tick travel in one call to each node. */
+/** The nodes together. */
 export class Nodes {
   /** Empty until {@link connect}. */
   readonly all: RedlockNode[] = [];
   readonly tokens = new Tokens();
   #rounds = 0;
-  #batch: Command[] = [];
   #hadMajority = false;
   #isConnected = false;
   #isClosing = false;
@@ -102,9 +99,8 @@ export class Nodes {
 
   /** Sends at the end of this tick, in the order of the calls. */
   send(command: Command): void {
-    this.#batch.push(command);
-    // After the promise jobs that are ready now: their commands travel in the same call.
-    if (this.#batch.length === 1) nextTick(this.#flush);
+    // One that has fallen silent is the last, because each sending takes time in which the others work already.
+    for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) node.send(command);
   }
 
   /**
@@ -125,38 +121,6 @@ export class Nodes {
       nextTick(resolve);
     });
     await Promise.all(this.all.map((node) => node.close()));
-  }
-
-  readonly #flush = (): void => {
-    const commands = this.#batch;
-    this.#batch = [];
-    for (let first = 0; first < commands.length; first += COMMANDS_A_CALL) {
-      this.#sendCall(commands.length <= COMMANDS_A_CALL ? commands : commands.slice(first, first + COMMANDS_A_CALL));
-    }
-  };
-
-  #sendCall(commands: readonly Command[]): void {
-    const now = this.context.clock.now();
-    // Made once for all nodes.
-    const args = callOf(this.layout.counter, commands);
-    const isForAll = commands.every(({ only }) => only === undefined);
-    for (const command of commands) command.onSent?.(now);
-    // One that has fallen silent is the last, because each sending takes time in which the others work already.
-    for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) {
-      const mayVote = node.mayVote(now);
-      if (mayVote && isForAll) node.send(commands, args);
-      else this.#sendSome(node, commands, mayVote);
-    }
-  }
-
-  #sendSome(node: RedlockNode, commands: readonly Command[], mayVote: boolean): void {
-    const some = commands.filter((command) => {
-      if (command.only !== undefined && command.only !== node.index) return false;
-      if (mayVote || !isVote(command)) return true;
-      command.onFault?.(node.cause);
-      return false;
-    });
-    if (some.length > 0) node.send(some, callOf(this.layout.counter, some));
   }
 
   /** @throws LockConfigError for nodes that are too old, or whose failures are not independent of each other. */

@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
+import type { OperationArguments } from '../redis/client/batcher.js';
 import { isDefiniteRefusal } from '../redis/client/refusals.js';
 import type { Command } from './command.js';
-import type { OperationArguments } from './lock-script.js';
 import type { Nodes } from './nodes.js';
 import type { Votes } from './votes.js';
 
@@ -46,8 +46,20 @@ export abstract class Poll<T> implements Command {
 
   /** Asks at the end of this tick. Called once; resolves to the outcome. */
   ask(): Promise<T> {
-    this.nodes.send(this);
-    return new Promise((resolve) => (this.#resolve = resolve));
+    const { clock } = this.nodes;
+    this.sentAt = clock.now();
+    this.#timer = clock.setTimer(() => {
+      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+      this.#timer = clock.setTimer(() => {
+        this.isTimedOut = true;
+        this.cause ??= new Error('No answer in time.');
+        this.#settleIfDecided();
+      }, 1);
+    }, this.nodes.timeoutOf(this.lease));
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+      this.nodes.send(this);
+    });
   }
 
   get isOpen(): boolean {
@@ -86,20 +98,6 @@ export abstract class Poll<T> implements Command {
 
   /** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
   abstract decide(): T | undefined;
-
-  onSent(at: number): void {
-    this.sentAt = at;
-    if (!this.#isOpen) return;
-    const { clock } = this.nodes;
-    this.#timer = clock.setTimer(() => {
-      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
-      this.#timer = clock.setTimer(() => {
-        this.isTimedOut = true;
-        this.cause ??= new Error('No answer in time.');
-        this.#settleIfDecided();
-      }, 1);
-    }, this.nodes.timeoutOf(this.lease));
-  }
 
   onReply(reply: unknown, node: number): void {
     if (!this.#isOpen) {

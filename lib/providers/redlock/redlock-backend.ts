@@ -14,7 +14,7 @@ import { RedlockRequest, WaitingRequests } from './redlock-request.js';
 import { diagnoseNodes } from './diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
-import { Code, wholeMs } from './lock-script.js';
+import { Code, NO_MS, wholeMs } from './lock-script.js';
 import { Nodes } from './nodes.js';
 import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
@@ -70,7 +70,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   }
 
   async renew({ state }: AcquireRequest<RedlockRequest>, lease: number): Promise<RenewOutcome> {
-    return state?.grant ? new Renewal(this.#nodes, state, state.grant, lease).run() : 'lost';
+    return state?.grant ? new Renewal(state, state.grant, lease).run() : 'lost';
   }
 
   release({ id, state }: AcquireRequest<RedlockRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
@@ -78,7 +78,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
     const { lock, votes } = state;
     state.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [Code.release + wholeMs(keepFor), id], votes).ask();
+    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).ask();
     this.#waiting.askNow(lock);
     return released;
   }
@@ -89,7 +89,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
 
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
-    const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '']);
+    const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '', NO_MS]);
     const outcome = await poll.ask();
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll);
     return outcome !== 'refused';

@@ -24,7 +24,7 @@ export class RedlockRequest {
 
   constructor(
     private readonly context: BackendContext,
-    private readonly nodes: Nodes,
+    readonly nodes: Nodes,
     private readonly waiting: WaitingRequests,
     readonly lock: string,
     readonly request: AcquireRequest,
@@ -32,11 +32,11 @@ export class RedlockRequest {
 
   /** @throws LockUnavailableError when a majority does not answer. */
   async run(): Promise<RedlockGrant | 'busy'> {
-    const { nodes, lock, request, votes } = this;
+    const { request } = this;
     this.#isWaiting = false;
     try {
       for (let failures = 0; !this.#hasLeft; failures += 1) {
-        this.#round = new Round(nodes, lock, request, votes);
+        this.#round = new Round(this);
         this.#askedAt = this.context.clock.now();
         const outcome = await this.#round.run();
         this.#askedAt = undefined;

@@ -1,12 +1,11 @@
 import type { LockError } from '../../api/errors.js';
-import type { AcquireRequest, Grant } from '../../api/lock-provider.js';
+import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { Command } from './command.js';
-import { Code, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
-import type { Nodes } from './nodes.js';
+import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
 import { AgreementPoll, Poll } from './poll.js';
-import { recount } from './recount.js';
-import type { Votes } from './votes.js';
+import type { RedlockRequest } from './redlock-request.js';
+import { recount } from './renewal.js';
 
 type Outcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
@@ -49,12 +48,8 @@ export class Round extends Poll<Outcome> {
   #token: number | undefined;
   #isGranted = false;
 
-  constructor(
-    nodes: Nodes,
-    lock: string,
-    private readonly request: AcquireRequest,
-    override readonly votes: Votes,
-  ) {
+  constructor(private readonly own: RedlockRequest) {
+    const { nodes, lock, request, votes } = own;
     const { id, lease, minHold } = request;
     const callers = minHold === 0 ? request.callers : 1;
     const kept = Math.max(lease, minHold);
@@ -62,11 +57,8 @@ export class Round extends Poll<Outcome> {
     const first = nodes.tokens.next(nodes.clock.now(), callers);
     const last = first === undefined ? 0 : first + callers - 1;
     const vote = id + tokenDigits(last) + number;
-    const args = [
-      Code.vote + wholeMs(kept),
-      first === undefined || callers === 1 ? vote : vote + tokenDigits(first),
-    ] as const;
-    super(nodes, lock, args, votes, lease);
+    const block = first === undefined || callers === 1 ? vote : vote + tokenDigits(first);
+    super(nodes, lock, [Code.vote, block, wholeMs(kept)], votes, lease);
     this.#callers = callers;
     this.#kept = kept;
     this.#number = number;
@@ -95,7 +87,7 @@ export class Round extends Poll<Outcome> {
     else if (this.#forgetful > 0 || nodes.tokens.isMissingAtNode) nodes.send(this.#write(token));
     nodes.tokens.granted();
     this.#isGranted = true;
-    this.votes.countRound(this.#number);
+    this.own.votes.countRound(this.#number);
     return this.#grant(token - followers, followers);
   }
 
@@ -140,9 +132,8 @@ export class Round extends Poll<Outcome> {
       if (this.#token !== undefined) this.nodes.send(this.#write(this.#token));
     }
     if (!this.#isGranted) return;
-    const { nodes, lock, request, votes, lease } = this;
-    if (vote.written === this.#token) votes.count(node, this.#number);
-    else recount(nodes, lock, request.id, votes, lease);
+    if (vote.written === this.#token) this.own.votes.count(node, this.#number);
+    else recount(this.own, this.lease);
   }
 
   /** Whether a vote carries a token of an earlier round, whose outcome was unknown. */
@@ -170,7 +161,7 @@ export class Round extends Poll<Outcome> {
   }
 
   #grant(token: number, followers: number): RedlockGrant {
-    const { lease, minHold } = this.request;
+    const { lease, minHold } = this.own.request;
     const { sentAt } = this;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
     if (this.nodes.clock.now() >= deadline) {
@@ -193,27 +184,27 @@ export class Round extends Poll<Outcome> {
 
   /** Ends the round's votes. On each connection this follows the round's question, so it also ends votes that are still in flight. */
   #cleanUp(): void {
-    const { lock, request, votes } = this;
+    const { nodes, lock, request, votes } = this.own;
     if (!votes.isSent) return;
-    this.nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number], votes });
+    nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number, NO_MS], votes });
   }
 
   #write(token: number): Command {
-    const { lock, request } = this;
-    return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number] };
+    const { lock, request } = this.own;
+    return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number, NO_MS] };
   }
 
   #failed(cause: unknown): LockError {
     this.#cleanUp();
-    const { request, votes } = this;
+    const { request, votes } = this.own;
     // Where no vote may exist, nothing is left of the request.
     return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.isSent);
   }
 
   #read(reply: unknown, node: number): Vote | undefined {
     const vote = reply === 1 ? this.#named : typeof reply === 'string' ? readVote(reply) : undefined;
-    if (vote) this.votes.acknowledge(node, this.#number);
-    else this.votes.refused(node);
+    if (vote) this.own.votes.acknowledge(node, this.#number);
+    else this.own.votes.refused(node);
     return vote;
   }
 }

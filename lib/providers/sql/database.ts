@@ -1,23 +1,23 @@
 import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
-import { firstRow, textOf } from './connection/answer.js';
-import { partsOf, TABLE_QUESTIONS } from './table/lock-schema.js';
+import { firstRow, type Run, textOf } from './connection/answer.js';
+import { dialectOf } from './connection/databases.js';
+import { partsOf, quotedTable } from './table/lock-schema.js';
 import { LockTable } from './table/lock-table.js';
-import { mysqlDialect } from './connection/mysql-dialect.js';
 import type { SqlSettings } from './options.js';
-import { postgresDialect } from './connection/postgres-dialect.js';
 import { Server } from './connection/server.js';
 import { type SessionLimits, Sessions } from './connection/sessions.js';
-import type { Connected } from './sql-backend.js';
 
 /** A database server, connected. */
-export interface Database extends Connected {
-  readonly context: BackendContext;
+export interface Database {
   readonly server: Server;
+  /** Runs a statement in autocommit. */
+  readonly run: Run;
   /** The sessions on which locks are held. */
   readonly sessions: Sessions;
   readonly table: LockTable;
-  /** Its name with its schema: a task may choose another schema on the connection of its lock. */
-  readonly tableName: string;
+  /** The findings in the configuration that weaken the guarantee. */
+  diagnose(): readonly Diagnostic[];
+  close(): Promise<void>;
 }
 
 /** How many connections there are, and whether the table of the locks is needed. */
@@ -38,28 +38,26 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
  */
 export async function connectToServer(settings: SqlSettings, context: BackendContext, needs: Needs): Promise<Database> {
-  const { source, commandTimeout, synchronize } = settings;
-  const dialect =
-    source.database === 'mysql'
-      ? mysqlDialect(source, commandTimeout)
-      : postgresDialect(source, commandTimeout, needs.forLocks !== undefined);
+  const { source, family, commandTimeout } = settings;
+  const dialect = dialectOf(source, commandTimeout, needs.forLocks !== undefined);
   const server = new Server(context, dialect, settings);
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
   const close = async () => {
-    // In this order, and in one tick: sessions that are in use are ended by the control session, and no new one is opened.
+    // In this order, and in one tick: what is left is in use, and is ended by the control session.
     await Promise.all([sessions.close(), statements.close(), server.close()]);
   };
   try {
     const { facts } = await server.control();
-    const question = TABLE_QUESTIONS[source.database].schema(settings.table);
+    const question = family.schemaOf(quotedTable(family, settings.table));
     const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
     const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
-    const table = new LockTable(source.database, tableName, settings.family, statements.run, dialect.withoutWait);
-    if (needs.table) await table.prepare(synchronize, context.name);
+    const insertKey = (name: string) => dialect.withoutWait(family.insertKey(name));
+    const table = new LockTable(tableName, { ...family, insertKey }, statements.run, context, settings);
+    if (needs.table) await table.prepare();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
-    return { context, server, sessions, run: statements.run, table, tableName, diagnose, close };
+    return { server, sessions, run: statements.run, table, diagnose, close };
   } catch (error) {
     await close();
     throw error;

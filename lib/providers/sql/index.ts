@@ -1,7 +1,12 @@
-export { SqlAdvisoryLockProvider, type SqlAdvisoryLockProviderOptions } from './advisory/advisory-lock-provider.js';
-export type { SqlConnectionOptions, SqlServerSettings } from './sources/drivers.js';
-export { lockTablesSql, type LockTablesOptions } from './table/lock-tables-sql.js';
+export type { SqlConnectionOptions, SqlServerSettings } from './drivers.js';
 export type { SqlLockOptions, SqlRowLockOptions, SqlSessionLockOptions, SqlVersionLockOptions } from './options.js';
-export { SqlRowLockProvider, type SqlRowLockProviderOptions } from './row/row-lock-provider.js';
-export { sqlClientOf, type SqlClient } from './row/sql-client-of.js';
-export { SqlVersionLockProvider, type SqlVersionLockProviderOptions } from './version/version-lock-provider.js';
+export {
+  SqlAdvisoryLockProvider,
+  type SqlAdvisoryLockProviderOptions,
+  SqlRowLockProvider,
+  type SqlRowLockProviderOptions,
+  SqlVersionLockProvider,
+  type SqlVersionLockProviderOptions,
+} from './providers.js';
+export { sqlClientOf, type SqlClient } from './row/lent-transaction.js';
+export { lockTablesSql, type LockTablesOptions } from './table/lock-schema.js';

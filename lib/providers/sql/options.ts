@@ -11,8 +11,8 @@ import {
   secret,
   type Settings,
 } from '../../core/toolkit/options.js';
-import type { SqlSource } from './sources/source.js';
-import { FAMILIES, type Family, onWriter } from './table/family.js';
+import { FAMILIES, type SqlSource } from './connection/databases.js';
+import type { Family } from './connection/dialect.js';
 import { tableName } from './table/lock-schema.js';
 
 /** The options of all locks in a database. */
@@ -116,13 +116,11 @@ export function readSqlOptions(
   const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {
-    refuse(
-      owner,
-      'nestedConnections',
-      `is ${nestedConnections}, but must be less than "maxConnections", which is ${maxConnections}.`,
-    );
+    const reason = `is ${nestedConnections}, but must be less than "maxConnections", which is ${maxConnections}.`;
+    refuse(owner, 'nestedConnections', reason);
   }
   const source = sourceOf();
-  const family = allowUnsafeTopology ? FAMILIES[source.database] : onWriter(source.database);
-  return { ...settings, source, family, nestedConnections };
+  const family = FAMILIES[source.database];
+  const now = allowUnsafeTopology ? family.now : family.nowOnWriter;
+  return { ...settings, source, family: { ...family, now }, nestedConnections };
 }

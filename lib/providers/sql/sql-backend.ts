@@ -11,20 +11,22 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { probeFor, UNUSED } from '../../core/toolkit/probe.js';
-import type { Run } from './connection/answer.js';
-import { failureOf, lockErrorOf } from './connection/failure.js';
+import { probeFor, UNUSED } from '../shared/probe.js';
+import { faultOf, isContention, lockErrorOf, pauseBeforeRetry } from './connection/failure.js';
+import type { Database } from './database.js';
 import type { SqlSettings } from './options.js';
-import { pauseBeforeRetry } from './retry-pause.js';
 import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
-import { type LockTable, withTable } from './table/lock-table.js';
+import { withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
 // For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
 const PROBE_LEASE = 5_000;
 // How long a start waits for it, in ms: longer than the lease of one that has crashed.
 const PROBE_WITHIN = 8_000;
-const ONE_OF_ONE = { limited: { limit: 1, weight: 1 } };
+const PROBE = { key: 'probe', mode: 'exclusive' } as const;
+const LIMITED_PROBE = { key: 'limited-probe', mode: 'limited', limited: { limit: 1, weight: 1 } } as const;
+
+type Probe = typeof PROBE | typeof LIMITED_PROBE;
 
 /** One request for one key, from its first call to its release. */
 export interface SqlRequest {
@@ -37,18 +39,16 @@ export interface SqlRequest {
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
-/** A database that is connected. */
-export interface Connected {
-  /** Runs a statement in autocommit. */
-  readonly run: Run;
-  readonly table: LockTable;
-  /** The findings in the configuration that weaken the guarantee. */
-  diagnose(): readonly Diagnostic[];
-  close(): Promise<void>;
+/** The state of a request for a row lock or an advisory lock. */
+export type RequestState<Held extends object> = 'asking' | Held | 'over';
+
+/** What the request holds; undefined in every other state. */
+export function heldIn<Held extends object>(state: RequestState<Held>): Held | undefined {
+  return typeof state === 'object' ? state : undefined;
 }
 
 /** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
-export abstract class SqlBackend<D extends Connected, S extends SqlSettings> implements LockBackend<SqlRequest> {
+export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   readonly records: RecordStore;
@@ -57,13 +57,13 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
 
   constructor(
     protected readonly context: BackendContext,
-    protected readonly settings: S,
+    protected readonly settings: SqlSettings,
   ) {
     this.commandTimeout = settings.commandTimeout;
     const recordsOf = (kind: RecordKind) =>
-      new SqlRecords(context, kind, settings.commandTimeout, (what, work) =>
+      new SqlRecords(context, kind, (what, work) =>
         this.operate(what, async ({ table }) => {
-          await table.prepare(settings.synchronize, context.name);
+          await table.prepare();
           return work(table);
         }),
       );
@@ -80,7 +80,7 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
       // The probe would leave its rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;
-      await Promise.all([this.#probe(database, {}), ...(limits ? [this.#probe(database, ONE_OF_ONE)] : [])]);
+      await Promise.all((limits ? [PROBE, LIMITED_PROBE] : [PROBE]).map((probe) => this.#probe(database, probe)));
     });
   }
 
@@ -127,32 +127,31 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
   }
 
   protected abstract open(): Promise<D>;
-  /** @param context that of the database, whose namespace the lock is in */
+  /** @param context with the namespace that the lock is in */
   protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
   /** Has a lock that no application has, once. Others may have it, such as processes that start in the same moment. */
-  async #probe(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<void> {
+  async #probe(database: D, probe: Probe): Promise<void> {
     const { clock } = this.context;
     const until = clock.now() + PROBE_WITHIN;
-    while (!(await this.#probeOnce(database, terms))) {
+    while (!(await this.#probeOnce(database, probe))) {
       if (clock.now() > until)
         throw new Error(
           `a lock that each process acquires once at its start was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from statements that lock them, or another process was frozen while it started`,
         );
-      await pauseBeforeRetry(this.context, new AbortController().signal);
+      await pauseBeforeRetry(this.context);
     }
   }
 
   /** Resolves to false when the lock is busy. */
-  async #probeOnce(database: D, terms: Pick<AcquireRequest, 'limited'>): Promise<boolean> {
+  async #probeOnce(database: D, probe: Probe): Promise<boolean> {
     const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
-    const [key, mode] = terms.limited ? ['limited-probe', 'limited' as const] : ['probe', 'exclusive' as const];
-    const request = probeFor(key, context.random.id(), PROBE_LEASE, new AbortController().signal);
-    const own = this.requestFor({ ...database, context }, { ...request, ...terms, mode }, context);
+    const request = probeFor(probe.key, context.random.id(), PROBE_LEASE, new AbortController().signal);
+    const own = this.requestFor(database, { ...request, ...probe }, context);
     try {
       if ((await own.acquire()) === 'busy') return false;
     } catch (error) {
-      if (['busy', 'rolled-back'].includes(failureOf(error))) return false;
+      if (isContention(error)) return false;
       throw error;
     }
     if ((await own.release(UNUSED)) === 'released') return true;
@@ -174,7 +173,7 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
     try {
       return await withTable(
         () => work(database),
-        () => database.table.restore(this.settings.synchronize, this.context.name),
+        () => database.table.restore(),
       );
     } catch (error) {
       throw lockErrorOf(error, what, { provider: this.context.name, key });
@@ -184,5 +183,5 @@ export abstract class SqlBackend<D extends Connected, S extends SqlSettings> imp
 
 /** A dropped table takes its leases with it, also if it is created again. */
 function outcomeOf(error: unknown): 'lost' | 'unknown' {
-  return failureOf(error) === 'no-table' ? 'lost' : 'unknown';
+  return faultOf(error) === 'no-table' ? 'lost' : 'unknown';
 }

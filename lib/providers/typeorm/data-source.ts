@@ -2,11 +2,11 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { type OptionTable, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from '../sql/connection/answer.js';
-import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql-dialect.js';
-import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres-dialect.js';
+import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql.js';
+import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres.js';
 import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } from '../sql/options.js';
-import type { SqlSource } from '../sql/sources/source.js';
-import type { DatabaseFamily } from '../sql/table/family.js';
+import type { SqlSource } from '../sql/connection/databases.js';
+import type { DatabaseFamily } from '../sql/connection/dialect.js';
 
 /** By the type of a DataSource; there are no locks for others. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
@@ -53,16 +53,11 @@ export function readOptions(name: string, kind: SqlKind, options: OnDataSource):
 /** Connections of our own to the database of a DataSource, to the writer where there are several. */
 function sourceOf(provider: string, dataSource: DataSource): SqlSource {
   const { type } = dataSource.options;
-  switch (FAMILY_OF.get(type)) {
-    case 'mysql':
-      return mysqlSource(dataSource);
-    case 'postgres':
-      return postgresSource(dataSource);
-    default:
-      throw new LockConfigError(
-        `${provider} does not work with databases of type "${type}": use MySQL, MariaDB or Postgres, or a provider of another kind.`,
-      );
-  }
+  const database = FAMILY_OF.get(type);
+  if (database) return database === 'mysql' ? mysqlSource(dataSource) : postgresSource(dataSource);
+  throw new LockConfigError(
+    `${provider} does not work with databases of type "${type}": use MySQL, MariaDB or Postgres, or a provider of another kind.`,
+  );
 }
 
 function mysqlSource(dataSource: DataSource): MysqlSource {
@@ -72,17 +67,11 @@ function mysqlSource(dataSource: DataSource): MysqlSource {
     load() {
       const { replication, ...rest } = dataSource.options as DataSourceOptions & { replication?: { master?: object } };
       const own = { ...rest, ...replication?.master };
-      driver ??= mysqlDriverOf(dataSource);
+      driver ??= (ownMysqlDriver(dataSource.options) ?? dataSource.driver) as TypeOrmMysqlDriver;
+      assertOpens(driver.mysql, 'createConnection', 'mysql2');
       return Promise.resolve({ driver: driver.mysql, settings: driver.createConnectionOptions(own, own) });
     },
   };
-}
-
-/** @throws LockConfigError for a driver without the part that opens connections of our own */
-function mysqlDriverOf(dataSource: DataSource): TypeOrmMysqlDriver {
-  const driver = ownMysqlDriver(dataSource.options) ?? dataSource.driver;
-  assertOpens(propertyOf(driver, 'mysql'), 'createConnection', 'mysql2');
-  return driver as TypeOrmMysqlDriver;
 }
 
 /** TypeORM 0.3 takes `mysql` first where both are installed. Undefined where this copy of TypeORM finds no mysql2, as outside a bundle that has it. */
@@ -94,6 +83,7 @@ function ownMysqlDriver(options: DataSourceOptions): unknown {
   }
 }
 
+/** @throws LockConfigError for a driver without the part that opens connections of our own */
 function assertOpens(driver: unknown, part: string, name: string): void {
   if (typeof propertyOf(driver, part) === 'function') return;
   throw new LockConfigError(
@@ -111,7 +101,8 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
       const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
       const { url, username, applicationName, host, port, password, database, ssl } = given;
-      driver ??= postgresDriverOf(dataSource);
+      driver ??= propertyOf(dataSource.driver, 'postgres') as PostgresDriver;
+      assertOpens(driver, 'Client', 'pg');
       const settings = {
         ...{ connectionString: url, host, port, user: username, password, database, ssl },
         application_name: rest['applicationName'] ?? applicationName,
@@ -120,10 +111,4 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       return Promise.resolve({ driver, settings });
     },
   };
-}
-
-function postgresDriverOf(dataSource: DataSource): PostgresDriver {
-  const driver = propertyOf(dataSource.driver, 'postgres');
-  assertOpens(driver, 'Client', 'pg');
-  return driver as PostgresDriver;
 }

@@ -14,4 +14,4 @@ export { saveFenced } from './entity/save-fenced.js';
 export type { GuardColumn, SaveFencedOptions } from './entity/save-fenced.js';
 export { VersionConflictError } from '../../api/errors.js';
 export { LockTables1700000000000 } from './lock-tables-migration.js';
-export { entityManagerOf } from './entity-manager-of.js';
+export { entityManagerOf } from './entity-transaction.js';

@@ -1,6 +1,7 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
-import type { DatabaseFamily } from '../sql/table/family.js';
+import { FAMILIES } from '../sql/connection/databases.js';
+import type { DatabaseFamily } from '../sql/connection/dialect.js';
 import { createTableSql, DEFAULT_TABLE, quotedTable, tableName } from '../sql/table/lock-schema.js';
 import { FAMILY_OF } from './data-source.js';
 
@@ -27,7 +28,7 @@ export class LockTables1700000000000 implements MigrationInterface {
   }
 
   async down(queryRunner: QueryRunner): Promise<void> {
-    await queryRunner.query(`DROP TABLE ${quotedTable(familyFor(this, queryRunner), this.table)}`);
+    await queryRunner.query(`DROP TABLE ${quotedTable(FAMILIES[familyFor(this, queryRunner)], this.table)}`);
   }
 }
 

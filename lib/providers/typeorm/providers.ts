@@ -1,9 +1,8 @@
 import type { DataSource } from 'typeorm';
 import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
-import { AdvisoryLockBackend } from '../sql/advisory/advisory-lock-backend.js';
 import type { SqlRowLockOptions, SqlSessionLockOptions, SqlSettings, SqlVersionLockOptions } from '../sql/options.js';
 import type { LendTransaction } from '../sql/row/lent-transaction.js';
-import { RowLockBackend } from '../sql/row/row-lock-backend.js';
+import { AdvisoryLockBackend, RowLockBackend } from '../sql/session-lock-backends.js';
 import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
 import { readOptions, type TypeOrmLockOptions } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';

@@ -1,7 +1,7 @@
 import { LockConfigError, type LockError, LockUnavailableError } from '../../api/errors.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { REFUSAL_RETRIED_FOR } from '../../core/toolkit/retryable.js';
-import { SeenHolders } from '../../core/toolkit/seen-holders.js';
+import { SeenHolders } from '../shared/seen-holders.js';
 import { Folders } from './folders.js';
 import { Guards } from './guards.js';
 import { instanceNameIn } from './node-content.js';

@@ -97,7 +97,7 @@ export class JobRecordClient {
     const deadline = clock.now() + within;
     const late = () => {
       throw new LockUnavailableError(
-        `Lock provider "${name}" has not answered for ${within} ms when it was asked for the record of job "${this.key}": see whether its server can be reached.`,
+        `Lock provider "${name}" did not answer a request for the record of job "${this.key}" within ${within} ms. Check that its server is up and reachable.`,
         { key: this.key, provider: name },
       );
     };
@@ -141,7 +141,7 @@ export class JobRecordClient {
     if (this.#warnedOf === text) return;
     this.#warnedOf = text;
     this.core.logger.warn(
-      `The record of job "${this.key}" on lock provider "${this.core.name}" ${what}. The job runs as if it had no record, and its next run writes a new one. Find out what has written this one.`,
+      `The record of job "${this.key}" on lock provider "${this.core.name}" ${what}. The job runs as if it had no record, and its next run writes a new one. Find out what wrote this one.`,
     );
   }
 }
@@ -150,7 +150,7 @@ export class JobRecordClient {
 function recordsOf({ backend, name }: ProviderCore): RecordStore {
   if (backend.records) return backend.records;
   throw new LockConfigError(
-    `Lock provider "${name}" keeps no records, so a job cannot remember there which ticks were begun: set "minHold", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
+    `Lock provider "${name}" keeps no records, so a job on it cannot remember which ticks were started: set "minHold", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
     { provider: name },
   );
 }

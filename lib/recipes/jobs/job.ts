@@ -1,7 +1,7 @@
 import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
 import { type JobRecord, MOST_AHEAD, recordText } from '../../core/job-record.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
@@ -111,7 +111,7 @@ export class Job {
     const { core } = this.plan;
     const next: JobRecord = {
       ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
-      ...{ instance: core.instance, attempt, schedule: this.schedule()?.text ?? null },
+      ...{ instance: core.instance.name, attempt, schedule: this.schedule()?.text ?? null },
     };
     try {
       const found = await this.stored.replace(seen, next, PATIENCE);
@@ -155,7 +155,7 @@ export class Job {
     const { core } = this.plan;
     this.#warnHourly(
       warnedOfClock,
-      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Set the clock of this machine, or "due" to a time that has come.`,
+      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Correct the clock of this machine, or set "due" to a time that has come.`,
     );
     return true;
   }
@@ -168,7 +168,7 @@ export class Job {
     if (apart === 0 || apart >= ONE_DUE || instanceIdOf(record.run) === instanceIdOf(core.random.id())) return;
     this.#warnHourly(
       warnedOfDues,
-      `Two instances gave due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs: "due" must be the planned time, the same in all instances, and not the time of the call, such as new Date().`,
+      `Two instances gave due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs. Set "due" to the planned time, the same in all instances, not to the time of the call, such as new Date().`,
     );
   }
 
@@ -187,7 +187,7 @@ export class Job {
     if (this.#hasWarnedOfZone || !own || !other || own === other || expressionOf(own) !== expressionOf(other)) return;
     this.#hasWarnedOfZone = true;
     this.plan.core.logger.warn(
-      `Job "${this.key}" is scheduled here as ${own}, and instance "${record.instance}" has recorded it as ${other}: set "timeZone" of @Cron, so that all instances have the same ticks. (Warned once.)`,
+      `Job "${this.key}" is scheduled here as ${own}, but instance "${record.instance}" recorded it as ${other}. Set "timeZone" in @Cron, so that all instances have the same ticks. (Warned once.)`,
     );
   }
 
@@ -241,7 +241,7 @@ export class BegunRun implements Run {
       await stored.conclude(this.seen, next, PATIENCE_AT_END);
     } catch {
       plan.core.logger.warn(
-        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not take it within ${PATIENCE_AT_END} ms: another instance takes the run for abandoned unless this one reaches the provider first.`,
+        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not accept it within ${PATIENCE_AT_END} ms. Unless this instance can record it later, another one treats the run as abandoned: check the provider's server.`,
       );
     }
   }

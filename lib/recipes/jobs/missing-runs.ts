@@ -1,6 +1,6 @@
 import { safeText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
-import type { LockPlan } from '../../core/acquire/lock-plan.js';
+import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { type JobRecord, lastTimeOf, MOST_AHEAD } from '../../core/job-record.js';
 import type { Schedule } from '../../core/schedule.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
@@ -205,7 +205,7 @@ export class MissingRuns {
     const last = seen.record && seen.record.tick >= tick ? seen.record : { tick, attempt: 0 };
     const baseline: JobRecord = {
       ...{ tick: last.tick, attempt: last.attempt, run: core.random.id(), state: 'baseline' },
-      ...{ begunAt: now, endedAt: now, instance: core.instance, schedule: text },
+      ...{ begunAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
     const found = await this.job.stored.replace(seen, baseline, PATIENCE);
     if (found.record?.run !== baseline.run) this.#lookIn(0);

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { safeText } from '../../api/cause.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { JobTrace } from '../../api/lock-traces.js';
-import { type LockPlan, publishSkipped, subjectOf } from '../../core/acquire/lock-plan.js';
+import { type LockPlan, publishSkipped, subjectOf } from '../../core/plan/lock-plan.js';
 import { jobChannel } from '../../core/events/channels.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
@@ -176,7 +176,7 @@ export class ScheduledJob implements LocalJob {
         if (!isTaken) this.#log(`was called for a missed or abandoned run, ${NOT_RUN}`);
       },
       (error: unknown) => {
-        this.#log(`has failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
+        this.#log(`failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
       },
     );
   }
@@ -205,7 +205,7 @@ export class ScheduledJob implements LocalJob {
   }
 }
 
-const NOT_RUN = 'and did not run its task: see whether something around its method skips calls';
+const NOT_RUN = 'but did not run its task: check whether something around its method skips calls';
 
 function notRun(): Promise<never> {
   return Promise.reject(new Error('It did not run.'));

@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  BackendContext,
   Grant,
   Holding,
   ReleaseOptions,
@@ -119,16 +120,21 @@ export class ShowsStaleLabels extends DistantBackend {
   }
 }
 
+function boardOf(store: MemoryStore, { namespace, name, instance }: BackendContext): MemoryWaits {
+  return new MemoryWaits(store, `${namespace}:`, name, instance.id);
+}
+
 export class KeepsTexts extends DistantBackend {
   override readonly waits: WaitBoard;
 
   constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
     super(...terms);
-    const board = new MemoryWaits(this.memory, `${this.surrounding.namespace}:`);
+    const board = boardOf(this.memory, this.surrounding);
     this.waits = {
       serverTime: () => board.serverTime(),
-      look: (key, most) => board.look(key, most),
-      write: (texts) => board.write(texts, 3_600_000),
+      read: (instance) => board.read(instance),
+      holders: (key, most) => board.holders(key, most),
+      publish: (text) => board.publish(text, 3_600_000),
     };
   }
 }
@@ -139,13 +145,14 @@ export class SeesThoseThatHaveLeft extends DistantBackend {
 
   constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
     super(...terms);
-    const board = new MemoryWaits(this.memory, `${this.surrounding.namespace}:`);
+    const board = boardOf(this.memory, this.surrounding);
     this.waits = {
       serverTime: () => board.serverTime(),
-      write: (texts, keepFor) => board.write(texts, keepFor),
-      // As it was when somebody held the key.
-      look: async (key, most) => {
-        const seen = await board.look(key, most);
+      read: (instance) => board.read(instance),
+      publish: (text, keepFor) => board.publish(text, keepFor),
+      // As it was when the key was held.
+      holders: async (key, most) => {
+        const seen = await board.holders(key, most);
         if (seen.length > 0) this.#seen.set(key, seen);
         return this.#seen.get(key) ?? [];
       },

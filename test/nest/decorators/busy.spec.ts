@@ -74,7 +74,7 @@ describe('onBusy', () => {
       reason: expect.objectContaining({ message: expect.not.stringContaining('acquire()') as string }) as Error,
     });
     await locks.acquire('order:3');
-    await expect(orders.throws(3)).rejects.toThrow(/this process holds it: .*within: lock.* under lock\.run\(\)/);
+    await expect(orders.throws(3)).rejects.toThrow(/This process holds it\. .*within: lock.* under lock\.run\(\)/);
   });
 
   it('skip resolves to undefined at once and says so in an event', async () => {

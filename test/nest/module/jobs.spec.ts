@@ -321,7 +321,7 @@ describe('with minHold', () => {
     expect(app.get(Jobs).runs).toBe(2);
     expect(store.records.size).toBe(0);
     await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(
-      /This application has no job 'report' .*Import the module that has it.*cronJobs: false.* which are none\.$/,
+      /This application has no job 'report' .*Import the module that has it.*cronJobs: false.* The jobs are none\.$/,
     );
   });
 });
@@ -403,7 +403,7 @@ describe('where the job is not scheduled', () => {
     await (await app.resolve(Scoped)).report();
     expect(Scoped.runs).toBe(1);
     await expect(app.get(LockAdmin).runNow('scoped')).rejects.toThrow(
-      /no job 'scoped' .* which are "report" \(provider "default"\)/,
+      /no job 'scoped' .* The jobs are "report" \(provider "default"\)/,
     );
   });
 });
@@ -473,7 +473,7 @@ describe('runNow()', () => {
     await expect(admin.runNow('report')).rejects.toThrow(/Job 'report' is on several providers/);
     await admin.runNow('report', 'second');
     expect(app.get(Two).runs).toEqual(['other']);
-    await expect(admin.runNow('none', 'second')).rejects.toThrow(/which are "report" \(provider "second"\)\.$/);
+    await expect(admin.runNow('none', 'second')).rejects.toThrow(/The jobs are "report" \(provider "second"\)\.$/);
   });
 
   it('says so if something around the method skips calls', async () => {
@@ -492,7 +492,7 @@ describe('runNow()', () => {
       async report() {}
     }
     const app = await boot([Skipping]);
-    await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(/was called by runNow\(\), and did not run/);
+    await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(/was called by runNow\(\), but did not run/);
     await expect(app.get(LockService).isLocked('report')).resolves.toBe(false);
   });
 });
@@ -655,7 +655,7 @@ it('two zones of one expression: one warning', async () => {
   await other.get(Tokyo).report();
   await other.get(Tokyo).report();
   expect(logger.warnings).toEqual([
-    expect.stringMatching(/\(Asia\/Tokyo\), and .* \(Europe\/Berlin\): set "timeZone"/),
+    expect.stringMatching(/\(Asia\/Tokyo\), but .* \(Europe\/Berlin\)\. Set "timeZone"/),
   ]);
 });
 

@@ -21,7 +21,7 @@ async function run(...providers: (new (...args: never[]) => unknown)[]) {
   };
 }
 
-const remedy = 'Make it with lockKey, such as lockKey`order:${order.id}`, which refuses a missing value.';
+const remedy = 'Build it with lockKey, such as lockKey`order:${order.id}`, which rejects a missing value.';
 
 describe('a key with the text of a missing value', () => {
   it('is reported by each call of LockService that takes one, once for each first segment', async () => {
@@ -39,7 +39,7 @@ describe('a key with the text of a missing value', () => {
     expect(warnings()).toEqual(
       keys.map(
         (key) =>
-          `Lock key "${key}" contains the text "undefined" instead of a value, so all calls that miss the value exclude one another. ${remedy}`,
+          `Lock key "${key}" contains the text "undefined" instead of a value, so all calls without the value share one lock. ${remedy}`,
       ),
     );
   });
@@ -63,7 +63,7 @@ describe('a key with the text of a missing value', () => {
     expect(warnings()).toEqual([]);
     for (let call = 0; call < 3; call++) await orders.pay({});
     expect(warnings()).toEqual([
-      `Lock key "order:undefined" contains the text "undefined" instead of a value, so all calls that miss the value exclude one another. It comes from the key function of Orders.pay. ${remedy}`,
+      `Lock key "order:undefined" contains the text "undefined" instead of a value, so all calls without the value share one lock. It comes from the key function of Orders.pay. ${remedy}`,
     ]);
   });
 

@@ -66,7 +66,7 @@ it.each([
   expect(far.commands).toEqual(['read']);
   expect(far.skipped).toEqual(['clock']);
   expect(far.log).toEqual([
-    expect.stringMatching(/Job "report" was not run for .* later than the time of the server .* Set the clock/),
+    expect.stringMatching(/Job "report" was not run for .* later than the time of the server .* Correct the clock/),
   ]);
   // Warned once an hour.
   await far.fire();
@@ -445,9 +445,7 @@ it('warns once where instances have one expression in two zones', async () => {
   await other.fire();
   await third.fire();
   expect(other.log).toEqual([
-    expect.stringMatching(
-      /is scheduled here as \* \* \* \* \* \(UTC\), and instance "i1" has recorded it as .*Berlin\)/,
-    ),
+    expect.stringMatching(/is scheduled here as \* \* \* \* \* \(UTC\), but instance "i1" recorded it as .*Berlin\)/),
   ]);
   expect(third.log).toEqual([]);
 });
@@ -498,7 +496,7 @@ describe('runOnce() with `due`', () => {
     await new LockService(other.locks).runOnce('import', () => 1, due(40));
     await new LockService(other.locks).runOnce('import', () => 1, due(60));
     expect(other.log).toEqual([
-      expect.stringMatching(/job "import" that are 20 ms apart.*"due" must be the planned time/),
+      expect.stringMatching(/job "import" that are 20 ms apart.*Set "due" to the planned time/),
     ]);
     // Ticks that are a second apart may be meant.
     const third = await fleet.add();

@@ -322,7 +322,7 @@ describe('afterCrash', () => {
     await fleet.clock.advance(HOUR / 2);
     expect(one.runs).toEqual([START]);
     expect(one.log).toEqual([
-      'Job "report" has failed in a run that made up for a missed or abandoned one: Error: its own',
+      'Job "report" failed in a run that made up for a missed or abandoned one: Error: its own',
     ]);
     expect(fleet.record).toMatchObject({ state: 'failed', attempt: 2 });
   });
@@ -467,7 +467,7 @@ it('releases what a method does not take that was called for a missed run', asyn
   await expect(one.locks.isLocked('report')).resolves.toBe(false);
   expect(fleet.record).toMatchObject({ tick: START + HOUR, state: 'failed' });
   expect(one.log).toEqual([
-    expect.stringMatching(/^Job "report" was called for a missed or abandoned run, and did not run its task/),
+    expect.stringMatching(/^Job "report" was called for a missed or abandoned run, but did not run its task/),
   ]);
 });
 

@@ -104,7 +104,12 @@ export class CommandConnection implements CommandSender {
   }
 
   get isIdle(): boolean {
-    return this.#flight.commands === 0;
+    return this.unanswered === 0;
+  }
+
+  /** How many commands the server has not answered yet. */
+  get unanswered(): number {
+    return this.#flight.commands;
   }
 
   get cause(): unknown {

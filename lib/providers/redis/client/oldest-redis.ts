@@ -1,4 +1,4 @@
-import { whyTooOld } from '../../../core/toolkit/oldest-version.js';
+import { whyTooOld } from '../../shared/oldest-version.js';
 
 // The first that has SET … GET and ZADD … LT, which the lock script sends.
 const OLDEST = '6.2';

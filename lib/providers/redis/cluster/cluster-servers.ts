@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
-import { Batcher, type Operation } from '../batcher.js';
+import { Batcher, type Operation } from '../client/batcher.js';
 import type { Ask } from '../client/diagnostics.js';
 import type { Address, FindCluster, KnownCluster } from '../client/redis-connection.js';
 import { BUCKETS } from '../key-layout.js';

@@ -1,15 +1,19 @@
-import { createHash } from 'node:crypto';
 import HANDOFF from './handoff.lua.js';
 import JOB_RECORD from './job-record.lua.js';
 import PLAIN_OPERATIONS from './plain-operations.lua.js';
 import OPERATIONS from './operations.lua.js';
 import RECORDS from './records.lua.js';
+import { scriptOf } from '../client/batcher.js';
+import { holdersOf, processesOf, queueOf } from '../key-layout.js';
 
 // Each file uses the locals of those before it.
 const TEXT = PLAIN_OPERATIONS + RECORDS + HANDOFF + OPERATIONS;
 
 /** The script of the locks: every operation on a lock runs in it. operations.lua lists its arguments. */
-export const LOCK_SCRIPT = scriptOf(TEXT);
+export const LOCK_SCRIPT = scriptOf(TEXT, (counter, locks) => [
+  processesOf(counter),
+  ...locks.flatMap((lock) => [queueOf(lock), holdersOf(lock)]),
+]);
 
 /**
  * The same for a Cluster, where PUBLISH goes to every node. Sharded channels came with Redis 7, as did the version number in
@@ -21,8 +25,3 @@ export const CLUSTER_LOCK_SCRIPT = scriptOf(
 
 /** The script of the records of jobs. */
 export const RECORD_SCRIPT = scriptOf(JOB_RECORD);
-
-/** A script with the hash by which the server knows it once it has run it. */
-function scriptOf(text: string): { readonly text: string; readonly sha: string } {
-  return { text, sha: createHash('sha1').update(text).digest('hex') };
-}

@@ -1,19 +1,23 @@
-import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../../api/lock-provider.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
+import { pauseBeforeRetry } from '../connection/failure.js';
 import type { Database } from '../database.js';
-import { counterNameOf } from '../table/lock-name.js';
 import type { SqlSettings } from '../options.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
-import type { SqlRequest } from '../sql-backend.js';
-import type { AdvisoryStatements } from './advisory-statements.js';
+import { counterNameOf } from '../table/lock-name.js';
+import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
 /** The database of the advisory locks, connected. */
 export interface AdvisoryDatabase extends Database {
-  readonly advisory: AdvisoryStatements;
-  /** A part of every name, see {@link AdvisoryStatements.scopeOf}. */
+  /** A part of every name, see `scopeOf` of the statements. */
   readonly scope: string;
   readonly holding: HoldingSessions;
 }
@@ -23,21 +27,20 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   readonly #name: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
+  #state: RequestState<{ readonly place: HoldingSession; readonly grant: Grant }> = 'asking';
   /** The session that it asks on, or has the lock on. */
   #place: HoldingSession | undefined;
-  #grant: Grant | undefined;
-  #isOver = false;
   /** The session of its own, if it waits or has waited on one. */
   #waitsOn: HoldingSession | undefined;
 
   constructor(
+    private readonly context: BackendContext,
     private readonly database: AdvisoryDatabase,
     private readonly settings: SqlSettings,
     private readonly request: AcquireRequest,
   ) {
-    const { namespace } = database.context;
-    this.#name = database.advisory.nameOf(database.scope, namespace, request.key);
-    this.#counter = settings.fencing ? counterNameOf(namespace, request.key) : undefined;
+    this.#name = settings.family.advisory.nameOf(database.scope, context.namespace, request.key);
+    this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
 
   get unansweredFor(): number {
@@ -46,13 +49,14 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
 
   async acquire(): Promise<Grant | 'busy'> {
     const { request } = this;
-    if (this.#grant && this.#place && !this.#hasEnded()) {
+    const held = heldIn(this.#state);
+    if (held) {
+      const { grant, place } = held;
       // Any of its tokens may have been used.
-      const { fencingToken, followers = 0 } = this.#grant;
-      const last = fencingToken === null ? null : fencingToken + BigInt(followers);
-      return { ...this.#grant, fencingToken: last, followers: 0, validUntil: this.#place.session.validUntil };
+      const last = grant.fencingToken === null ? null : grant.fencingToken + BigInt(grant.followers ?? 0);
+      return { ...grant, fencingToken: last, followers: 0, validUntil: place.session.validUntil };
     }
-    const { context, holding } = this.database;
+    const { holding } = this.database;
     for (;;) {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
@@ -64,26 +68,22 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();
       const leave = () => {
-        this.#abandon();
+        if (!heldIn(this.#state)) this.#end();
       };
       const answer = await withAbort(request.signal, leave, () => this.#queue());
       if (answer) return answer;
-      await pauseBeforeRetry(context, request.signal);
+      await pauseBeforeRetry(this.context, request.signal);
     }
   }
 
   async renew(): Promise<RenewOutcome> {
-    if (!this.#grant || this.#hasEnded() || !this.#place) return 'lost';
-    return this.#place.session.renew();
+    return heldIn(this.#state)?.place.session.renew() ?? 'lost';
   }
 
   async release(): Promise<ReleaseOutcome> {
-    const place = this.#place;
-    if (!this.#grant || this.#hasEnded() || !place) {
-      this.#abandon();
-      return 'lost';
-    }
-    this.#isOver = true;
+    const held = this.#end();
+    if (!held) return 'lost';
+    const { place } = held;
     try {
       if (place.session.isLost()) return 'lost';
       return (await place.unlock(this.#name, this.request.mode)) ? 'released' : 'lost';
@@ -95,8 +95,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   onSessionLost(cause: unknown): void {
-    if (!this.#grant || this.#hasEnded()) return;
-    this.request.lost(cause);
+    if (heldIn(this.#state)) this.request.lost(cause);
   }
 
   /**
@@ -132,17 +131,16 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const { callers, mode } = this.request;
       // The last of as many, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more.
       const lastToken =
-        this.#counter === undefined
-          ? null
-          : await this.database.table.nextTokens(this.#counter, BigInt(callers), session.run);
+        this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
       if (session.isLost()) throw new Error('The connection was lost.');
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
       const { validUntil } = session;
-      this.#grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
-      return this.#grant;
+      const grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
+      this.#state = { place, grant };
+      return grant;
     } finally {
-      if (!this.#grant) void this.#leave(place, isLocked);
+      if (!heldIn(this.#state)) void this.#leave(place, isLocked);
     }
   }
 
@@ -153,14 +151,16 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     place.leave(this);
   }
 
-  /** Ends it silently, in whatever state it is. */
-  #abandon(): void {
-    this.#isOver = true;
-    if (!this.#grant) this.#waitsOn?.session.destroy();
+  /** Ends it silently, in whatever state it is. Answers what it had. */
+  #end() {
+    const held = heldIn(this.#state);
+    this.#state = 'over';
+    if (!held) this.#waitsOn?.session.destroy();
+    return held;
   }
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver;
+    return this.#state === 'over';
   }
 }

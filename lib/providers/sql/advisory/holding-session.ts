@@ -1,12 +1,11 @@
 import type { AcquireRequest } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { Batches } from '../connection/batches.js';
-import type { ConnectionRequest } from '../connection/connection-slots.js';
-import { failureOf } from '../connection/failure.js';
+import { isTrue } from '../connection/answer.js';
+import type { AdvisoryStatements, OfMany } from '../connection/dialect.js';
+import { faultOf, SilentServerError } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
-import { SilentServerError } from '../connection/in-time.js';
-import { type AdvisoryStatements, doneOf, type OfMany } from './advisory-statements.js';
-import type { LockPlaces } from './lock-places.js';
+import type { ConnectionRequest, Slots } from '../connection/sessions.js';
 
 /** A request that has, or asks for, a lock on a session. */
 export interface SessionUser {
@@ -29,9 +28,7 @@ interface Name {
  * The session answers one statement at a time. Locks that are asked for meanwhile go together with the next one.
  */
 export class HoldingSession {
-  /** A lock that no request has any more could not be freed: the session has to end. */
-  mayHaveLock = false;
-  /** The names of such locks. */
+  /** Locks that the session may have for no request: one that it waits for, or could not free. Such a session is not used again. */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
   /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
@@ -44,12 +41,17 @@ export class HoldingSession {
     /** Called when no user is left: the session is not used again. */
     private readonly onEmpty: () => void,
     /** Of the names on it; none where they are not limited. */
-    private readonly places?: LockPlaces,
+    private readonly places?: Slots,
   ) {
     session.onLost = (cause) => {
       this.#forgetAll();
       for (const user of [...this.#users.keys()]) user.onSessionLost(cause);
     };
+  }
+
+  /** Whether the session may have a lock for no request. Only the end of the session frees such a lock. */
+  get mayHaveLock(): boolean {
+    return this.#leftOver.size > 0;
   }
 
   /** Whether locks may be asked for on it. */
@@ -71,14 +73,12 @@ export class HoldingSession {
   leave(user: SessionUser): void {
     const times = this.#users.get(user) ?? 0;
     if (times > 1) this.#users.set(user, times - 1);
-    else if (this.#users.delete(user) && this.#users.size === 0) this.#end();
-  }
-
-  #end(): void {
-    this.#forgetAll();
-    this.onEmpty();
-    if (this.mayHaveLock) this.session.destroy();
-    else this.session.giveBack();
+    else if (this.#users.delete(user) && this.#users.size === 0) {
+      this.#forgetAll();
+      this.onEmpty();
+      if (this.mayHaveLock) this.session.destroy();
+      else this.session.giveBack();
+    }
   }
 
   /** Takes the lock if it is free. @throws LockCapacityError when there is no place for it in the time of the request */
@@ -103,7 +103,7 @@ export class HoldingSession {
     const { mode } = request;
     const { session, statements } = this;
     // Until it has the lock. Otherwise the limits of a wait stay, too.
-    this.mayHaveLock = true;
+    this.#leftOver.add(name);
     await session.beginWait();
     for (;;) {
       const answer = await session.runSlice(request.since, (limits) =>
@@ -115,7 +115,7 @@ export class HoldingSession {
       if (answer === undefined) await session.run(statements.unlockAll);
     }
     await session.endWait();
-    this.mayHaveLock = false;
+    this.#leftOver.delete(name);
     this.#names.set(name, { mode, holders: 1, changes: undefined });
     return true;
   }
@@ -132,7 +132,6 @@ export class HoldingSession {
       known.changes = unlocked;
       return await unlocked;
     } catch (error) {
-      this.mayHaveLock = true;
       this.#leftOver.add(name);
       throw error;
     }
@@ -143,7 +142,7 @@ export class HoldingSession {
       return await unlocks.add(name);
     } catch (error) {
       // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
-      if (failureOf(error) !== 'busy') throw error;
+      if (faultOf(error) !== 'busy') throw error;
       await unlocks.add(name);
       return true;
     } finally {
@@ -155,13 +154,12 @@ export class HoldingSession {
     this.#names.set(name, entry);
     const answer = this.#together(operation, this.statements.unlock(entry.mode)).add(name);
     entry.changes = answer;
-    let isLocked = false;
     try {
-      isLocked = await answer;
+      const isLocked = await answer;
+      if (isLocked) entry.holders += 1;
       return isLocked;
     } finally {
       entry.changes = undefined;
-      if (isLocked) entry.holders += 1;
       if (entry.holders === 0) this.#forget(name);
     }
   }
@@ -189,9 +187,7 @@ export class HoldingSession {
     const entries = names.map((name) => this.#names.get(name));
     try {
       // What frees locks has nothing to undo, and asks nothing.
-      const answer = await session.run(...operation(names, undo && session.facts.isReadOnly));
-      session.assertWriter(answer);
-      return doneOf(answer);
+      return doneOf(await session.run(...operation(names, undo && session.facts.isReadOnly)));
     } catch (error) {
       if (undo) void this.#undo(error, names, entries, undo);
       throw error;
@@ -214,7 +210,7 @@ export class HoldingSession {
     } catch {
       // Those before the one that failed may have been taken, and so may the last one, if it was cancelled in the moment of the grant. What
       // others of this session hold, or have asked for since, is counted once too often then, or is not: that ends with the session.
-      this.mayHaveLock = true;
+      for (const name of names) this.#leftOver.add(name);
       locked = names.filter((name, index) => {
         const entry = this.#names.get(name);
         return !entry || (entry === entries[index] && entry.holders === 0);
@@ -223,8 +219,15 @@ export class HoldingSession {
     try {
       if (locked.length > 0) await this.session.run(...undo(locked));
     } catch {
-      this.mayHaveLock = true;
       for (const name of locked) this.#leftOver.add(name);
     }
   }
+}
+
+/** Of each lock, whether the statement succeeded. @throws Error when the server does not know (GET_LOCK: NULL) */
+function doneOf(answer: unknown): readonly boolean[] {
+  return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
+    if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');
+    return isTrue(done);
+  });
 }

@@ -31,26 +31,17 @@ export class Batches<Item, Answer> {
   }
 
   readonly #flush = (): void => {
-    while (this.#asked.length > 0 && this.#inFlight < this.most) this.#sendNext(this.#asked.splice(0, MOST));
+    while (this.#asked.length > 0 && this.#inFlight < this.most) void this.#sendNext(this.#asked.splice(0, MOST));
   };
 
-  #sendNext(asked: readonly Asked<Item, Answer>[]): void {
+  async #sendNext(asked: readonly Asked<Item, Answer>[]): Promise<void> {
     this.#inFlight += 1;
-    this.send(asked.map(({ item }) => item)).then(
-      (answers) => {
-        asked.forEach(({ resolve }, index) => {
-          resolve(answers[index] as Answer);
-        });
-        this.#next();
-      },
-      (error: unknown) => {
-        for (const { reject } of asked) reject(error);
-        this.#next();
-      },
-    );
-  }
-
-  #next(): void {
+    try {
+      const answers = await this.send(asked.map(({ item }) => item));
+      for (const [index, { resolve }] of asked.entries()) resolve(answers[index] as Answer);
+    } catch (error) {
+      for (const { reject } of asked) reject(error);
+    }
     this.#inFlight -= 1;
     this.#flush();
   }

@@ -2,13 +2,12 @@ import type { Clock } from '../../../api/clock.js';
 import type { BackendContext, Diagnostic } from '../../../api/lock-provider.js';
 import { LockConfigError, type LockError, LockUnavailableError } from '../../../api/errors.js';
 import type { Dialect, DriverConnection, ServerFacts, SessionKind } from './dialect.js';
-import { isRefusedLogin, LOGIN_REMEDY, reasonOf } from './failure.js';
+import { faultOf, inTime, LOGIN_REMEDY, reasonOf } from './failure.js';
 import type { SqlSettings } from '../options.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
 import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
-import { inTime } from './in-time.js';
-import { Session, type SessionHome } from './session.js';
+import { Session } from './session.js';
 
 // How long before a server that cannot be reached is asked again to end sessions, in ms.
 const PAUSE = 1_000;
@@ -16,10 +15,11 @@ const PAUSE = 1_000;
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
 /** One database server: opens sessions, each looked at before it is used, and has one for control, which ends other sessions. */
-export class Server implements SessionHome {
+export class Server {
   readonly name: string;
   readonly clock: Clock;
   readonly commandTimeout: number;
+  readonly allowsReadOnly: boolean;
   /** Weaknesses in the configuration of the server, as the newest session saw them. */
   diagnostics: readonly Diagnostic[] = [];
   /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
@@ -30,7 +30,9 @@ export class Server implements SessionHome {
   #refusedSince: number | undefined;
   /** All that are open, the control session among them. */
   readonly #sessions = new Set<Session>();
-  #control: { readonly opening: Promise<Session>; open?: Session } | undefined;
+  /** The control session, if it is open. */
+  openControl: Session | undefined;
+  #control: Promise<Session> | undefined;
   /** Sessions that could not be ended at the server, because their control session had ended too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
@@ -38,11 +40,12 @@ export class Server implements SessionHome {
   constructor(
     context: BackendContext,
     readonly dialect: Dialect,
-    private readonly settings: Pick<SqlSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
+    settings: Pick<SqlSettings, 'commandTimeout' | 'allowUnsafeTopology'>,
   ) {
     this.name = context.name;
     this.clock = context.clock;
     this.commandTimeout = settings.commandTimeout;
+    this.allowsReadOnly = settings.allowUnsafeTopology;
   }
 
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
@@ -55,33 +58,28 @@ export class Server implements SessionHome {
     throw this.#twoServers();
   }
 
-  get allowsReadOnly(): boolean {
-    return this.settings.allowUnsafeTopology;
-  }
-
-  /** The control session, if it is open. */
-  get openControl(): Session | undefined {
-    return this.#control?.open;
-  }
-
   /** The control session, opened again if it was lost. */
   control(): Promise<Session> {
-    if (this.#control) return this.#control.opening;
-    const opening = this.#open(CONTROL, undefined);
-    const control: { readonly opening: Promise<Session>; open?: Session } = { opening };
+    this.#control ??= this.#openControl();
+    return this.#control;
+  }
+
+  async #openControl(): Promise<Session> {
     const forget = () => {
-      if (this.#control === control) this.#control = undefined;
+      this.#control = undefined;
+      this.openControl = undefined;
     };
-    this.#control = control;
-    opening.then((session) => {
-      control.open = session;
+    try {
+      const session = await this.#open(CONTROL, undefined);
+      this.openControl = session;
       session.onFree = forget;
-      session.onLost = () => {
-        session.destroy();
-      };
+      session.onLost = session.destroy;
       if (session.isLost()) session.destroy();
-    }, forget);
-    return opening;
+      return session;
+    } catch (error) {
+      forget();
+      throw error;
+    }
   }
 
   async confirmWriter(): Promise<void> {
@@ -94,7 +92,7 @@ export class Server implements SessionHome {
       `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
       { provider: this.name, refused: true },
     );
-    this.#loseAt(server, error);
+    this.#loseWhere((session) => session.facts.server === server, error);
     return error;
   }
 
@@ -114,10 +112,13 @@ export class Server implements SessionHome {
     });
   }
 
-  /** The control session is closed when it has ended the sessions that it had to end. */
+  /**
+   * Ends the sessions that are in use: the server rolls back their transactions. The control session closes last, because it ends the others.
+   */
   async close(): Promise<void> {
     this.#closing.abort(new Error('The locks are closed, because the application stops.'));
-    const control = await this.#control?.opening.catch(() => undefined);
+    for (const session of this.#sessions) if (session.control) session.destroy();
+    const control = await this.#control?.catch(() => undefined);
     await control?.idle(this.commandTimeout).catch(() => undefined);
     await control?.close();
   }
@@ -139,9 +140,9 @@ export class Server implements SessionHome {
   }
 
   /** After a restart of the server, and at another one, its id is that of another connection; after its guard it has ended by itself. */
-  #isThere({ facts, openedAt, answered, guard }: Session, control: Session, uptime: number): boolean {
+  #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
-    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * guard;
+    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * kind.guard;
   }
 
   async #end({ facts }: Session, control: Session): Promise<void> {
@@ -159,7 +160,7 @@ export class Server implements SessionHome {
       const connection = await this.#connect();
       try {
         const sentAt = this.clock.now();
-        const facts = await this.setUp(connection, kind);
+        const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
         // Others lock where new connections go by now.
@@ -172,8 +173,13 @@ export class Server implements SessionHome {
     });
   }
 
+  async reset(connection: DriverConnection, kind: SessionKind): Promise<void> {
+    await this.dialect.reset(connection);
+    await this.#setUp(connection, kind);
+  }
+
   /** @throws LockConfigError for a server on which locks cannot exclude each other */
-  async setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
+  async #setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
     const { dialect } = this;
     const run = (sql: string, parameters: readonly unknown[] = []) =>
       inTime(this.clock, this.commandTimeout, dialect.send(connection, sql, parameters));
@@ -187,10 +193,6 @@ export class Server implements SessionHome {
   }
 
   /** It holds no locks any more. */
-  #loseAt(server: string, cause: LockError): void {
-    this.#loseWhere((session) => session.facts.server === server, cause);
-  }
-
   #loseWhere(isLost: (session: Session) => boolean, cause: LockError): void {
     for (const session of [...this.#sessions].filter(isLost)) session.lose(cause);
   }
@@ -214,9 +216,7 @@ export class Server implements SessionHome {
     } catch (error) {
       // The connection may come late.
       connecting.then(
-        (late) => {
-          dialect.sever(late);
-        },
+        (late) => dialect.sever(late),
         () => undefined,
       );
       throw this.#maybeForNow(error);
@@ -225,7 +225,7 @@ export class Server implements SessionHome {
 
   /** A login that was accepted before and is refused now is an outage for a while: the next connection reads a rotated password again. */
   #maybeForNow(error: unknown): unknown {
-    if (!isRefusedLogin(error) || !this.#hasAccepted) return error;
+    if (faultOf(error) !== 'login' || !this.#hasAccepted) return error;
     const now = this.clock.now();
     this.#refusedSince ??= now;
     if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;
@@ -250,7 +250,7 @@ export class Server implements SessionHome {
       `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,
       { provider: this.name, refused: refusesWrites },
     );
-    if (refusesWrites) this.#loseAt(server, refusal);
+    if (refusesWrites) this.#loseWhere((session) => session.facts.server === server, refusal);
     throw refusal;
   }
 }

@@ -1,14 +1,18 @@
 import { AsyncResource } from 'node:async_hooks';
-import type { Clock } from '../../../api/clock.js';
-import type { LockConfigError } from '../../../api/errors.js';
+import type { Timer } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
-import type { Dialect, DriverConnection, SendStatement, ServerFacts, SessionKind, TimeLimits } from './dialect.js';
-import { failureOf, isReadOnlyRefusal } from './failure.js';
-import { inTime } from './in-time.js';
-import { Turn, type TurnLimits } from './turn.js';
-import { sliceLength } from './wait-slice.js';
+import {
+  type DriverConnection,
+  type SendStatement,
+  type ServerFacts,
+  type SessionKind,
+  sliceLength,
+  type TimeLimits,
+} from './dialect.js';
+import { faultOf, inTime, silentFor } from './failure.js';
+import type { Server } from './server.js';
 
 /** A statement that was not sent. */
 export class TransactionEndedError extends Error {
@@ -20,25 +24,24 @@ export class TransactionEndedError extends Error {
 // How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
-/** The common part of the sessions of one server. */
-export interface SessionHome {
-  readonly clock: Clock;
-  readonly dialect: Dialect;
-  /** How long the server may take to answer a statement of ours, in ms. */
-  readonly commandTimeout: number;
-  /** Whether the application uses a server that may not be written. */
-  readonly allowsReadOnly: boolean;
-  /** When a statement was sent, on the monotonic clock, that the server did not answer in time. */
-  fellSilent(since: number): void;
-  /** Sets up a connection that is new, or was reset. */
-  setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts>;
-  /** Asks the server, by its control session, whether it may still be written. @throws LockConfigError when it may not */
-  confirmWriter(): Promise<void>;
-  /** This server may not be written any more: all its sessions are lost. The error for the callers. */
-  loseReadOnly(server: string): LockConfigError;
-  /** Ends a session at the server, by its control session. */
-  endOnServer(session: Session, control: Session): void;
-  ended(session: Session): void;
+/** How a statement is sent, and for how long it is waited for. */
+interface StatementLimits {
+  /** Whether it may be sent only while the transaction lasts: a statement of the application, or the end of the transaction. Default false. */
+  readonly inTransaction?: boolean;
+  /** How long the server may work on it by itself, in ms. Default 0. */
+  readonly answeredWithin?: number;
+  /** After how many ms its caller is told that the server is silent. Default: never. */
+  readonly timeout?: number | undefined;
+}
+
+/** A statement, from its request to its answer. */
+interface QueuedStatement {
+  /** Undefined where its turn is all that is waited for. */
+  readonly send: (() => Promise<unknown>) | undefined;
+  readonly limits: StatementLimits;
+  resolve: (answer?: unknown) => void;
+  reject: (error: unknown) => void;
+  timer?: Timer;
 }
 
 /**
@@ -57,17 +60,18 @@ export class Session {
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** We have begun a transaction, and have not ended it. */
   #hasTransaction = false;
-  /** How many statements wait to be sent or for their answer. */
-  #inFlight = 0;
-  /** The turn of the statement that is at the server. */
-  #turn: Turn<unknown> | undefined;
+  /** How many statements are in flight, of ours and of the application: sent, or waiting for that. */
+  inFlight = 0;
+  /** The statement that is at the server. */
+  #current: QueuedStatement | undefined;
   /** The server's answer that this statement has failed, while the server is asked what that has ended. */
   #failure: unknown;
-  /** The turns behind it. */
-  readonly #turns: Turn<unknown>[] = [];
+  /** The statements behind it. */
+  readonly #queue: QueuedStatement[] = [];
   /** Of a statement that waits for nothing. */
-  readonly #atOnce: TurnLimits;
-  #isSilent = false;
+  readonly #atOnce: StatementLimits;
+  /** A statement was not answered in time, and none since. */
+  isSilent = false;
   /** When the answer of the statement that is at the server is due, on the monotonic clock. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
@@ -76,21 +80,17 @@ export class Session {
 
   /** @param control the session that ends this one on the server's side; none for that session itself */
   constructor(
-    private readonly home: SessionHome,
+    readonly home: Server,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
-    private readonly limits: SessionKind,
+    readonly kind: SessionKind,
     /** When it was being opened, on the monotonic clock. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
     this.#atOnce = { timeout: home.commandTimeout };
-    const lose = (cause?: unknown) => {
-      this.lose(cause);
-    };
-    connection.on('error', lose);
-    connection.on('end', lose);
+    for (const event of ['error', 'end'] as const) connection.on(event, this.lose);
   }
 
   /** The connection or its transaction has ended before we ended it. */
@@ -98,29 +98,9 @@ export class Session {
     return this.#state === 'lost';
   }
 
-  /** A statement was not answered in time, and none since. */
-  get isSilent(): boolean {
-    return this.#isSilent;
-  }
-
-  /** After how many ms of silence the server ends it. */
-  get guard(): number {
-    return this.limits.guard;
-  }
-
-  /** How long the server may take to answer a statement of ours, in ms. */
-  get commandTimeout(): number {
-    return this.home.commandTimeout;
-  }
-
   /** For how many ms an answer is overdue. */
   get overdueFor(): number {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
-  }
-
-  /** How many statements are in flight, of ours and of the application. */
-  get inFlight(): number {
-    return this.#inFlight;
   }
 
   /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
@@ -137,21 +117,10 @@ export class Session {
     return this.home.dialect.lend(this.connection, statement);
   }
 
-  get dialect(): Dialect {
-    return this.home.dialect;
-  }
-
   /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
-    const { dialect } = this.home;
-    let answer: unknown;
-    try {
-      answer = await this.#inTurn(() => dialect.beginWith(this.connection, sql, value), this.#atOnce);
-    } catch (error) {
-      throw this.refusalOf(error);
-    }
+    const answer = await this.#inTurn(() => this.home.dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
-    this.assertWriter(answer);
     return firstRow(answer);
   }
 
@@ -164,7 +133,6 @@ export class Session {
       this.home.dialect.beginWait(this.connection, select, value, limits, this.facts),
     );
     this.#hasTransaction = true;
-    this.assertWriter(answer);
     const row = firstRow(answer);
     if (!row) await this.rollback();
     return row;
@@ -172,7 +140,7 @@ export class Session {
 
   /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
   async beginWait(): Promise<void> {
-    await this.#setLimits(this.#whileWaiting(this.limits.lockWait));
+    await this.#setLimits(this.#whileWaiting(this.kind.lockWait));
   }
 
   /**
@@ -185,32 +153,21 @@ export class Session {
 
   /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
   async endWait(): Promise<void> {
-    await this.#setLimits(this.limits);
-  }
-
-  /** Looks at the answer to a statement that locks. @throws LockConfigError when it says that the server may not be written any more */
-  assertWriter(answer: unknown): void {
-    if (isTrue(firstRow(answer)?.['read_only'])) throw this.home.loseReadOnly(this.facts.server);
-  }
-
-  /** The error for the callers of a statement of ours. Of one that a read-only server refuses, the sessions of that server are lost. */
-  refusalOf(error: unknown): unknown {
-    const isReadOnly = isReadOnlyRefusal(error) && !this.home.allowsReadOnly;
-    return isReadOnly ? this.home.loseReadOnly(this.facts.server) : error;
+    await this.#setLimits(this.kind);
   }
 
   /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
-  confirm(): Promise<void> {
-    return this.#ask(this.#heartbeatSql);
+  async confirm(): Promise<void> {
+    await this.run(this.#heartbeatSql);
   }
 
   /** Commits what was written in the transaction, and frees its locks. It may take as long as silence may last: a synchronous standby may lag. */
-  commit(): Promise<void> {
-    return this.#endTransaction('COMMIT', this.guard);
+  async commit(): Promise<void> {
+    await this.#endTransaction('COMMIT', this.kind.guard);
   }
 
   async rollback(): Promise<void> {
-    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.commandTimeout);
+    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.home.commandTimeout);
   }
 
   /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
@@ -228,14 +185,14 @@ export class Session {
   giveBack(): void {
     // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
     // may still take a lock.
-    if (this.#state !== 'open' || this.#inFlight > 0 || this.#hasTransaction) this.destroy();
-    else if (this.#isLent) void this.#reset();
+    if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
+    else if (this.#isLent) this.#reset();
     else this.#free(true);
   }
 
   /** Until when the locks on it are surely ours. */
   get validUntil(): number {
-    return validUntil(this.answered, this.guard);
+    return validUntil(this.answered, this.kind.guard);
   }
 
   /**
@@ -245,19 +202,19 @@ export class Session {
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';
-    const isBusy = this.#inFlight > 0 && !this.#heartbeat;
+    const isBusy = this.inFlight > 0 && !this.#heartbeat;
     try {
       await (isBusy ? this.home.confirmWriter() : this.beat());
     } catch {
       return this.isLost() ? 'lost' : 'unknown';
     }
     if (this.isLost()) return 'lost';
-    if (isBusy && this.home.clock.now() - this.answered > this.guard / 3) return 'unknown';
+    if (isBusy && this.home.clock.now() - this.answered > this.kind.guard / 3) return 'unknown';
     return { validUntil: this.validUntil };
   }
 
   /** The connection or its transaction has ended, or the server holds no locks any more. */
-  lose(cause: unknown): void {
+  readonly lose = (cause?: unknown): void => {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
     this.#hasTransaction = false;
@@ -266,54 +223,52 @@ export class Session {
     try {
       this.onLost?.(cause);
     } finally {
-      this.#nextTurn();
+      this.#sendNext();
     }
-  }
+  };
 
   /**
    * Ends the connection, its transaction and its wait on both sides. A socket that is closed is not enough: a server that waits for a
    * lock on our behalf does not look at it, and would be granted the lock; and where a reset has reached our side alone, the server
    * would keep our locks until the end of the session guard.
    */
-  destroy(): void {
+  readonly destroy = (): void => {
     if (this.#state === 'ended') return;
     if (this.control) this.home.endOnServer(this, this.control);
     this.home.dialect.sever(this.connection);
     this.#end();
-  }
+  };
 
   /** Ends the connection as the server expects it: otherwise it counts and logs an aborted client. */
   async close(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#end();
     const { clock, dialect, commandTimeout } = this.home;
-    await inTime(clock, commandTimeout, dialect.close(this.connection)).catch(() => {
-      dialect.sever(this.connection);
-    });
+    await inTime(clock, commandTimeout, dialect.close(this.connection)).catch(() => dialect.sever(this.connection));
   }
 
-  async #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<void> {
+  #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<unknown> {
     const end = () => {
       this.#hasTransaction = false;
       return this.sendNow(word);
     };
-    await this.#inTurn(end, { timeout, inTransaction: true });
+    return this.#inTurn(end, { timeout, inTransaction: true });
   }
 
   #whileWaiting(lockWait: number): TimeLimits {
-    return { guard: Math.min(this.guard, CONFIRM_WITHIN), lockWait };
+    return { guard: Math.min(this.kind.guard, CONFIRM_WITHIN), lockWait };
   }
 
   /** Resolves to undefined when the server has ended the wait. */
   async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
     const { clock, dialect, commandTimeout } = this.home;
     const length = sliceLength(dialect.slice, clock.now() - since);
-    const { late } = dialect.slice;
+    const answeredWithin = length + dialect.slice.late;
     try {
-      const limits = { answeredWithin: length + late, timeout: length + late + commandTimeout };
+      const limits = { answeredWithin, timeout: answeredWithin + commandTimeout };
       return await this.#inTurn(() => work(this.#whileWaiting(length)), limits);
     } catch (error) {
-      if (failureOf(error) !== 'busy') throw this.refusalOf(error);
+      if (faultOf(error) !== 'busy') throw error;
       return undefined;
     }
   }
@@ -341,37 +296,18 @@ export class Session {
     return this.home.dialect.heartbeat(this.facts.isReadOnly, this.#isLent);
   }
 
-  #setLimits(limits: TimeLimits): Promise<void> {
-    return this.#ask(this.home.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
+  async #setLimits(limits: TimeLimits): Promise<void> {
+    await this.run(this.home.dialect.setLimits(limits, this.#hasTransaction, this.facts.isReadOnly));
   }
 
-  /** Runs a statement that asks whether the server may still be written. @throws LockConfigError when it may not */
-  async #ask(sql: string): Promise<void> {
-    let answer: unknown;
-    try {
-      answer = await this.run(sql);
-    } catch (error) {
-      throw this.refusalOf(error);
-    }
-    this.assertWriter(answer);
-  }
-
-  /** Undoes what the application has left on the connection: a role, a table, read-only transactions would fail the next caller's locks. */
-  async #reset(): Promise<void> {
-    const { home, connection } = this;
+  #reset(): void {
     this.onLost = undefined;
-    const reset = async () => {
-      await home.dialect.reset(connection);
-      await home.setUp(connection, this.limits);
-    };
-    try {
-      await this.#inTurn(reset, this.#atOnce);
+    const onReset = () => {
       this.#isLent = false;
       this.#free(true);
-    } catch {
-      // The next caller opens another one, and is told what is wrong.
-      this.destroy();
-    }
+    };
+    // If that fails, the next caller opens another one, and is told what is wrong.
+    this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(onReset, this.destroy);
   }
 
   #end(): void {
@@ -381,7 +317,7 @@ export class Session {
     this.#abandon(new Error('The session has ended.'));
     this.#free(false);
     this.home.ended(this);
-    this.#nextTurn();
+    this.#sendNext();
   }
 
   #free(isReusable: boolean): void {
@@ -399,96 +335,124 @@ export class Session {
    *
    * @throws TransactionEndedError when the statement may not be sent any more
    */
-  #inTurn<T>(send: (() => Promise<T>) | undefined, limits: TurnLimits): Promise<T> {
-    const own = send && this.#turn ? AsyncResource.bind(send) : send;
-    const turn = new Turn<T>(own, limits, this.home.clock, this.#onSilent);
-    if (send) this.#inFlight += 1;
-    this.#turns.push(turn as Turn<unknown>);
-    this.#nextTurn();
-    return turn.answer;
+  #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
+    // One promise: on Node 20 each costs what ten calls cost.
+    return new Promise<unknown>((resolve, reject) => {
+      const statement: QueuedStatement = {
+        send: send && this.#current ? AsyncResource.bind(send) : send,
+        ...{ limits, resolve, reject },
+      };
+      if (limits.timeout !== undefined) this.#limit(statement, limits.timeout);
+      if (send) this.inFlight += 1;
+      this.#queue.push(statement);
+      this.#sendNext();
+    }) as Promise<T>;
   }
 
-  readonly #onSilent = (since: number): void => {
-    this.#isSilent = true;
-    this.home.fellSilent(since);
-  };
+  /** Its caller is told after `timeout` ms that the server is silent. */
+  #limit(statement: QueuedStatement, timeout: number): void {
+    const { clock } = this.home;
+    const since = clock.now();
+    const onLate = () => {
+      this.isSilent = true;
+      this.home.fellSilent(since);
+      const { reject } = statement;
+      // What a late answer grants has to be undone, by the caller.
+      const late = new Promise((...settle) => {
+        [statement.resolve, statement.reject] = settle;
+      });
+      late.catch(() => undefined);
+      reject(silentFor(timeout, late));
+    };
+    statement.timer = clock.setTimer(onLate, timeout, true);
+  }
 
-  #nextTurn(): void {
-    while (!this.#turn) {
-      const turn = this.#turns.shift();
-      if (!turn) return;
-      if (turn.send) this.#begin(turn, turn.send);
-      else turn.resolve(undefined);
+  #sendNext(): void {
+    while (!this.#current) {
+      const statement = this.#queue.shift();
+      if (!statement) return;
+      if (statement.send) this.#send(statement, statement.send);
+      else this.#settle(statement).resolve();
     }
   }
 
-  #begin(turn: Turn<unknown>, send: () => Promise<unknown>): void {
-    this.#turn = turn;
-    if (turn.inTransaction ? !this.#hasTransaction : this.#state === 'ended') {
-      this.#fail(turn, new TransactionEndedError());
+  #send(statement: QueuedStatement, send: () => Promise<unknown>): void {
+    const { inTransaction, answeredWithin = 0 } = statement.limits;
+    this.#current = statement;
+    if (inTransaction ? !this.#hasTransaction : this.#state === 'ended') {
+      this.#fail(statement, new TransactionEndedError());
       return;
     }
     const sentAt = this.home.clock.now();
-    this.#dueAt = sentAt + turn.answeredWithin;
+    this.#dueAt = sentAt + answeredWithin;
     let answer: Promise<unknown>;
     try {
       answer = send();
     } catch (error) {
-      this.#fail(turn, error);
+      this.#fail(statement, error);
       return;
     }
     answer.then(
       (answer) => {
-        this.#onAnswer(turn, sentAt, answer);
+        this.#onAnswer(statement, sentAt, answer);
       },
       (error: unknown) => {
-        void this.#onError(turn, sentAt, error);
+        void this.#onError(statement, sentAt, error);
       },
     );
   }
 
-  /** The answer shows that the server has heard of us, and whether the transaction still exists. */
-  #onAnswer(turn: Turn<unknown>, sentAt: number, answer: unknown): void {
-    if (this.#turn !== turn) return;
+  /** The answer shows that the server has heard of us, and whether it may still be written and the transaction still exists. */
+  #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
+    if (this.#current !== statement) return;
     this.#heard(sentAt);
-    this.#endTurn();
-    turn.resolve(answer);
+    // Nearly no statement asks. An answer to one of the application may have a column of that name.
+    const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
+    if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
+      this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
+    else this.#settle(statement).resolve(answer);
     if (this.#hasTransaction) this.#observe(answer);
-    this.#nextTurn();
+    this.#sendNext();
   }
 
-  async #onError(turn: Turn<unknown>, sentAt: number, error: unknown): Promise<void> {
-    if (this.#turn !== turn) return;
+  async #onError(statement: QueuedStatement, sentAt: number, error: unknown): Promise<void> {
+    if (this.#current !== statement) return;
     if (this.home.dialect.isAnswer(error)) {
       this.#heard(sentAt);
       this.#failure = error;
-      if (this.#hasTransaction) await this.#observeAfter(turn, error);
+      if (this.#hasTransaction) await this.#observeAfter(statement, error);
     }
-    this.#fail(turn, error);
-    this.#nextTurn();
+    this.#fail(statement, error);
+    this.#sendNext();
   }
 
   /** A driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
   #abandon(reason: Error): void {
-    const turn = this.#turn;
-    if (turn) this.#fail(turn, this.#failure ?? reason);
+    if (this.#current) this.#fail(this.#current, this.#failure ?? reason);
   }
 
-  #fail(turn: Turn<unknown>, error: unknown): void {
-    if (this.#turn !== turn) return;
-    this.#endTurn();
-    turn.reject(error);
+  /** Of a statement of ours that a read-only server refuses, the sessions of that server are lost. */
+  #fail(statement: QueuedStatement, error: unknown): void {
+    if (this.#current !== statement) return;
+    const { reject } = this.#settle(statement);
+    const isRefused = !statement.limits.inTransaction && !this.home.allowsReadOnly && faultOf(error) === 'read-only';
+    reject(isRefused ? this.home.loseReadOnly(this.facts.server) : error);
   }
 
-  #endTurn(): void {
-    this.#turn = undefined;
-    this.#failure = undefined;
-    this.#inFlight -= 1;
+  /** Ends the turn of a statement, whose caller is to be answered. */
+  #settle(statement: QueuedStatement): QueuedStatement {
+    if (statement.timer !== undefined) this.home.clock.clearTimer(statement.timer);
+    if (this.#current === statement) {
+      this.#current = undefined;
+      this.#failure = undefined;
+      this.inFlight -= 1;
+    }
+    return statement;
   }
 
   #heard(sentAt: number): void {
     this.answered = Math.max(this.answered, sentAt);
-    this.#isSilent = false;
+    this.isSilent = false;
     this.#dueAt = undefined;
   }
 
@@ -501,8 +465,8 @@ export class Session {
    * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
    * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
    */
-  async #observeAfter(turn: Turn<unknown>, error: unknown): Promise<void> {
+  async #observeAfter(statement: QueuedStatement, error: unknown): Promise<void> {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);
-    if (this.#turn === turn) this.#observe(answer, error);
+    if (this.#current === statement) this.#observe(answer, error);
   }
 }

@@ -1,10 +1,11 @@
-import { LockCapacityError } from '../../../api/errors.js';
+import type { Clock } from '../../../api/clock.js';
+import { LockCapacityError, LockError } from '../../../api/errors.js';
+import { pause } from '../../../core/toolkit/timing.js';
 import type { Run } from './answer.js';
-import { type ConnectionRequest, ConnectionSlots } from './connection-slots.js';
 import type { SessionKind } from './dialect.js';
+import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
-import { SilentServerError } from './in-time.js';
 
 /** The kind of the sessions, and how many there may be. */
 export interface SessionLimits extends SessionKind {
@@ -13,12 +14,22 @@ export interface SessionLimits extends SessionKind {
   readonly reserved: number;
 }
 
+/** A need for a connection, until the signal aborts, or without one for `wait` ms. */
+export interface ConnectionRequest {
+  readonly wait: number;
+  readonly signal?: AbortSignal;
+  readonly key?: string;
+  /** Called when it has to wait; a caller that leaves gets this error. */
+  waits?(instead: LockError): void;
+  /** How many locks of this provider its caller holds already. */
+  readonly otherKeysHeld?: number;
+}
+
 /** The sessions of one kind: a limited number, each used again while it is fresh. */
 export class Sessions {
-  readonly slots: ConnectionSlots;
-  /** The sessions that nobody uses, and since when: the newest last. */
-  readonly #idle: { readonly session: Session; readonly since: number }[] = [];
-  readonly #used = new Set<Session>();
+  readonly slots: Slots;
+  /** The sessions that nobody uses: the one that was used last is the last. */
+  readonly #idle: Session[] = [];
   #sweep: object | undefined;
   #isClosed = false;
 
@@ -26,7 +37,7 @@ export class Sessions {
     private readonly server: Server,
     private readonly limits: SessionLimits,
   ) {
-    this.slots = new ConnectionSlots(server.clock, limits.most, limits.reserved);
+    this.slots = new Slots(server.clock, limits.most, limits.reserved, (key) => this.#exhausted(key));
   }
 
   /**
@@ -36,18 +47,14 @@ export class Sessions {
    */
   take(request: ConnectionRequest): Session | Promise<Session> {
     const control = this.server.openControl;
-    if (!control || this.#idle.length === 0 || !this.slots.takeNow(request)) return this.#takeLater(request);
-    const session = this.#reuse(control);
-    return session ? this.#use(session) : this.#open();
+    const isTaken = control !== undefined && this.slots.takeNow(request);
+    const session = isTaken && this.#reuse(control);
+    return session ? this.#use(session) : this.#open(isTaken ? undefined : request);
   }
 
-  async #takeLater(request: ConnectionRequest): Promise<Session> {
-    await this.slots.take(request, (key) => this.#exhausted(key));
-    return this.#open();
-  }
-
-  /** For a connection that was taken. */
-  async #open(): Promise<Session> {
+  /** @param request for a connection that is not taken yet */
+  async #open(request?: ConnectionRequest): Promise<Session> {
+    if (request) await this.slots.take(request);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (!this.#isClosed) return this.#use(session);
@@ -60,10 +67,9 @@ export class Sessions {
   }
 
   #use(session: Session): Session {
-    this.#used.add(session);
     session.onFree = (isReusable) => {
-      this.#used.delete(session);
-      if (isReusable) this.#keep(session);
+      if (isReusable && !this.#isClosed) this.#keep(session);
+      else if (isReusable) void session.close();
       this.slots.free();
     };
     return session;
@@ -71,13 +77,7 @@ export class Sessions {
 
   /** Runs a statement in autocommit, on a session that has nothing else. */
   readonly run: Run = async (sql, parameters) => {
-    let session: Session;
-    try {
-      session = await this.take({ wait: this.server.commandTimeout });
-    } catch (error) {
-      // Each session is used for one statement: if none becomes free, the server is silent.
-      throw error instanceof LockCapacityError ? new SilentServerError('No statement was answered in time.') : error;
-    }
+    const session = await this.take({ wait: this.server.commandTimeout });
     try {
       const answer = await session.run(sql, parameters);
       session.giveBack();
@@ -85,24 +85,25 @@ export class Sessions {
     } catch (error) {
       // Either the server has answered that it did nothing, or the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
-      else session.destroy();
       // On a read-only server, the next statement goes where the address leads by then.
-      throw session.refusalOf(error);
+      else session.destroy();
+      throw error;
     }
   };
 
-  /** Closes all. The server rolls back transactions that are open. */
+  /** Closes those that nobody uses, and opens no new one. */
   async close(): Promise<void> {
     this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
-    for (const session of this.#used) session.destroy();
-    await Promise.all(this.#idle.splice(0).map(({ session }) => session.close()));
+    await Promise.all(this.#idle.splice(0).map((session) => session.close()));
   }
 
-  #exhausted(key: string | undefined): LockCapacityError {
+  #exhausted(key: string | undefined): Error {
+    // Without a key, each session is used for one statement: if none becomes free, the server is silent.
+    if (key === undefined) return new SilentServerError('No statement was answered in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
-      `${key === undefined ? 'A connection' : `Lock "${key}"`} of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
+      `Lock "${key}" of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
         'Raise maxConnections (and nestedConnections for locks inside locks), or hold fewer locks at a time.',
       { key, provider },
     );
@@ -113,25 +114,20 @@ export class Sessions {
    * NAT that forgets idle connections forgets all of them, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
-    const isDoubtful = (idle: Session) => idle.control !== control || idle.answered < this.server.silentSince;
-    let session = this.#idle.pop()?.session;
-    while (session && isDoubtful(session)) {
+    for (let session = this.#idle.pop(); session; session = this.#idle.pop()) {
+      if (session.control === control && session.answered >= this.server.silentSince) {
+        session.onLost = undefined;
+        return session;
+      }
       void session.close();
-      session = this.#idle.pop()?.session;
     }
-    if (session) session.onLost = undefined;
-    return session;
+    return undefined;
   }
 
   #keep(session: Session): void {
-    if (this.#isClosed) {
-      void session.close();
-      return;
-    }
-    const idle = { session, since: this.server.clock.now() };
-    this.#idle.push(idle);
+    this.#idle.push(session);
     session.onLost = () => {
-      this.#idle.splice(this.#idle.indexOf(idle), 1);
+      this.#idle.splice(this.#idle.indexOf(session), 1);
       session.destroy();
     };
     this.#sweepLater();
@@ -143,9 +139,73 @@ export class Sessions {
     const idleTime = this.limits.guard / 3;
     this.#sweep ??= clock.setTimer(() => {
       this.#sweep = undefined;
-      const fresh = this.#idle.findIndex(({ since }) => clock.now() - since < idleTime);
-      for (const { session } of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
+      const fresh = this.#idle.findIndex(({ answered }) => clock.now() - answered < idleTime);
+      for (const session of this.#idle.splice(0, fresh < 0 ? this.#idle.length : fresh)) void session.close();
       if (this.#idle.length > 0) this.#sweepLater();
     }, idleTime);
+  }
+}
+
+/**
+ * A limited number of connections, in the order of the requests.
+ *
+ * A caller that holds a lock keeps its connection until its nested locks are done. If such callers had all connections, none of them
+ * would progress. So the last `reserved` ones are for nested requests: the first `n` of them for callers that hold `n` locks. And no waiter
+ * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
+ */
+export class Slots {
+  readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
+  #used = 0;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly most: number,
+    private readonly reserved: number,
+    /** The error for a request that was not served. */
+    private readonly exhausted: (key: string | undefined) => Error,
+  ) {}
+
+  /** Takes a connection if one is free. */
+  takeNow(request: ConnectionRequest): boolean {
+    if (this.#used >= this.#limitOf(request)) return false;
+    this.#used += 1;
+    return true;
+  }
+
+  /** Takes a connection. @throws Error that `exhausted` makes, when none was free in the time of the request */
+  async take(request: ConnectionRequest): Promise<void> {
+    if (this.takeNow(request)) return;
+    if (request.wait <= 0) throw this.exhausted(request.key);
+    const served = new AbortController();
+    const waiter = { limit: this.#limitOf(request), served };
+    this.#waiting.add(waiter);
+    const error = this.exhausted(request.key);
+    if (LockError.is(error)) request.waits?.(error);
+    // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
+    const { signal } = request;
+    const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
+    await pause(this.clock, signal ? Infinity : request.wait, end);
+    this.#waiting.delete(waiter);
+    if (!served.signal.aborted) throw this.exhausted(request.key);
+  }
+
+  /** Whether a request that has a connection may keep it while it waits for a lock. */
+  mayWait(request: ConnectionRequest): boolean {
+    return this.#used < Math.max(2, this.#limitOf(request));
+  }
+
+  free(): void {
+    this.#used -= 1;
+    for (const waiter of this.#waiting) {
+      if (this.#used >= waiter.limit) continue;
+      this.#used += 1;
+      this.#waiting.delete(waiter);
+      waiter.served.abort();
+      return;
+    }
+  }
+
+  #limitOf({ otherKeysHeld = 0 }: ConnectionRequest): number {
+    return this.most - Math.max(0, this.reserved - otherKeysHeld);
   }
 }

@@ -1,5 +1,6 @@
 import type {
   AcquireRequest,
+  BackendContext,
   Grant,
   ReleaseOptions,
   ReleaseOutcome,
@@ -9,21 +10,26 @@ import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../connection/answer.js';
 import type { Database } from '../database.js';
+import { pauseBeforeRetry } from '../connection/failure.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
 import type { Session } from '../connection/session.js';
-import type { SqlRequest } from '../sql-backend.js';
-import type { TokenCounters } from '../table/token-counters.js';
-import { type LendTransaction, type LentTransaction, UncommittedError } from './lent-transaction.js';
-import { offerTransaction, withdrawTransaction } from './lent-transactions.js';
+import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
+import {
+  type LendTransaction,
+  type LentTransaction,
+  offerTransaction,
+  UncommittedError,
+  withdrawTransaction,
+} from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
 // In ms. A slice of a wait that ends as soon has not waited.
 const TOO_EARLY = 50;
 
-/** The database of the row locks, connected. */
-export interface RowDatabase extends Database {
-  readonly counters: TokenCounters;
+interface HeldRow {
+  readonly session: Session;
+  readonly grant: Grant;
+  lent?: LentTransaction;
 }
 
 /** One request to lock one row, from its connection to the end of its transaction. */
@@ -31,22 +37,21 @@ export class RowRequest implements SqlRequest {
   readonly #row: string;
   /** The fencing counter, or undefined without fencing. */
   readonly #counter: string | undefined;
+  #state: RequestState<HeldRow> = 'asking';
+  /** The session that it asks on, waits on, or has the row on. */
   #session: Session | undefined;
-  #grant: Grant | undefined;
-  #lent: LentTransaction | undefined;
-  #isOver = false;
+  /** The row was busy. */
   #isWaiting = false;
 
   constructor(
-    private readonly database: RowDatabase,
+    private readonly context: BackendContext,
+    private readonly database: Database,
     private readonly settings: SqlSettings,
     private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
-    const { namespace } = database.context;
-    const { key } = request;
-    this.#row = rowNameOf(namespace, key);
-    this.#counter = settings.fencing ? counterNameOf(namespace, key) : undefined;
+    this.#row = rowNameOf(context.namespace, request.key);
+    this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
 
   get unansweredFor(): number {
@@ -54,15 +59,13 @@ export class RowRequest implements SqlRequest {
   }
 
   async acquire(): Promise<Grant | 'busy'> {
-    if (this.#grant && this.#session && !this.#hasEnded()) {
-      return { ...this.#grant, validUntil: this.#session.validUntil };
-    }
-    const { counters } = this.database;
+    const held = heldIn(this.#state);
+    if (held) return { ...held.grant, validUntil: held.session.validUntil };
     try {
       const session = await this.#lockRow();
       if (!session) return 'busy';
       if (this.#isWaiting) await session.endWait();
-      const token = this.#counter === undefined ? null : await counters.next(this.#counter);
+      const token = this.#counter === undefined ? null : await this.database.table.nextToken(this.#counter);
       // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
       if (token !== null) await session.confirm();
       return this.#hold(session, token);
@@ -75,29 +78,24 @@ export class RowRequest implements SqlRequest {
   }
 
   async renew(): Promise<RenewOutcome> {
-    if (!this.#grant || this.#hasEnded() || !this.#session) return 'lost';
-    return this.#session.renew();
+    return heldIn(this.#state)?.session.renew() ?? 'lost';
   }
 
   /** Ends the transaction: commits what was written in it, unless `failed`. */
   async release({ failed }: ReleaseOptions): Promise<ReleaseOutcome> {
-    const session = this.#session;
-    if (!this.#grant || this.#hasEnded() || !session) {
-      this.#abandon();
-      return 'lost';
-    }
-    this.#isOver = true;
+    const held = this.#end();
+    if (!held) return 'lost';
+    const { session, lent } = held;
     // From here on others may use it.
     this.#session = undefined;
-    withdrawTransaction(this.request.id);
     if (session.isLost()) {
       session.destroy();
       return 'lost';
     }
     try {
-      if (this.#lent && !failed) await this.#lent.commit();
+      if (lent && !failed) await lent.commit();
       // Nothing was written, or nothing is to be kept. Postgres writes to the disk for a COMMIT that only frees locks, but not for a ROLLBACK.
-      else await (this.#lent ?? session).rollback();
+      else await (lent ?? session).rollback();
       session.giveBack();
       return 'released';
     } catch (error) {
@@ -118,17 +116,18 @@ export class RowRequest implements SqlRequest {
 
   /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
   async #lockRow(): Promise<Session | undefined> {
-    const { request } = this;
-    const { table, sessions, server, context } = this.database;
+    const { request, context } = this;
+    const { table, sessions, server } = this.database;
     const { dialect } = server;
+    const fromRow = `FROM ${table.name} WHERE name = ${table.family.value(1)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
       const isReadOnly = dialect.refusesRowLocks ? 'false' : session.facts.isReadOnly;
-      const lock = `SELECT ${isReadOnly} AS read_only ${this.#fromRow} ${dialect.forMode(request.mode)}`;
+      const lock = `SELECT ${isReadOnly} AS read_only ${fromRow} ${dialect.forMode(request.mode)}`;
       if (await session.beginWith(`${lock} SKIP LOCKED`, this.#row)) return session;
-      const exists = await this.#isThere(session);
+      const exists = firstRow(await session.run(`SELECT 1 ${fromRow}`, [this.#row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {
         if (!this.#isWaiting) request.waits();
         this.#isWaiting = true;
@@ -161,11 +160,12 @@ export class RowRequest implements SqlRequest {
   }
 
   async #takeSession(): Promise<Session | undefined> {
-    const { key, wait, otherKeysHeld } = this.request;
-    // Once the row was busy, its caller waits for that, with a connection or without.
-    const again = () => ({ key, wait, otherKeysHeld, signal: this.request.signal });
+    const { request } = this;
+    const { key, wait, otherKeysHeld } = request;
     try {
-      this.#session = await this.database.sessions.take(this.#isWaiting ? again() : this.request);
+      // Once the row was busy, its caller waits for that, with a connection or without.
+      const again = this.#isWaiting ? { key, wait, otherKeysHeld, signal: request.signal } : request;
+      this.#session = await this.database.sessions.take(again);
       return this.#session;
     } catch (error) {
       // The row was busy when it was seen last.
@@ -174,22 +174,10 @@ export class RowRequest implements SqlRequest {
     }
   }
 
-  get #fromRow(): string {
-    const { name, family } = this.database.table;
-    return `FROM ${name} WHERE name = ${family.value(1)}`;
-  }
-
-  async #isThere(session: Session): Promise<boolean> {
-    return firstRow(await session.run(`SELECT 1 ${this.#fromRow}`, [this.#row])) !== undefined;
-  }
-
   /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
-    const { clock } = this.database.context;
-    const leave = () => {
-      this.#abandon();
-    };
-    return withAbort(signal, leave, async () => {
+    const { clock } = this.context;
+    return withAbort(signal, this.#end, async () => {
       let begun: number;
       do {
         begun = clock.now();
@@ -212,22 +200,26 @@ export class RowRequest implements SqlRequest {
     session.onLost = (cause) => {
       request.lost(cause);
     };
-    this.#grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
+    const grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
+    const held: HeldRow = { session, grant };
+    this.#state = held;
     if (request.mode === 'exclusive')
-      offerTransaction(request.id, () => (this.#lent ??= this.lend(session, request.id)));
-    return this.#grant;
+      offerTransaction(request.id, () => (held.lent ??= this.lend(session, request.id)));
+    return grant;
   }
 
-  /** Ends it silently, in whatever state it is. */
-  #abandon(): void {
-    this.#isOver = true;
+  /** Ends it silently, in whatever state it is. Answers what it had. */
+  readonly #end = (): HeldRow | undefined => {
+    const held = heldIn(this.#state);
+    this.#state = 'over';
     withdrawTransaction(this.request.id);
     // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
-    if (this.#grant || this.#isWaiting) this.#session?.destroy();
-  }
+    if (!held && this.#isWaiting) this.#session?.destroy();
+    return held;
+  };
 
   // A method, because the answer changes while something is awaited.
   #hasEnded(): boolean {
-    return this.#isOver;
+    return this.#state === 'over';
   }
 }

@@ -1,5 +1,8 @@
-import { type Option, text } from '../../../core/toolkit/options.js';
-import type { DatabaseFamily } from './family.js';
+import { LockConfigError } from '../../../api/errors.js';
+import { shown } from '../../../api/printable.js';
+import { type Option, type OptionTable, read, text } from '../../../core/toolkit/options.js';
+import { FAMILIES } from '../connection/databases.js';
+import type { DatabaseFamily, Family } from '../connection/dialect.js';
 
 /** The default name of the table. */
 export const DEFAULT_TABLE = 'distributed_lock';
@@ -15,12 +18,9 @@ export function tableName(): Option<string> {
 }
 
 /** The name of the table, quoted for a statement. */
-export function quotedTable(family: DatabaseFamily, table: string): string {
+export function quotedTable({ quoted }: Family, table: string): string {
   const { schema, name } = partsOf(table);
-  const quote = family === 'mysql' ? '`' : '"';
-  return [...(schema === undefined ? [] : [schema]), name]
-    .map((part) => quote + part.replaceAll(quote, quote + quote) + quote)
-    .join('.');
+  return schema === undefined ? quoted(name) : `${quoted(schema)}.${quoted(name)}`;
 }
 
 /** The schema, which may have any characters where the server has named it, and the name of the table. */
@@ -41,55 +41,28 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * - `label`: what the row is for where its name does not show it, as JSON in ASCII: the key of a lease, the names of a record and an instance.
  * - `holders`: of a limited lease, the list of them; the text of a record, as JSON in ASCII.
  */
-export function createTableSql(family: DatabaseFamily, table: string): string {
-  const name = quotedTable(family, table);
-  switch (family) {
-    case 'mysql':
-      return (
-        `CREATE TABLE IF NOT EXISTS ${name} (name VARBINARY(255) NOT NULL PRIMARY KEY, ` +
-        `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0, ` +
-        `label BLOB NULL, holders MEDIUMBLOB NULL) ENGINE = InnoDB`
-      );
-    case 'postgres':
-      return (
-        `CREATE TABLE IF NOT EXISTS ${name} (name varchar(255) COLLATE "C" PRIMARY KEY, ` +
-        `token bigint NOT NULL DEFAULT 0, holder varchar(32) NULL, expires bigint NOT NULL DEFAULT 0, ` +
-        `label text NULL, holders text NULL)`
-      );
-  }
+export function createTableSql(database: DatabaseFamily, table: string): string {
+  const family = FAMILIES[database];
+  return family.createTable(quotedTable(family, table));
 }
 
-/** A question to a server about a table: the statement and its values. */
-type Question = (table: string) => readonly [sql: string, values: readonly unknown[]];
+export interface LockTablesOptions {
+  /** `name` or `schema.name`. Default `distributed_lock`. */
+  readonly table?: string;
+}
+
+const OPTIONS = { table: tableName() } satisfies OptionTable<LockTablesOptions>;
 
 /**
- * - `schema`: in which schema a table without one in its name is, or would be created, as `name`.
- * - `fits`: whether the table can keep locks, as `fits`; no row where the account may not see that.
+ * The statements that create the table of the locks, as `synchronize` runs them, for a migration of your own.
+ *
+ * @throws LockConfigError for another database, and for an invalid name
  */
-export const TABLE_QUESTIONS: Readonly<Record<DatabaseFamily, Readonly<Record<'schema' | 'fits', Question>>>> = {
-  mysql: {
-    schema: () => ['SELECT DATABASE() AS name', []],
-    // Other storage engines take no locks on rows, and without a primary key one key would have many rows.
-    fits(table) {
-      const { schema, name } = partsOf(table);
-      const sql =
-        `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
-        `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
-        `WHERE t.TABLE_SCHEMA = COALESCE(?, DATABASE()) AND t.TABLE_NAME = ? GROUP BY t.ENGINE`;
-      return [sql, [schema ?? null, name]];
-    },
-  },
-  postgres: {
-    schema: (table) => [
-      `SELECT COALESCE((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ` +
-        `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
-      [quotedTable('postgres', table)],
-    ],
-    // Without a primary key one key would have many rows, and each could be locked.
-    fits: (table) => [
-      `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
-        `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
-      [quotedTable('postgres', table)],
-    ],
-  },
-};
+export function lockTablesSql(database: 'mysql' | 'postgres', options: LockTablesOptions = {}): string[] {
+  const example = "lockTablesSql('postgres', { table: 'distributed_lock' })";
+  const { table } = read({ name: 'lockTablesSql()', example }, options, OPTIONS);
+  if (['mysql', 'postgres'].includes(database)) return [createTableSql(database, table)];
+  throw new LockConfigError(
+    `The database of the lock tables must be mysql (also for MariaDB) or postgres, and is ${shown(database)}.`,
+  );
+}

@@ -1,7 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, RecordStore, StoredRecord } from '../../../api/lock-provider.js';
 import { firstRow, textOf } from '../connection/answer.js';
-import { pauseBeforeRetry } from '../retry-pause.js';
 import {
   leaseLabelOf,
   labelOf,
@@ -11,7 +10,7 @@ import {
   type RecordKind,
   textOfLabel,
 } from './lock-name.js';
-import type { LockTable } from './lock-table.js';
+import { type LockTable, pagesOf } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
@@ -39,7 +38,6 @@ export class SqlRecords implements RecordStore {
   constructor(
     private readonly context: BackendContext,
     private readonly kind: RecordKind,
-    private readonly commandTimeout: number,
     private readonly withTable: <T>(what: string, work: (table: LockTable) => Promise<T>) => Promise<T>,
   ) {}
 
@@ -50,17 +48,12 @@ export class SqlRecords implements RecordStore {
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
     return this.withTable(`Record "${name}"`, async (table) => {
       const row = this.#rowOf(name);
-      const { clock } = this.context;
-      const until = clock.now() + this.commandTimeout;
       for (;;) {
         const serverTime = await write(table, row, expected, next, KEEP[this.kind]);
         if (serverTime !== undefined) return { value: next, serverTime };
         const found = await read(table, row);
         if (found.value === null && expected === null) {
-          if (await table.createRow(row, leaseLabelOf(name))) continue;
-          // Another writer is creating the row, which takes a moment, or a transaction has locked the gap that the row belongs in.
-          if (clock.now() > until) throw new Error('A transaction has locked the rows of records');
-          await pauseBeforeRetry(this.context, new AbortController().signal);
+          await table.ensureRow('rows of records', row, leaseLabelOf(name));
         } else if (found.value !== expected && found.value !== next) return found; // otherwise it has changed back since
       }
     });
@@ -68,18 +61,12 @@ export class SqlRecords implements RecordStore {
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { namespace } = this.context;
-    const [first, end] = recordNamesOf(namespace, this.kind);
-    for (let from = first; ;) {
-      const after = from;
-      const page = await this.withTable('The list of records', (table) => readPage(table, after));
-      const rows = page.filter(({ row }) => row < end);
-      for (const { row, label, text } of rows) {
+    const readFrom = (from: string) => this.withTable('The list of records', (table) => readPage(table, from));
+    for await (const rows of pagesOf(recordNamesOf(namespace, this.kind), readFrom)) {
+      for (const { name, label, text } of rows) {
         if (text !== undefined)
-          yield { name: nameOfRecord(namespace, this.kind, row, label), value: decode(row, text) };
+          yield { name: nameOfRecord(namespace, this.kind, name, label), value: decode(name, text) };
       }
-      const last = rows.at(-1);
-      if (!last) return;
-      from = last.row;
     }
   }
 
@@ -93,7 +80,7 @@ async function read({ family, name, run }: LockTable, row: string): Promise<Stor
   const select = `SELECT (SELECT holders FROM ${name} WHERE name = ${family.value(1)}) AS value, ${family.now} AS server_time`;
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);
-  return { value: text === undefined ? null : decode(row, text), serverTime: toMilliseconds(answer?.['server_time']) };
+  return { value: text === undefined ? null : decode(row, text), serverTime: Number(answer?.['server_time']) / 1_000 };
 }
 
 /** Writes it over what is expected, or over the same. Answers when; undefined where there was something else, or no row. */
@@ -112,13 +99,13 @@ async function write(
   const text = labelOf(next);
   const values = [text, keep, row, text, ...(expected === null ? [] : [labelOf(expected)])];
   const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
-  return token === undefined ? undefined : toMilliseconds(token);
+  return token === undefined ? undefined : Number(token) / 1_000;
 }
 
-async function readPage({ family, name, run }: LockTable, after: string) {
-  const select = `SELECT name, label, holders FROM ${name} WHERE name > ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
-  return ((await run(select, [after])) as readonly Readonly<Record<string, unknown>>[]).map((row) => ({
-    row: textOf(row['name']) ?? '',
+async function readPage({ family, name, run }: LockTable, from: string) {
+  const select = `SELECT name, label, holders FROM ${name} WHERE name >= ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
+  return ((await run(select, [from])) as readonly Readonly<Record<string, unknown>>[]).map((row) => ({
+    name: textOf(row['name']) ?? '',
     label: textOf(row['label']) ?? null,
     text: textOf(row['holders']),
   }));
@@ -133,8 +120,4 @@ function decode(row: string, text: string): string {
       { cause },
     );
   }
-}
-
-function toMilliseconds(microseconds: unknown): number {
-  return Number(microseconds) / 1_000;
 }

@@ -1,11 +1,15 @@
+import type { BackendContext } from '../../../api/lock-provider.js';
+import { isInstanceName } from '../../../api/printable.js';
 import type { Run } from '../connection/answer.js';
 import { Batches } from '../connection/batches.js';
-import type { DatabaseFamily, Family } from '../table/family.js';
+import type { Family } from '../connection/dialect.js';
+import type { SqlSettings } from '../options.js';
+import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
 import { LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
 /** A hold, as its row has it. */
-export interface HeldLease {
+interface HeldLease {
   readonly name: string;
   readonly holder: string;
   readonly version: bigint;
@@ -16,6 +20,7 @@ interface Renewal extends HeldLease {
   readonly duration: number;
 }
 
+const DAY = 86_400_000;
 /** Rows that are read for a list of all. */
 const PAGE = 500;
 
@@ -32,10 +37,11 @@ export class LeaseTable extends LockTable {
   readonly #renewals = new Batches((renewals: readonly Renewal[]) => this.#renewAll(renewals), Infinity);
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
-  /** @param connections how many statements `run` sends at a time: waiters leave half of them to renewals, claims and releases */
-  constructor(database: DatabaseFamily, table: string, family: Family, run: Run, connections: number) {
-    super(database, table, family, run);
-    this.#reads = new Batches((names) => this.#readLeases(names), Math.max(1, Math.floor(connections / 2)));
+  /** @param settings with the number of statements that `run` sends at a time: waiters leave half of them to renewals, claims and releases */
+  constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
+    super(table, family, run, context, settings);
+    const most = Math.max(1, Math.floor(settings.maxConnections / 2));
+    this.#reads = new Batches((names) => this.#readLeases(names), most);
   }
 
   /** Reads the row; undefined if there is none. */
@@ -114,10 +120,29 @@ export class LeaseTable extends LockTable {
     }));
   }
 
-  /** The labels of these rows, each with the name of its row. */
-  async labels(names: readonly string[]): Promise<ReadonlyMap<string, string>> {
-    const rows = names.length > 0 ? await this.#read(names) : [];
-    return new Map(Array.from(rows, ([name, { label }]) => [name, label?.toString() ?? '']));
+  /** Records the name of an instance in a row of its own, which no purge removes for a day. */
+  async registerInstance(): Promise<void> {
+    const { namespace, instance } = this.context;
+    const row = instanceNameOf(namespace, instance.id);
+    await this.createRow(row);
+    const { value, now } = this.family;
+    await this.run(
+      `UPDATE ${this.name} SET label = ${value(1)}, expires = ${now} + ${value(2)} WHERE name = ${value(3)}`,
+      [labelOf(instance.name), toMicroseconds(DAY), row],
+    );
+  }
+
+  /** The names of those instances that are recorded, by their ids. */
+  async namesOfInstances(ids: ReadonlySet<string>): Promise<ReadonlyMap<string, string>> {
+    const names = new Map<string, string>();
+    if (ids.size === 0) return names;
+    const rows = await this.#read(Array.from(ids, (id) => instanceNameOf(this.context.namespace, id)));
+    for (const id of ids) {
+      const label = rows.get(instanceNameOf(this.context.namespace, id))?.label;
+      const name = label && textOfLabel(label.toString());
+      if (isInstanceName(name)) names.set(id, name);
+    }
+    return names;
   }
 
   async #readLeases(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {

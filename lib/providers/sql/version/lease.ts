@@ -1,4 +1,8 @@
+import type { LockInfo } from '../../../api/lock-info.js';
 import type { LimitShare } from '../../../api/lock-mode.js';
+import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
+import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
+import type { SeenHolder } from '../../shared/seen-holders.js';
 
 /** Somebody who has a row. */
 export interface LeaseHold {
@@ -26,7 +30,7 @@ export interface Lease {
 }
 
 /** A limited hold in the column `holders`. */
-export interface Piece {
+interface Piece {
   readonly text: string;
   readonly hold: LeaseHold;
   readonly hasEnded: boolean;
@@ -93,7 +97,7 @@ export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boo
 }
 
 /** Those that fit beside all before them. Others have reserved a place, and leave it. */
-export function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
+function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   let used = 0;
   let smallest = Infinity;
   return holds.filter(({ limited }) => {
@@ -111,11 +115,46 @@ export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefine
 }
 
 /** How much limited holds take together. */
-export function usedBy(holds: readonly LeaseHold[]): number {
+function usedBy(holds: readonly LeaseHold[]): number {
   return holds.reduce((used, { limited }) => used + (limited?.weight ?? 0), 0);
 }
 
 /** Of limited holds; `Infinity` without one. */
-export function smallestLimit(holds: readonly LeaseHold[]): number {
+function smallestLimit(holds: readonly LeaseHold[]): number {
   return holds.reduce((smallest, { limited }) => Math.min(smallest, limited?.limit ?? Infinity), Infinity);
+}
+
+/** The state of a key, for an operator, with the ids of its instances; `null` for one that is free. */
+export function infoOf(key: string, lease: Lease): LockInfo | null {
+  const { serverTime } = lease;
+  const holds = grantedOf(lease.holds);
+  // Of what is only retained, the last one that had it.
+  const latest = holds.filter(isLive).at(-1) ?? holds.at(-1);
+  if (!latest) return null;
+  const holders = holds.filter(isLive).length;
+  return {
+    key,
+    state: holders > 0 ? 'held' : 'retained',
+    ...(latest.limited ? { mode: 'limited', limit: smallestLimit(holds), used: usedBy(holds) } : { mode: 'exclusive' }),
+    holders,
+    waiters: null,
+    expiresIn: Math.max(...holds.map(({ expires }) => expires - serverTime)) / 1000,
+    fencingToken: latest.limited ? null : latest.token,
+    instances: instancesOf(holds.flatMap(({ holder }) => holder ?? [])),
+    since: timeOfToken(latest.token, serverTime / 1000),
+  };
+}
+
+/** The holder that keeps others out of the row; undefined where it is only retained. */
+export function holderIn({ holds, serverTime }: Lease): SeenHolder | undefined {
+  const live = grantedOf(holds).filter(isLive);
+  const [only] = live;
+  if (only?.holder === undefined) return undefined;
+  if (only.limited) return { holders: live.length, instance: null, heldFor: null };
+  const since = timeOfToken(only.token, serverTime / 1000);
+  return { holders: 1, instance: instanceIdOf(only.holder), heldFor: since && serverTime / 1000 - since.getTime() };
+}
+
+function isLive({ holder }: LeaseHold): boolean {
+  return holder !== undefined;
 }

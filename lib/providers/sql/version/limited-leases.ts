@@ -6,7 +6,7 @@ import { type LeaseTable, toMicroseconds } from './lease-table.js';
 type Bind = (value: unknown) => string;
 
 /** A holder that is to be added, and the row as it has seen it. */
-interface NewHolder {
+export interface NewHolder {
   readonly name: string;
   readonly seen: Lease;
   readonly holder: string;

@@ -2,7 +2,7 @@ import type { AcquireRequest, BackendContext, Holding, LockCapabilities } from '
 import type { PurgeOptions } from '../../../api/purge-options.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockInfo } from '../../../api/lock-info.js';
-import { SeenHolders } from '../../../core/toolkit/seen-holders.js';
+import { SeenHolders } from '../../shared/seen-holders.js';
 import { connectToServer } from '../database.js';
 import {
   keyOfLease,
@@ -12,14 +12,13 @@ import {
   namespaceOfLease,
   purgeNameOf,
 } from '../table/lock-name.js';
+import { pagesOf } from '../table/lock-table.js';
 import { purge, readUnusedFor } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
-import { namesOfInstances, registerInstance } from './instances.js';
-import { infoOf } from './lease-info.js';
+import { infoOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
-import type { SqlSettings } from '../options.js';
 
 // How long the row of a key that is not used stays, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
@@ -27,7 +26,7 @@ const UNUSED_FOR = 7 * 86_400_000;
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
-export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
+export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     limits: true,
@@ -40,7 +39,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
   };
   readonly #holders = new SeenHolders(this.context.instance, async (id) => {
     const { leases } = await this.database();
-    const names = await namesOfInstances(leases, this.context.namespace, new Set([id]));
+    const names = await leases.namesOfInstances(new Set([id]));
     return names.get(id) ?? id;
   });
   #hasWarned = false;
@@ -56,35 +55,27 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
 
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
-      const lease = await leases.read(this.#nameOf(key));
+      const lease = await leases.read(leaseNameOf(this.context.namespace, key));
       const info = lease && infoOf(key, lease);
-      if (!info) return null;
-      const [named = info] = await this.#named(leases, [info]);
-      return named;
+      return info ? ((await this.#named(leases, [info]))[0] ?? null) : null;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
   }
 
   forceRelease(key: string): Promise<boolean> {
-    return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(this.#nameOf(key)), key);
+    const name = leaseNameOf(this.context.namespace, key);
+    return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(name), key);
   }
 
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo, void> {
     const { namespace } = this.context;
-    const [first, end] = leaseNamesBetween(namespace, prefix);
-    for (let from = first; ;) {
-      const start = from;
-      const page = await this.operate('list()', ({ leases }) => leases.page(start));
-      const rows = page.filter(({ name }) => name < end);
+    const readFrom = (from: string) => this.operate('list()', ({ leases }) => leases.page(from));
+    for await (const rows of pagesOf(leaseNamesBetween(namespace, prefix), readFrom)) {
       const locks = rows.flatMap(({ name, label, lease }) => {
         const key = keyOfLease(namespace, name, label);
         return key.startsWith(prefix) ? (infoOf(key, lease) ?? []) : [];
       });
       yield* await this.operate('list()', ({ leases }) => this.#named(leases, locks));
-      const last = rows.at(-1);
-      if (!last) return;
-      // The exclamation mark comes before every character of a name.
-      from = `${last.name}!`;
     }
   }
 
@@ -104,10 +95,10 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
   }
 
   async register(): Promise<void> {
-    const { name, namespace, instance, logger } = this.context;
-    await this.operate('register()', ({ leases }) => registerInstance(leases, namespace, instance));
+    const { name, logger } = this.context;
+    await this.operate('register()', ({ leases }) => leases.registerInstance());
     try {
-      await this.operate('purge()', (database) => this.#purgeInTurn(database));
+      await this.operate('purge()', ({ leases }) => this.#purgeInTurn(leases));
     } catch (error) {
       if (this.#hasWarned || !(error instanceof LockConfigError)) return;
       this.#hasWarned = true;
@@ -124,32 +115,26 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', (database) => database.purge(unusedFor));
+    return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
   /** The lease that says so is not released: it ends before the next hour. */
-  async #purgeInTurn(database: LeaseDatabase): Promise<void> {
-    const { leases } = database;
+  async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);
     await leases.createRow(name);
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await database.purge(UNUSED_FOR, leasesAndInstancesOf(namespace));
+    if (isOurs) await purge(leases, UNUSED_FOR, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {
-    const { source, family, maxConnections } = this.settings;
-    const needs = { forStatements: maxConnections, table: true };
-    const server = await connectToServer(this.settings, this.context, needs);
-    const leases = new LeaseTable(source.database, server.tableName, family, server.run, maxConnections);
-    return {
-      ...server,
-      leases,
-      limited: new LimitedLeases(leases),
-      purge: (unusedFor, range) => purge(server, unusedFor, range),
-    };
+    const { settings, context } = this;
+    const needs = { forStatements: settings.maxConnections, table: true };
+    const database = await connectToServer(settings, context, needs);
+    const leases = new LeaseTable(database.table.unquoted, settings.family, database.run, context, settings);
+    return { ...database, leases, limited: new LimitedLeases(leases) };
   }
 
   protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {
@@ -159,14 +144,10 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase, SqlSettings> {
   /** The locks, with the names of instances instead of their ids. */
   async #named(leases: LeaseTable, locks: readonly LockInfo[]): Promise<LockInfo[]> {
     const ids = new Set(locks.flatMap(({ instances }) => instances));
-    const names = await namesOfInstances(leases, this.context.namespace, ids);
+    const names = await leases.namesOfInstances(ids);
     return locks.map((lock) => ({
       ...lock,
       instances: [...new Set(lock.instances.map((id) => names.get(id) ?? id))],
     }));
-  }
-
-  #nameOf(key: string): string {
-    return leaseNameOf(this.context.namespace, key);
   }
 }

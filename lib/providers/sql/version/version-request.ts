@@ -7,18 +7,15 @@ import type {
   RenewOutcome,
 } from '../../../api/lock-provider.js';
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
-import type { SeenHolders } from '../../../core/toolkit/seen-holders.js';
+import type { SeenHolders } from '../../shared/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
-import type { NameRange } from '../table/purge.js';
-import type { Connected, SqlRequest } from '../sql-backend.js';
-import { ExclusiveClaim } from './exclusive-claim.js';
-import type { Lease } from './lease.js';
-import { type FoundLease, type GrantedLease, type LeaseClaim, remainingOf } from './lease-claim.js';
-import { holderIn } from './lease-info.js';
+import type { Database } from '../database.js';
+import type { SqlRequest } from '../sql-backend.js';
+import { holderIn, type Lease } from './lease.js';
+import { type FoundLease, type GrantedLease, LeaseClaim, remainingOf } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
-import { LimitedClaim } from './limited-claim.js';
 import type { LimitedLeases } from './limited-leases.js';
 
 // How long before a busy row is looked at again. One look is one indexed read.
@@ -29,11 +26,9 @@ const LAST_LOOK = 50;
 const MOST_LOST = 5;
 
 /** The database of the leases, connected. */
-export interface LeaseDatabase extends Connected {
+export interface LeaseDatabase extends Database {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;
-  /** Deletes the rows that nobody has used for this many ms, in a range or all, and resolves to their number. */
-  purge(unusedFor: number, range?: NameRange): Promise<number>;
 }
 
 /** A row as it was read. */
@@ -67,9 +62,7 @@ export class VersionRequest implements SqlRequest {
   ) {
     const { leases, limited } = database;
     this.#name = leaseNameOf(context.namespace, request.key);
-    this.#claim = request.limited
-      ? new LimitedClaim(context.clock, limited, this.#name, request, request.limited)
-      : new ExclusiveClaim(leases, this.#name, request);
+    this.#claim = new LeaseClaim(context.clock, leases, limited, this.#name, request);
   }
 
   get unansweredFor(): number {
@@ -108,19 +101,13 @@ export class VersionRequest implements SqlRequest {
 
   /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
   isGranted(): Promise<boolean> {
-    return new Promise((resolve) => {
+    const waits = new Promise<boolean>((resolve) => {
       this.#onWait = () => {
         resolve(false);
       };
-      this.#answer?.then(
-        (answer) => {
-          resolve(typeof answer === 'object');
-        },
-        () => {
-          resolve(false);
-        },
-      );
     });
+    const isGrant = (answer: Grant | string) => typeof answer === 'object';
+    return Promise.race([waits, this.#answer?.then(isGrant, () => false) ?? waits]);
   }
 
   /**

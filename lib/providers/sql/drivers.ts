@@ -1,0 +1,106 @@
+import { LockConfigError } from '../../api/errors.js';
+import { foreign, type OptionTable, type Owner, refuse, secret } from '../../core/toolkit/options.js';
+import { propertyOf } from './connection/answer.js';
+import type { SqlSource } from './connection/databases.js';
+import { reasonOf } from './connection/failure.js';
+import { readSqlOptions, type SqlKind, type SqlSettings } from './options.js';
+
+/** The settings that the drivers have in common; each knows more, and all of them may be given. */
+export interface SqlServerSettings {
+  readonly host?: string;
+  readonly port?: number;
+  readonly user?: string;
+  readonly database?: string;
+}
+
+/**
+ * The server, by exactly one of these. It is a configuration and never the application's pool: the locks open connections of their own, with
+ * their own time limits, and waiters in a pool would block the application. It is read at each connection, so a getter may give a password
+ * that is rotated.
+ */
+// The compiler explains an address that does not fit by the last member, and most users give a URL.
+export type SqlConnectionOptions =
+  /** The configuration of `new Client(…)` of `pg`: also TLS, a socket, a function that gives the password. */
+  | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
+  /** The configuration of `createConnection(…)` of `mysql2`, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
+  | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
+  /** `postgres://`, `postgresql://`, `mysql://` or `mariadb://`, with user, password and database. */
+  | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
+
+// Names in a variable, so that no bundler and no compiler looks for an optional peer.
+const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
+const PROTOCOLS = new Map([
+  ['postgres:', 'postgres'],
+  ['postgresql:', 'postgres'],
+  ['mysql:', 'mysql'],
+  ['mariadb:', 'mysql'],
+] as const);
+
+const CONFIGURATION = 'the configuration of a connection, not a pool or a connection: the locks open their own';
+const ADDRESS = {
+  url: secret('an address', addressOf).written(),
+  postgres: foreign(CONFIGURATION, configurationOf).written(),
+  mysql: foreign(CONFIGURATION, configurationOf).written(),
+} satisfies OptionTable<SqlConnectionOptions>;
+
+/** @throws LockConfigError for options that name no server, or several, or that cannot work */
+export function readOptions(name: string, kind: SqlKind, options: SqlConnectionOptions): SqlSettings {
+  const owner = {
+    name,
+    example: `new ${name}({ url: 'postgres://user:password@localhost:5432/shop' }) or new ${name}({ postgres: { host: 'localhost', user: 'shop' } })`,
+    oneOf: ['url', 'postgres', 'mysql'],
+    others: 'those of the driver belong into "postgres" or "mysql"',
+  };
+  return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(options));
+}
+
+function sourceOf(options: SqlConnectionOptions): SqlSource {
+  if (options.url === undefined) {
+    const name = options.postgres === undefined ? 'mysql' : 'postgres';
+    return withDriver(name, () => options[name] as object);
+  }
+  const database = databaseOf(options.url) ?? 'postgres';
+  const address = database === 'mysql' ? 'uri' : 'connectionString';
+  return withDriver(database, () => ({ [address]: options.url }));
+}
+
+function configurationOf(given: unknown): object | undefined {
+  // The method is that of pools and clients.
+  return typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function'
+    ? given
+    : undefined;
+}
+
+function databaseOf(url: string): SqlSource['database'] | undefined {
+  return URL.canParse(url) ? PROTOCOLS.get(new URL(url).protocol as 'mysql:') : undefined;
+}
+
+function addressOf(url: unknown, owner: Owner, name: string): string {
+  if (typeof url === 'string' && databaseOf(url)) return url;
+  // Not the address itself: it may have a password.
+  const [scheme] = (typeof url === 'string' && /^[a-z][a-z\d+.-]*:\/\//i.exec(url)) || [];
+  return refuse(
+    owner,
+    name,
+    `must begin with postgres://, postgresql://, mysql:// or mariadb://, and ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is no URL behind it' : `begins with ${scheme}`}.`,
+  );
+}
+
+/** @param settings read at each connection, since it may be a getter that gives a new token */
+function withDriver(database: SqlSource['database'], settings: () => object): SqlSource {
+  const load = async () => ({ driver: await loaded(DRIVERS[database]), settings: settings() });
+  return { database, load } as SqlSource;
+}
+
+async function loaded(driver: string): Promise<unknown> {
+  try {
+    const module: unknown = await import(driver);
+    // Both are CommonJS.
+    return propertyOf(module, 'default') ?? module;
+  } catch (cause) {
+    throw new LockConfigError(
+      `SQL locks could not load the driver "${driver}": ${reasonOf(cause)}. Install it where the application runs: npm install ${driver}.`,
+      { cause },
+    );
+  }
+}

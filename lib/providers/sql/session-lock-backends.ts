@@ -1,0 +1,98 @@
+import { LockConfigError } from '../../api/errors.js';
+import type { AcquireRequest, BackendContext, LockCapabilities } from '../../api/lock-provider.js';
+import type { PurgeOptions } from '../../api/purge-options.js';
+import { type AdvisoryDatabase, AdvisoryRequest } from './advisory/advisory-request.js';
+import { HoldingSessions, lockPlaces } from './advisory/holding-sessions.js';
+import { connectToServer, type Database } from './database.js';
+import type { SqlSettings } from './options.js';
+import type { LendTransaction } from './row/lent-transaction.js';
+import { RowRequest } from './row/row-request.js';
+import { SqlBackend } from './sql-backend.js';
+import { purge, readUnusedFor } from './table/purge.js';
+
+/*
+ * Row locks and advisory locks: both live as long as a session of the server, and their backends only connect and make requests.
+ */
+
+/** The row locks of one application. */
+export class RowLockBackend extends SqlBackend<Database> {
+  // On Postgres readers pass a writer that waits for the row, which would starve.
+  readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'mysql');
+
+  constructor(
+    context: BackendContext,
+    settings: SqlSettings,
+    private readonly lend: LendTransaction,
+  ) {
+    super(context, settings);
+  }
+
+  list(): never {
+    return refuseList(this.context, this.settings.family.views.row);
+  }
+
+  /**
+   * Deletes the rows that were created more than `unusedFor` ago (1 s to 24.8 days) and that nobody holds; a row lock leaves no
+   * trace of its use in its row. Also deletes the rows of leases in the same table that ended so long ago. Answers how many. A key that
+   * is used again costs one more statement the first time, and while its row goes an attempt that does not wait may find it busy.
+   */
+  async purge(options: PurgeOptions): Promise<number> {
+    const unusedFor = readUnusedFor(options);
+    return this.operate('purge()', ({ table }) => purge(table, unusedFor));
+  }
+
+  protected open(): Promise<Database> {
+    const { sessionGuard: guard, maxConnections: most, nestedConnections: reserved, connectionInitSql } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql: connectionInitSql, most, reserved };
+    return connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
+  }
+
+  protected requestFor(database: Database, request: AcquireRequest, context: BackendContext): RowRequest {
+    return new RowRequest(context, database, this.settings, this.lend, request);
+  }
+}
+
+/** The advisory locks of one application. */
+export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
+  readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'postgres');
+
+  list(): never {
+    return refuseList(this.context, this.settings.family.views.advisory);
+  }
+
+  protected async open(): Promise<AdvisoryDatabase> {
+    const { sessionGuard: guard, fencing, maxConnections: most, family } = this.settings;
+    const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
+    const database = await connectToServer(this.settings, this.context, { forStatements: 1, forLocks, table: fencing });
+    try {
+      const { advisory } = family;
+      const scope = await advisory.scopeOf(database.run);
+      const { lockTable } = (await database.server.control()).facts;
+      const places = lockTable === undefined ? undefined : lockPlaces(this.context, lockTable);
+      const holding = new HoldingSessions(database.sessions, advisory, most, places);
+      return { ...database, scope, holding };
+    } catch (error) {
+      await database.close();
+      throw error;
+    }
+  }
+
+  protected requestFor(database: AdvisoryDatabase, request: AcquireRequest, context: BackendContext): AdvisoryRequest {
+    return new AdvisoryRequest(context, database, this.settings, request);
+  }
+}
+
+function capabilitiesOf({ fencing }: SqlSettings, shared: boolean): LockCapabilities {
+  return { shared, fair: false, fencing, lease: 'session', minHold: false, forceRelease: false };
+}
+
+/**
+ * @param views of the database that show such locks, for people
+ * @throws LockConfigError always: the database shows sessions, rows and hashes, but no keys of a namespace
+ */
+function refuseList({ name: provider }: BackendContext, views: string): never {
+  throw new LockConfigError(
+    `Lock provider "${provider}" cannot list its locks. They belong to sessions of the database, which does not show their keys. Look at its views: ${views}.`,
+    { provider },
+  );
+}

@@ -1,0 +1,167 @@
+import type { Dice } from './dice.js';
+import { callersOf, repeated } from './draw.js';
+import type { Plan } from './plan.js';
+
+export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;
+
+/** Of runs in which nothing but the theme of a run is to happen. */
+const QUIET = { minHold: 0, maxHold: 0, extend: 0, abort: 0, longTasks: 0 };
+const STEADY = { typical: 0.6, slowShare: 0, slow: 2 };
+
+/** Runs in which one thing happens again and again, that a mix of everything rarely reaches. */
+export const THEMES: Readonly<Record<string, Theme>> = {
+  /** Keys stay locked after their tasks, and callers leave before their turn: then others must learn when the keys are free. */
+  'retained keys': (dice, { habits }) => {
+    const kinds = dice.pick([{ exclusive: 1 }, { limited: 1 }, { limited: 1 }]);
+    // Few, because each that comes later is told when the key is free.
+    const processes = 'limited' in kinds ? 4 : 3;
+    return {
+      ...{ duration: 200_000, processes, callers: callersOf(dice, processes, 1), keys: 1, faults: [], latency: STEADY },
+      habits: {
+        ...{ ...habits, ...QUIET, kinds, leases: [6_000], waits: [400, 800, 3_000, 3_000], limit: 2, task: 600 },
+        ...{ minHolds: [900, 1_200, 1_600], minHold: 1, pause: dice.pick([300, 1_200]), abort: dice.pick([0, 0.3]) },
+      },
+    };
+  },
+  /** Processes crash while their keys are to stay locked for longer than their leases. */
+  'crashes of retained keys': (dice, { habits }) => {
+    const duration = 40_000;
+    return {
+      ...{ duration, processes: 3, callers: callersOf(dice, 3, 2), keys: 1, latency: STEADY },
+      faults: repeated(dice, ['crash'], { every: 900, lasts: 300, processes: 3, duration }),
+      habits: {
+        ...{ ...habits, ...QUIET, kinds: dice.pick([{ exclusive: 1 }, { exclusive: 1, shared: 2 }]), leases: [300] },
+        ...{ waits: [8_000], minHolds: [2_500], minHold: 1, pause: 100, task: 1_000 },
+      },
+    };
+  },
+  /** Locks are handed to processes that do not answer. */
+  'frozen processes': (dice, { habits, duration }) => ({
+    ...{ processes: 3, callers: callersOf(dice, 3, 3), keys: 2, latency: STEADY },
+    faults: repeated(dice, ['pause', 'pause', 'cut', 'at-pause'], {
+      ...{ every: 7_000, lasts: 8_000, processes: 3, duration },
+    }),
+    habits: {
+      ...{
+        ...habits,
+        kinds: dice.pick([{ exclusive: 1 }, { exclusive: 1 }, { exclusive: 2, shared: 1 }, { limited: 1 }]),
+      },
+      ...{ leases: [dice.pick([300, 1_000])], waits: [20_000], pause: 30, task: 150, minHold: 0, limit: 2 },
+    },
+  }),
+  /** What was sent before an outage is executed at its end. */
+  'long outages': (dice, { habits, processes }) => {
+    const rates = dice.pick([
+      { every: 18_000, lasts: dice.pick([2_000, 12_000]), duration: 60_000 },
+      // Longer than any lease.
+      { every: 60_000, lasts: 45_000, duration: 150_000 },
+    ]);
+    return {
+      duration: rates.duration,
+      faults: repeated(dice, ['server-pause', 'server-pause', 'stall', 'cut', 'late-replies'], { ...rates, processes }),
+      habits: {
+        ...{ ...habits, kinds: { exclusive: 2, shared: 1, limited: 1 }, leases: [30_000], waits: [200, 1_000, 5_000] },
+        ...{ minHold: 0, abort: 0.3, pause: 300, longTasks: 0, task: 20 },
+      },
+    };
+  },
+  /** Connections fall silent for long, while new ones work. */
+  'silent connections': (dice, { habits }) => ({
+    ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 2), keys: 1, latency: STEADY },
+    faults: repeated(dice, ['stall', 'late-replies'], {
+      every: 30_000,
+      lasts: 30_000,
+      processes: 2,
+      duration: 100_000,
+    }),
+    habits: { ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [30_000], waits: [2_000], pause: 500, task: 200 },
+  }),
+  /** Processes are cut off for longer than their leases, and their clocks run as wrong as they may. Other holds reach their longest time. */
+  'cut off': (dice, { habits }) => ({
+    ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 1), keys: 2, latency: STEADY, drift: 0.0095 },
+    faults: repeated(dice, ['cut'], { every: 12_000, lasts: 12_000, processes: 2, duration: 100_000 }),
+    habits: {
+      ...habits,
+      ...QUIET,
+      kinds: { exclusive: 1 },
+      leases: [6_000],
+      waits: [5_000],
+      pause: 200,
+      task: 8_000,
+      maxHold: 0.3,
+    },
+  }),
+  /** The answers to renewals and confirmations are late, and leases are changed meanwhile. */
+  'late answers': (dice, { habits }) => {
+    const duration = 30_000;
+    return {
+      ...{ duration, processes: 3, callers: callersOf(dice, 3, 2), keys: dice.pick([1, 3]), commandTimeout: 1_000 },
+      latency: { typical: 15, slowShare: 0.1, slow: 40 },
+      faults: repeated(dice, ['at-late-reply', 'at-late-reply', 'at-lose-reply'], {
+        ...{ every: 400, lasts: 500, processes: 3, duration, points: ['prolonged', 'prolonged', 'written'] },
+      }),
+      habits: {
+        ...{ ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [dice.pick([300, 1_500])], waits: [20_000] },
+        ...{ minHolds: [50], minHold: 0.5, extend: 0.7, pause: 50, task: 300 },
+      },
+    };
+  },
+  /** A replica takes over while the master hangs, and callers ask all the time. */
+  failovers: (dice, { habits }) => {
+    const duration = 20_000;
+    return {
+      ...{ duration, processes: 3, callers: callersOf(dice, 3, 2), keys: 1, latency: STEADY, commandTimeout: 300 },
+      faults: repeated(dice, ['switch'], { every: 3_000, lasts: 800, processes: 3, duration }),
+      habits: {
+        ...{ ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [6_000], waits: [0, 1_000, 20_000] },
+        ...{ pause: 100, task: 20 },
+      },
+    };
+  },
+  /** One process keeps its locks in its memory. Its clock is right, so its tokens show when a lock was granted. */
+  'in memory': (dice, { habits, duration }) => ({
+    ...{ isInMemory: true, processes: 1, callers: callersOf(dice, 1, 8), drift: 0 },
+    faults: dice.chance(0.5) ? [] : repeated(dice, ['pause'], { every: 5_000, lasts: 1_500, processes: 1, duration }),
+    habits: { ...habits, task: dice.pick([2, 20, 300]) },
+  }),
+  /** All processes schedule one job and campaign for one leader, and crash. */
+  'jobs and leaders': (dice, { habits, seed }) => {
+    const duration = 200_000;
+    const lease = dice.pick([600, 3_000]);
+    const kinds = dice.pick([
+      ['crash'],
+      ['crash', 'pause', 'cut', 'wall-clock'],
+      ['restart', 'flush', 'pause'],
+    ] as const);
+    return {
+      ...{ duration, processes: 3, callers: callersOf(dice, 3, 1), latency: STEADY },
+      faults: repeated(dice, kinds, {
+        every: dice.pick([3_000, 30_000, 30_000]),
+        lasts: 1_500,
+        processes: 3,
+        duration,
+      }),
+      habits: { ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [lease], pause: 2_000 },
+      recipes: {
+        ...{ seed, lease, catchUp: 10_000, afterCrash: dice.whole(3), term: dice.pick([3_000, 30_000]) },
+        ...dice.pick([
+          { period: 1_000, task: 50 },
+          { period: 3_000, task: 400 },
+          { period: 60_000, task: 30_000 },
+        ]),
+      },
+    };
+  },
+  /** Locks change hands faster than the clock of the server counts µs, so tokens run ahead of it. */
+  'fast network': (dice, { habits }) => {
+    const duration = 20;
+    return {
+      ...{ duration, processes: 2, callers: callersOf(dice, 2, 8), keys: 1 },
+      latency: { typical: 0.002, slowShare: 0, slow: 1 },
+      faults: repeated(dice, ['restart-empty'], { every: 8, lasts: 1, processes: 2, duration }),
+      habits: {
+        ...{ ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [30_000], waits: [20_000], pause: 0, task: 0 },
+      },
+    };
+  },
+};

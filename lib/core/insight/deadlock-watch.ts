@@ -237,16 +237,18 @@ export class DeadlockWatch {
     return writer.text(this.#beat, this.instance.name);
   }
 
-  /** The grants under which an own wait waits, with their keys. Those of each owner are computed one time. */
+  /** The grants under which an own wait waits, with their keys. Those of each owner are computed one time, and are one object. */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
-    const byOwner = new Map<string, ReadonlyMap<string, string>>();
+    const byOwner = new Map<string, { grants: ReadonlyMap<string, string>; keys: ReadonlySet<string> }>();
     return ({ owner, oldest, key }) => {
-      let grants = byOwner.get(owner);
-      if (grants === undefined) byOwner.set(owner, (grants = grantsOfOwner(oldest, this.provider, now)));
+      let held = byOwner.get(owner);
+      if (held === undefined) {
+        const grants = grantsOfOwner(oldest, this.provider, now);
+        byOwner.set(owner, (held = { grants, keys: new Set(grants.values()) }));
+      }
       // A caller that waits for its own holder waits under the others of its owner.
-      const others = [...grants].filter(([, held]) => held !== key);
-      return others.length === grants.size ? grants : new Map(others);
+      return held.keys.has(key) ? new Map([...held.grants].filter(([, other]) => other !== key)) : held.grants;
     };
   }
 
@@ -263,7 +265,7 @@ export class DeadlockWatch {
     if (first === undefined) return look.linksOf;
     const latest = published.reduce((one, other) => (isLater(one, other) ? one : other), first);
     const grantsOf = this.#grants();
-    const held = new Set(waits.flatMap((own) => [...grantsOf(own).values()]));
+    const held = new Set([...new Set(waits.map(grantsOf))].flatMap((grants) => [...grants.values()]));
     await look.from(keys, latest, (key) => held.has(key));
     return look.linksOf;
   }

@@ -28,6 +28,7 @@ import { assertTask } from './toolkit/arguments.js';
 import { instanceIdOf } from './toolkit/instance-ids.js';
 import { systemRandom, withPrefix } from './toolkit/random.js';
 import { SuspensionDetector } from './toolkit/suspension.js';
+import { WarnedPlaces } from './toolkit/warned-places.js';
 import { withTimeout } from './toolkit/timing.js';
 
 const DIRECT_CALL: LockOrigin = { method: null, template: null };
@@ -79,7 +80,7 @@ export class LockManager {
     this.events = events;
     this.missingValues = new MissingValues(logger);
     const suspension = new SuspensionDetector(clock);
-    const insight = { contention: new Contention(), order: new LockOrder(logger), warnedOf: new Set<string>() };
+    const insight = { contention: new Contention(), order: new LockOrder(logger), warnedOf: new WarnedPlaces() };
     const source = settings.random ?? systemRandom();
     const id = instanceIdOf(source.id());
     const parts = {

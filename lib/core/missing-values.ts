@@ -2,13 +2,11 @@ import type { LockLogger } from '../api/logger.js';
 import type { LockKey } from '../key/lock-key.js';
 import { missingValueIn } from '../key/missing-value.js';
 import { quote } from '../key/quote.js';
-
-/** Enough to notice, and a bound where the first segment is a value. */
-const MOST_WARNINGS = 100;
+import { WarnedPlaces } from './toolkit/warned-places.js';
 
 /** Warns of keys with the text of a missing value, such as `order:undefined`, once for each key function and each first segment. */
 export class MissingValues {
-  readonly #reported = new Set<string>();
+  readonly #reported = new WarnedPlaces();
 
   constructor(private readonly logger: LockLogger) {}
 
@@ -21,8 +19,7 @@ export class MissingValues {
     const missing = missingValueIn(key);
     if (!missing) return;
     const place = method ?? missing.key.split(/[:/]/, 1).join();
-    if (this.#reported.has(place) || this.#reported.size === MOST_WARNINGS) return;
-    this.#reported.add(place);
+    if (!this.#reported.add(place)) return;
     this.logger.warn(
       `Lock key ${quote(missing.key)} contains the text "${missing.segment}" instead of a value, so all calls without the value share one lock. ` +
         `${method === undefined ? '' : `It comes from the key function of ${method}. `}Build it with lockKey, such as lockKey\`order:\${order.id}\`, which rejects a missing value.`,

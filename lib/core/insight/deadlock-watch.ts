@@ -4,6 +4,7 @@ import type { DeadlockMember } from '../../api/deadlock.js';
 import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
+import { WarnedPlaces } from '../toolkit/warned-places.js';
 import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { type LinksOf, WaitLook } from './wait-look.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
@@ -49,7 +50,6 @@ const KEPT = 3_000;
 const BEATS = 2;
 /** Of how many keys for which callers of this process wait one look reads the holders. The others have their turn in a later look. */
 const MOST_OWN_KEYS = 64;
-const MOST_WARNINGS = 100;
 
 /**
  * Finds callers that wait for each other in a cycle, over the processes of one provider, and refuses one of them.
@@ -81,7 +81,7 @@ export class DeadlockWatch {
   #timer: Timer | undefined;
   #isBusy = false;
   #isStopped = false;
-  readonly #warnedOf = new Set<string>();
+  readonly #warnedOf = new WarnedPlaces();
 
   constructor(
     private readonly board: WaitBoard,
@@ -295,10 +295,8 @@ export class DeadlockWatch {
   }
 
   #warn(caller: Waiter, { message }: Error): void {
-    const place = caller.subject.method ?? caller.key;
-    if (this.#warnedOf.has(place) || this.#warnedOf.size === MOST_WARNINGS) return;
-    this.#warnedOf.add(place);
-    this.logger.warn(`${message} (Warned once for each method, or key of a call.)`);
+    const isNew = this.#warnedOf.add(caller.subject.method ?? caller.key);
+    if (isNew) this.logger.warn(`${message} (Warned once for each method, or key of a call.)`);
   }
 }
 

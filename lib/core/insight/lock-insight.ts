@@ -12,6 +12,7 @@ import type { GrantedLock } from '../hold/granted-lock.js';
 import type { Holder } from '../hold/holder.js';
 import { markReported } from '../hold/lost-error.js';
 import type { ProviderCore } from '../provider-core.js';
+import type { WarnedPlaces } from '../toolkit/warned-places.js';
 import type { Contention } from './contention.js';
 import { DeadlockWatch } from './deadlock-watch.js';
 import { holderBeside, holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
@@ -22,8 +23,6 @@ import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 
 /** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
 const WATCHED_FROM = 3_000;
-// So many methods, or keys of calls, are warned of that wait for their own holder. A wait without end shows nothing else of that.
-const MOST_WARNINGS = 100;
 
 /** What is kept of a waiter that does wait, and of a holder that is traced. The others have none. */
 interface Notes {
@@ -40,8 +39,8 @@ interface Notes {
 export interface SharedInsight {
   readonly contention: Contention;
   readonly order: LockOrder;
-  /** The methods, or keys of calls, that were warned of. */
-  readonly warnedOf: Set<string>;
+  /** The methods, or keys of calls, that wait for their own holder. A wait without end shows nothing else of that. */
+  readonly warnedOf: WarnedPlaces;
 }
 
 /** Explains what happens to the callers of one provider: to the application that listens, to operators, and to callers that get no lock. */
@@ -70,10 +69,7 @@ export class LockInsight implements LockObserver {
   }
 
   #warnOfOwnHolder(wanted: LockEvent, { subject }: Holder): void {
-    const { warnedOf } = this.shared;
-    const caller = wanted.method ?? wanted.key;
-    if (warnedOf.has(caller) || warnedOf.size === MOST_WARNINGS) return;
-    warnedOf.add(caller);
+    if (!this.shared.warnedOf.add(wanted.method ?? wanted.key)) return;
     this.core.logger.warn(
       `${nameOf(wanted)} is requested in the async context of ${ownHolder(subject)}, but that lock was not passed explicitly, so the call waits until it is released. ` +
         `${nestedOrQueued(subject)} (Warned once for each method, or key of a call.)`,

@@ -4,6 +4,7 @@ import type { LockLogger } from '../../api/logger.js';
 import { familyOf, nameOf, placeOf } from '../events/subject.js';
 import type { GrantedLock } from '../hold/granted-lock.js';
 import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
+import { WarnedPlaces } from '../toolkit/warned-places.js';
 
 /** A call wanted a lock, and waited for it, while it held another one. */
 interface Nesting {
@@ -15,7 +16,6 @@ interface Nesting {
 
 // The text before the first `:` may be a value, such as a tenant, of which there may be any number.
 const MOST_PAIRS = 5_000;
-const MOST_WARNINGS = 100;
 
 /**
  * The orders in which the calls of one application nest locks, by pairs of names: it warns when both orders of a pair were seen, before
@@ -25,7 +25,7 @@ export class LockOrder {
   readonly #names = new LockNames();
   /** By the names of the outer and of the inner lock; in it, by their modes. */
   readonly #pairs = new Map<string, Map<number, Nesting>>();
-  readonly #warnedOf = new Set<string>();
+  readonly #warnedOf = new WarnedPlaces();
   #refuses = false;
 
   constructor(private readonly logger: LockLogger) {}
@@ -98,9 +98,7 @@ export class LockOrder {
   #report(names: string, nesting: Nesting, other: Nesting | undefined): void {
     const message = messageOf(nesting, other);
     if (this.#refuses) throw new LockDeadlockError(message, nesting.wanted);
-    if (this.#warnedOf.has(names) || this.#warnedOf.size === MOST_WARNINGS) return;
-    this.#warnedOf.add(names);
-    this.logger.warn(`${message} (Warned once for each pair.)`);
+    if (this.#warnedOf.add(names)) this.logger.warn(`${message} (Warned once for each pair.)`);
   }
 }
 

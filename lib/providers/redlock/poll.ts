@@ -1,7 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import type { OperationArguments } from '../redis/client/batcher.js';
 import { isDefiniteRefusal } from '../redis/client/refusals.js';
-import type { Command } from './command.js';
+import type { RedlockCommand } from './node.js';
 import type { Nodes } from './nodes.js';
 import type { Votes } from './votes.js';
 
@@ -20,7 +20,7 @@ export type Agreement =
  *
  * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
  */
-export abstract class Poll<T> implements Command {
+export abstract class Poll<T> implements RedlockCommand {
   yes = 0;
   no = 0;
   faults = 0;

@@ -1,8 +1,8 @@
 import type { LockError } from '../../api/errors.js';
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { Command } from './command.js';
 import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
+import type { RedlockCommand } from './node.js';
 import { AgreementPoll, Poll } from './poll.js';
 import type { RedlockRequest } from './redlock-request.js';
 import { recount } from './renewal.js';
@@ -189,7 +189,7 @@ export class Round extends Poll<Outcome> {
     nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number, NO_MS], votes });
   }
 
-  #write(token: number): Command {
+  #write(token: number): RedlockCommand {
     const { lock, request } = this.own;
     return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number, NO_MS] };
   }
@@ -204,7 +204,7 @@ export class Round extends Poll<Outcome> {
   #read(reply: unknown, node: number): Vote | undefined {
     const vote = reply === 1 ? this.#named : typeof reply === 'string' ? readVote(reply) : undefined;
     if (vote) this.own.votes.acknowledge(node, this.#number);
-    else this.own.votes.refused(node);
+    else this.own.votes.refused(node, this.#number);
     return vote;
   }
 }

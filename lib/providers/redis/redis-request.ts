@@ -4,7 +4,7 @@ import { firstToken } from '../../core/toolkit/fencing-token.js';
 import type { SeenHolders } from '../shared/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, REPEATED } from './client/batcher.js';
-import type { Servers } from './servers.js';
+import type { RedisServers } from './servers.js';
 import { unavailable } from './unavailable.js';
 import {
   encodeQueueingAsk,
@@ -28,7 +28,7 @@ const COHORT = 64;
 /** The part of `RedisRequests`, which makes it, that a request needs. An interface, because imports form no cycle. */
 export interface OwnRequests {
   readonly context: BackendContext;
-  readonly servers: Servers;
+  readonly servers: RedisServers;
   /** Every grant must be confirmed before it is answered. */
   readonly confirmsAll: boolean;
   readonly holders: SeenHolders;
@@ -150,7 +150,9 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers.confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
+      this.requests.servers
+        .shardOf(lock)
+        .confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
     });
   }
 
@@ -168,7 +170,9 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers.batcherOf(lock).add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
+      this.requests.servers
+        .shardOf(lock)
+        .batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
     });
   }
 
@@ -262,20 +266,20 @@ export class RedisRequest implements Operation {
     this.#weight = weight;
     this.#askingSince = this.requests.context.clock.now();
     this.#isToRepeat = false;
-    this.requests.servers.batcherOf(this.lock).add(this);
+    this.requests.servers.shardOf(this.lock).batcher.add(this);
   }
 
   #onHeld({ token, left, isWhole }: HeldReply, sentAt: number): void {
     if (isWhole) this.#mayBeQueued = false;
     // A message should have announced the grant.
-    else if (this.#state === 'queued') this.requests.servers.probe(this.lock);
+    else if (this.#state === 'queued') this.requests.servers.shardOf(this.lock).server?.subscription.probe();
     this.#grant(token, isWhole ? this.#callers : 1, validUntil(sentAt, left), isWhole);
   }
 
   #onQueued({ serverTime, freeIn }: QueuedReply, sentAt: number): void {
     const { requests } = this;
     this.#placedFor = this.#askedFor;
-    requests.servers.clockOf(this.lock)?.observe(sentAt, serverTime);
+    requests.servers.shardOf(this.lock).server?.serverClock.observe(sentAt, serverTime);
     requests.askAgainLater();
     this.wakeIn(freeIn);
     if (this.#state !== 'queued') this.#queue();
@@ -331,7 +335,7 @@ export class RedisRequest implements Operation {
         this.fail(error);
       },
     };
-    requests.servers.confirm(confirmation, request.lease);
+    requests.servers.shardOf(lock).confirm(confirmation, request.lease);
   }
 
   #onConfirmed(reply: unknown, sentAt: number): void {

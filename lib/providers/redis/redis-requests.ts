@@ -5,7 +5,7 @@ import type { SeenHolders } from '../shared/seen-holders.js';
 import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import { ASK_AGAIN, type OwnRequests, RedisRequest } from './redis-request.js';
-import type { Servers } from './servers.js';
+import type { RedisServers } from './servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
 /** Where a notice comes from: the reply to a call that was sent at `sentAt`, or a channel, on which others may publish as well. */
@@ -24,7 +24,7 @@ export class RedisRequests implements OwnRequests {
 
   constructor(
     readonly context: BackendContext,
-    readonly servers: Servers,
+    readonly servers: RedisServers,
     private readonly layout: KeyLayout,
     readonly confirmsAll: boolean,
     readonly holders: SeenHolders,
@@ -59,14 +59,16 @@ export class RedisRequests implements OwnRequests {
     if (!known.isOpen || known.lock !== notice.lock) return;
     const { clock } = this.context;
     const grantedAt =
-      'sentAt' in origin ? origin.sentAt : this.servers.clockOf(known.lock)?.earliest(notice.serverTime, clock.now());
+      'sentAt' in origin
+        ? origin.sentAt
+        : this.servers.shardOf(known.lock).server?.serverClock.earliest(notice.serverTime, clock.now());
     known.onHandoff(notice, grantedAt);
   }
 
   /** Whether a notice is about a lock of this namespace and bucket. Otherwise a stranger could make this process act on keys that are no locks. */
   #concernsUs(lock: string, origin: NoticeOrigin): boolean {
     if ('sentAt' in origin) return true;
-    return this.layout.keyOf(lock) !== undefined && this.servers.channelOf(lock) === origin.channel;
+    return this.layout.keyOf(lock) !== undefined && this.servers.shardOf(lock).channel === origin.channel;
   }
 
   /** Messages may have been missed. */
@@ -87,7 +89,7 @@ export class RedisRequests implements OwnRequests {
   /** Requests that wait on a server that cannot be reached fail: the core asks again when it is back. */
   onDown(cause: unknown): void {
     for (const known of this.#waiting()) {
-      if (!this.servers.batcherOf(known.lock).isReachable) known.fail(cause);
+      if (!this.servers.shardOf(known.lock).batcher.isReachable) known.fail(cause);
     }
   }
 
@@ -111,7 +113,7 @@ export class RedisRequests implements OwnRequests {
   }
 
   #releaseUnknown({ lock, holder }: { readonly lock: string; readonly holder: string }): void {
-    this.servers.batcherOf(lock).add({
+    this.servers.shardOf(lock).batcher.add({
       lock,
       weight: HEAVY,
       encode: () => (this.#requests.has(holder) ? undefined : ['R', holder, '0']),

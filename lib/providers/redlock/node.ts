@@ -1,6 +1,6 @@
 import type { BackendContext } from '../../api/lock-provider.js';
 import { Batcher, HEAVY, LIGHT, type OperationArguments } from '../redis/client/batcher.js';
-import { CommandConnection } from '../redis/client/command-connection.js';
+import { CommandConnection, type ConnectionListener } from '../redis/client/command-connection.js';
 import { isReplyError, NotSent, type RedisConnection } from '../redis/client/redis-connection.js';
 import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
 import type { RedlockKeyLayout } from './key-layout.js';
@@ -28,7 +28,7 @@ export interface RedlockCommand {
 }
 
 /** One of the independent servers. */
-export class RedlockNode {
+export class RedlockNode implements ConnectionListener {
   /** The server's own name for its current run; it changes with each start. */
   runId: string | undefined;
   /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
@@ -55,28 +55,25 @@ export class RedlockNode {
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
   ) {
-    const { clock, random, logger } = context;
+    const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
     // Whole, because a waiter must know that it was refused when the request that was granted in the same call is released: that wakes it.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
-    this.#connection = new CommandConnection(
-      connection,
-      clock,
-      random,
-      logger,
-      commandTimeout,
-      {
-        onUp: () => {
-          this.#identified = this.#identify();
-        },
-        onDown: () => {
-          this.#lost();
-        },
-      },
-      'voter',
-    );
+    this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
     this.#sentHere.asked(index, NO_ROUND);
+  }
+
+  onUp(): void {
+    this.#identified = this.#identify();
+  }
+
+  onDown(): void {
+    this.runId = undefined;
+    this.#probation?.stop();
+    // From here on the connection gives the cause: its probation may be over for long.
+    this.#refusal = undefined;
+    this.#setReady(false);
   }
 
   /** Whether it can be asked. */
@@ -193,14 +190,6 @@ export class RedlockNode {
       this.#refusal = error;
       return '';
     }
-  }
-
-  #lost(): void {
-    this.runId = undefined;
-    this.#probation?.stop();
-    // From here on the connection gives the cause: its probation may be over for long.
-    this.#refusal = undefined;
-    this.#setReady(false);
   }
 
   #setReady(isReady: boolean): void {

@@ -310,7 +310,7 @@ export const MUTANTS = [
   {
     id: 'silence-not-noticed',
     file: `${REDIS}/client/command-connection.ts`,
-    from: 'if (silent < this.timeout) this.#listen(',
+    from: 'if (silent < commandTimeout) this.#listen(',
     to: 'if (silent < 1_000_000) this.#listen(',
     breaks: 'a server that does not answer is waited for without end',
     seed: 12,

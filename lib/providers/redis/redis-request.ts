@@ -1,10 +1,9 @@
 import type { Timer } from '../../api/clock.js';
-import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
-import type { SeenHolders } from '../shared/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, REPEATED } from './client/batcher.js';
-import type { RedisServers } from './servers.js';
+import type { RedisRequests } from './redis-requests.js';
 import { unavailable } from './unavailable.js';
 import {
   encodeQueueingAsk,
@@ -24,19 +23,6 @@ import {
 export const ASK_AGAIN = 1_000;
 /** How many callers of a process may have a share of a limited lock one after the other. */
 const COHORT = 64;
-
-/** The part of `RedisRequests`, which makes it, that a request needs. An interface, because imports form no cycle. */
-export interface OwnRequests {
-  readonly context: BackendContext;
-  readonly servers: RedisServers;
-  /** Every grant must be confirmed before it is answered. */
-  readonly confirmsAll: boolean;
-  readonly holders: SeenHolders;
-  /** Lets each that waits ask again in a second. */
-  askAgainLater(): void;
-  /** From now on, a message that names this holder is answered with a release. */
-  forget(holder: string): void;
-}
 
 /**
  * How far a request has come.
@@ -90,7 +76,7 @@ export class RedisRequest implements Operation {
   constructor(
     readonly request: AcquireRequest,
     readonly lock: string,
-    private readonly requests: OwnRequests,
+    private readonly requests: RedisRequests,
   ) {}
 
   /** An answer is awaited. */

@@ -4,7 +4,7 @@ import { HolderTable } from './holder-table.js';
 import type { SeenHolders } from '../shared/seen-holders.js';
 import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
-import { ASK_AGAIN, type OwnRequests, RedisRequest } from './redis-request.js';
+import { ASK_AGAIN, RedisRequest } from './redis-request.js';
 import type { RedisServers } from './servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
@@ -17,7 +17,7 @@ type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
  * A message about an id that is not here is answered with a release: the server has remembered it from a snapshot or a replica that
  * lagged, and would keep others out for it.
  */
-export class RedisRequests implements OwnRequests {
+export class RedisRequests {
   readonly #requests = new HolderTable<RedisRequest>();
   /** Asks again for each request that waits. */
   #timer: Timer | undefined;
@@ -26,6 +26,7 @@ export class RedisRequests implements OwnRequests {
     readonly context: BackendContext,
     readonly servers: RedisServers,
     private readonly layout: KeyLayout,
+    /** Every grant must be confirmed before it is answered. */
     readonly confirmsAll: boolean,
     readonly holders: SeenHolders,
   ) {}
@@ -37,6 +38,7 @@ export class RedisRequests implements OwnRequests {
     return own.acquire();
   }
 
+  /** From now on, a message that names this holder is answered with a release. */
   forget(holder: string): void {
     this.#requests.delete(holder);
   }

@@ -50,8 +50,8 @@ export class RedisServer implements ConnectionListener {
   }
 
   async connect(): Promise<void> {
-    const others = [this.subscription.connect(), this.confirmations?.connect()];
-    for (const other of others) other?.catch(() => undefined);
+    const others = [this.subscription, this.confirmations].flatMap((other) => other?.connect() ?? []);
+    for (const other of others) other.catch(() => undefined);
     await this.commands.connect();
     await Promise.all(others);
   }

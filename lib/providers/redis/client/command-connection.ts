@@ -157,8 +157,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   async close(): Promise<void> {
     if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     this.#up = false;
-    this.#unlisten();
-    this.#stay();
+    this.#clearTimers();
     this.shut();
   }
 
@@ -277,8 +276,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   protected override onClose(): void {
-    this.#unlisten();
-    this.#stay();
+    this.#clearTimers();
     this.#flight.isOver = true;
     this.#flight = { commands: 0, isOver: false };
     this.#idle?.();
@@ -317,12 +315,12 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   // One timer for all commands, and none while nothing is in flight for long.
   #listen(delay: number): void {
-    this.#timer = this.settings.clock.setTimer(() => {
+    const { clock, commandTimeout } = this.settings;
+    this.#timer = clock.setTimer(() => {
       this.#timer = undefined;
       if (this.#flight.commands === 0) return;
-      const silent = this.settings.clock.now() - this.#lastHeard;
-      if (silent < this.settings.commandTimeout)
-        this.#listen(Math.max(1, Math.ceil(this.settings.commandTimeout - silent)));
+      const silent = clock.now() - this.#lastHeard;
+      if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
       else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
       else {
         // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first. node-redis has not
@@ -333,15 +331,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     }, delay);
   }
 
-  /** The connection has ended, or is ended by somebody else. */
-  #stay(): void {
-    if (this.#leaving !== undefined) this.settings.clock.clearTimer(this.#leaving);
-    this.#leaving = undefined;
-  }
-
-  #unlisten(): void {
-    if (this.#timer !== undefined) this.settings.clock.clearTimer(this.#timer);
-    this.#timer = undefined;
+  #clearTimers(): void {
+    for (const timer of [this.#timer, this.#leaving]) if (timer !== undefined) this.settings.clock.clearTimer(timer);
+    this.#timer = this.#leaving = undefined;
   }
 
   #giveUp(cause: Error): void {

@@ -29,7 +29,7 @@ export const excuse = 'The promoted replica lacks the lock. The holder notices w
 export async function startBackend() {
   const { startRedisCluster } = await import('../../test/servers/redis-cluster.ts');
   const { lockKeys } = await import('./redis-node.mjs');
-  const { hashSlotOf } = await import('../../lib/providers/redis/cluster/hash-slot.ts');
+  const { hashSlotOf } = await import('../../lib/providers/redis/cluster-servers.ts');
   const { KeyLayout } = await import('../../lib/providers/redis/key-layout.ts');
   const layout = new KeyLayout('lock');
   const slotOf = (key) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));

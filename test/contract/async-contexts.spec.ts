@@ -4,7 +4,7 @@ import { Injectable } from '@nestjs/common';
 import { Redis } from 'ioredis';
 import { type LeaderTerm, LockService, RunAsLeader } from '../../lib/index.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import { BUCKETS } from '../../lib/providers/redis/key-layout.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
-import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type Credentials, IOREDIS, NODE_REDIS } from './client-libraries.js';

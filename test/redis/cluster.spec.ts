@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Cluster } from 'ioredis';
 import { Cluster as Cluster5 } from 'ioredis5';
 import { LockUnavailableError } from '../../lib/api/errors.js';
-import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import type { RedisClient } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { startTcpProxy } from '../servers/tcp-proxy.js';

@@ -69,7 +69,7 @@ describe('processes that wait for each other in a cycle', () => {
     await report('ready');
     child.send({ holds, waitsFor, lease });
     const { holder = '' } = await report('holds');
-    const text = layout.waitsOf(instanceIdOf(holder), 'redis');
+    const text = layout.textOf('waits', `${instanceIdOf(holder)}:redis`);
     return {
       process: child,
       holder,
@@ -161,7 +161,10 @@ describe('applications in a deadlock', () => {
       await held[index]?.release();
       return outcome;
     });
-    return { ends, texts: held.map(({ holder, provider }) => layout.waitsOf(instanceIdOf(holder), provider)) };
+    return {
+      ends,
+      texts: held.map(({ holder, provider }) => layout.textOf('waits', `${instanceIdOf(holder)}:${provider}`)),
+    };
   }
 
   it.each([IOREDIS, NODE_REDIS])(

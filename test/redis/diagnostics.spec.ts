@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { examine, type Usage } from '../../lib/providers/redis/diagnostics.js';
+import { examine, type Usage } from '../../lib/providers/redis/redis-diagnostics.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
 import { backendOf, startBackend, until } from './seam.js';

@@ -34,6 +34,17 @@ describe('the names of the records in Redis', () => {
     expect(layout.bucketIn(key)).toBe(layout.bucketIn(layout.lockOf(name)));
   });
 
+  // Golden as well.
+  it.each([
+    ['label', 'order:42', 'shop:{1}label:order:42'],
+    ['label', 'a}q', 'shop:{6}label:a~007dq'],
+    ['waits', '0123456789ab:redis', 'shop:{8}waits:0123456789ab:redis'],
+    ['instance', '0123456789ab', 'shop:{1}instance:0123456789ab'],
+  ] as const)('the %s text of %j is in the slot of the lock of that name', (kind, name, key) => {
+    expect(layout.textOf(kind, name)).toBe(key);
+    expect(layout.bucketIn(key)).toBe(layout.bucketIn(layout.lockOf(name)));
+  });
+
   it('has 16 buckets, for ever', () => {
     expect(BUCKETS).toBe(16);
     expect(layout.counter).toBe('shop:{0}');
@@ -67,7 +78,8 @@ describe('the names of the records in Redis', () => {
     for (const name of [
       'shop:{0}',
       'shop:{0}seen',
-      layout.instanceOf('0123456789ab'),
+      layout.textOf('instance', '0123456789ab'),
+      layout.textOf('label', ':a'),
       layout.recordOf('a'),
       layout.recordOf(':a'),
       'shop:{1}:a}q',

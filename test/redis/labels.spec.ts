@@ -4,7 +4,7 @@ import { granted, redisForTests, request, startBackend, until, untilWaiting } fr
 const redis = redisForTests();
 const layout = new KeyLayout('lock');
 const LOCK = layout.lockOf('a');
-const LABEL = layout.labelOf(LOCK);
+const LABEL = layout.textOf('label', 'a');
 const RELEASE = { keepFor: 0, failed: false };
 
 const start = () => startBackend({ url: redis.server.url });

@@ -5,7 +5,7 @@ import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { withPrefix, systemRandom } from '../../lib/core/toolkit/random.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
-import { hashSlotOf } from '../../lib/providers/redis/cluster/hash-slot.js';
+import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import {

@@ -80,10 +80,10 @@ describe('a reply that has changed on its way', () => {
       const info = await backend.inspect('k');
       const [id = ''] = info?.instances ?? [];
       for (const evil of ['x\u001b[31m', 'L'.repeat(200_000), '\u202egnp.exe']) {
-        await redis.admin.set(new KeyLayout('lock').instanceOf(id), evil);
+        await redis.admin.set(new KeyLayout('lock').textOf('instance', id), evil);
         expect((await backend.inspect('k'))?.instances).toEqual([id]);
       }
-      await redis.admin.set(new KeyLayout('lock').instanceOf(id), 'shop-1');
+      await redis.admin.set(new KeyLayout('lock').textOf('instance', id), 'shop-1');
       expect((await backend.inspect('k'))?.instances).toEqual(['shop-1']);
     });
   });

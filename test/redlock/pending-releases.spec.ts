@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
-import { PendingReleases } from '../../lib/providers/redlock/pending-releases.js';
+import { PendingReleases } from '../../lib/providers/redlock/node.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';

@@ -1,6 +1,6 @@
-import type { Command } from '../../lib/providers/redlock/command.js';
+import type { RedlockCommand } from '../../lib/providers/redlock/node.js';
 import { tokenDigits } from '../../lib/providers/redlock/lock-script.js';
-import type { Nodes } from '../../lib/providers/redlock/nodes.js';
+import type { RedlockNodes } from '../../lib/providers/redlock/nodes.js';
 import { type Agreement, AgreementPoll } from '../../lib/providers/redlock/poll.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
@@ -16,14 +16,14 @@ class TestPoll extends AgreementPoll {
 
 function pollOf(count: number): { poll: TestPoll; clock: FakeClock; outcome: Promise<Agreement> } {
   const clock = new FakeClock();
-  const sent: Command[] = [];
+  const sent: RedlockCommand[] = [];
   const nodes = {
     count,
     majority: Math.floor(count / 2) + 1,
     clock,
     timeoutOf: () => TIMEOUT,
-    send: (command: Command) => sent.push(command),
-  } as unknown as Nodes;
+    send: (command: RedlockCommand) => sent.push(command),
+  } as unknown as RedlockNodes;
   const poll = new TestPoll(nodes, 'lock:redlock:order', ['W', '1'.repeat(32) + tokenDigits(1) + '1', '0']);
   const outcome = poll.ask();
   expect(sent).toEqual([poll]);

@@ -1,7 +1,7 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Nodes } from '../../lib/providers/redlock/nodes.js';
-import { Renewal } from '../../lib/providers/redlock/renewal.js';
+import { RedlockNodes } from '../../lib/providers/redlock/nodes.js';
+import { RedlockRenewal } from '../../lib/providers/redlock/renewal.js';
 import { exploration } from '../exploration.js';
 import { isCaught } from '../simulation/is-caught.js';
 import { type Incident, type Loss, type Plan, simulate } from './simulated-quorum.js';
@@ -78,7 +78,7 @@ describe('three processes and nodes that lose their data, on a network that fail
     [
       'where a minority decides',
       () => {
-        jest.spyOn(Nodes.prototype, 'majority', 'get').mockImplementation(function (this: Nodes) {
+        jest.spyOn(RedlockNodes.prototype, 'majority', 'get').mockImplementation(function (this: RedlockNodes) {
           return Math.floor(this.count / 2);
         });
       },
@@ -86,7 +86,7 @@ describe('three processes and nodes that lose their data, on a network that fail
     [
       'where one node is enough to extend',
       () => {
-        jest.spyOn(Renewal.prototype, 'decide').mockImplementation(function (this: Renewal) {
+        jest.spyOn(RedlockRenewal.prototype, 'decide').mockImplementation(function (this: RedlockRenewal) {
           return this.yes > 0 ? 'agreed' : this.isComplete ? 'refused' : undefined;
         });
       },

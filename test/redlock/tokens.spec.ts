@@ -1,6 +1,6 @@
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
-import { Nodes } from '../../lib/providers/redlock/nodes.js';
+import { RedlockNodes } from '../../lib/providers/redlock/nodes.js';
 import { AgreementPoll } from '../../lib/providers/redlock/poll.js';
 import { Round } from '../../lib/providers/redlock/round.js';
 import { exploration } from '../exploration.js';
@@ -121,9 +121,9 @@ describe('tokens of one key, while nodes lose their data and messages come late'
     [
       'without the write-back',
       () => {
-        const { send } = Nodes.prototype;
+        const { send } = RedlockNodes.prototype;
         jest.spyOn(AgreementPoll.prototype, 'ask').mockImplementation(() => Promise.resolve('agreed'));
-        jest.spyOn(Nodes.prototype, 'send').mockImplementation(function (this: Nodes, command) {
+        jest.spyOn(RedlockNodes.prototype, 'send').mockImplementation(function (this: RedlockNodes, command) {
           if (command.args[0] !== 'W') send.call(this, command);
         });
       },

@@ -209,9 +209,9 @@ export const MUTANTS = [
   },
   {
     id: 'renewed-from-end',
-    file: `${REDIS}/renewal.ts`,
-    from: 'validUntil(sentAt, Math.min(held.left, this.lease))',
-    to: 'validUntil(sentAt + this.lease / 3, Math.min(held.left, this.lease))',
+    file: `${REDIS}/redis-request.ts`,
+    from: 'validUntil(sentAt, Math.min(held.left, lease))',
+    to: 'validUntil(sentAt + lease / 3, Math.min(held.left, lease))',
     breaks: 'a renewed lease counts for a third too long',
     seed: 2,
   },
@@ -284,7 +284,7 @@ export const MUTANTS = [
   },
   {
     id: 'script-not-loaded',
-    file: `${REDIS}/batcher.ts`,
+    file: `${REDIS}/client/batcher.ts`,
     from: "if (!resent?.withText && error.message.startsWith('NOSCRIPT')) {",
     to: "if (!resent?.withText && error.message.startsWith('NO SCRIPT')) {",
     breaks: 'a server that has forgotten the script does not get it again',
@@ -310,7 +310,7 @@ export const MUTANTS = [
   {
     id: 'silence-not-noticed',
     file: `${REDIS}/client/command-connection.ts`,
-    from: 'if (silent < this.timeout) this.#listen(',
+    from: 'if (silent < commandTimeout) this.#listen(',
     to: 'if (silent < 1_000_000) this.#listen(',
     breaks: 'a server that does not answer is waited for without end',
     seed: 12,

@@ -55,6 +55,11 @@ export class KeyLayout {
     return `${this.#namespace}:{${bucket}}`;
   }
 
+  /** The counters of all buckets in a Cluster. */
+  get counters(): readonly string[] {
+    return Array.from({ length: BUCKETS }, (_, bucket) => this.counterOf(bucket));
+  }
+
   /** The bucket that is named in the key of a lock. */
   bucketIn(lock: string): number {
     return Number.parseInt(lock.slice(this.#namespace.length + 2), 10);
@@ -63,11 +68,6 @@ export class KeyLayout {
   /** The key of a lock, with which the names of its queue and its holders begin. */
   lockOf(key: string): string {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
-  }
-
-  /** The key of the label that the holder of a lock writes: in the hash slot of the lock, as its queue and its holders. */
-  labelOf(lock: string): string {
-    return `${lock}}t`;
   }
 
   /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for any other name. */
@@ -100,14 +100,12 @@ export class KeyLayout {
     return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;
   }
 
-  /** The record of what callers of an instance wait for: in the bucket of its id, and without the `:` that follows the tag of a lock. */
-  waitsOf(instance: string, provider: string): string {
-    return `${this.counterOf(bucketOf(instance))}waits:${instance}:${provider}`;
-  }
-
-  /** The record of an instance's name: in the slot of the first bucket, and without the `:` that follows the tag of a lock. */
-  instanceOf(id: string): string {
-    return `${this.counter}instance:${id}`;
+  /**
+   * The key of a text that a process leaves for others: in the bucket of the lock of that name, and without the `:` that follows the tag of a
+   * lock. So the label of a key is on the server of its lock.
+   */
+  textOf(kind: 'instance' | 'label' | 'waits', name: string): string {
+    return `${this.counterOf(bucketOf(name))}${kind}:${encodeKey(name)}`;
   }
 
   /** The channel for messages about grants to a process: begins with the counter, as in the script. */

@@ -16,22 +16,20 @@ import type {
 } from '../../api/lock-provider.js';
 import { SeenHolders } from '../shared/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import type { Ask } from './client/diagnostics.js';
+import type { Ask } from './client/server-diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
-import { whyTooOldRedis } from './client/oldest-redis.js';
+import { whyTooOldRedis } from './client/server-diagnostics.js';
 import { isUndeclared } from './client/batcher.js';
-import { ClusterServers } from './cluster/cluster-servers.js';
-import { examine } from './diagnostics.js';
-import { HolderLabels } from './holder-labels.js';
+import { ClusterServers } from './cluster-servers.js';
+import { examine } from './redis-diagnostics.js';
 import { KeyLayout } from './key-layout.js';
-import { OperatorView } from './operator-view.js';
+import { RedisOperatorView } from './redis-operator-view.js';
 import { RedisRecords } from './redis-records.js';
 import type { RedisRequest } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
-import { RedisWaits } from './redis-waits.js';
-import type { ServersListener } from './server.js';
-import type { Servers } from './servers.js';
-import { SingleServer } from './single-server.js';
+import { RedisTexts } from './redis-texts.js';
+import type { ServersListener } from './redis-server.js';
+import { type RedisServers, SingleServer } from './redis-servers.js';
 import { notConnected, notListed, unavailable } from './unavailable.js';
 
 /** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
@@ -66,11 +64,11 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #layout: KeyLayout;
   /** Private, because `inspect` would show a password. */
   readonly #settings: RedisSettings;
-  readonly #servers: Servers;
+  readonly #servers: RedisServers;
   readonly #requests: RedisRequests;
-  readonly #operatorView: OperatorView;
+  readonly #texts: RedisTexts;
+  readonly #operatorView: RedisOperatorView;
   readonly #holders: SeenHolders;
-  readonly #labels: HolderLabels;
   #wasConnected = false;
   /** How often a server was connected or took over. */
   #ups = 0;
@@ -84,13 +82,13 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#layout = new KeyLayout(context.namespace);
     this.#settings = settings;
     this.#servers = this.#serversOf(settings);
-    this.#operatorView = new OperatorView(this.#servers, this.#layout, context.logger);
-    this.#holders = new SeenHolders(context.instance, (id) => this.#operatorView.nameOf(id));
-    this.#labels = new HolderLabels(this.#servers, this.#layout);
+    this.#texts = new RedisTexts(this.#servers, this.#layout, context.name, context.instance);
+    this.waits = this.#texts;
+    this.#operatorView = new RedisOperatorView(this.#servers, this.#layout, this.#texts, context.logger);
+    this.#holders = new SeenHolders(context.instance, (id) => this.#texts.nameOf(id));
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
     this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
-    this.waits = new RedisWaits(this.#servers, this.#layout, context.name, context.instance.id);
   }
 
   async connect(): Promise<void> {
@@ -126,11 +124,11 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   label(request: AcquireRequest, text: string, duration: number): void {
-    this.#labels.write(request, text, duration);
+    this.#texts.label(request, text, duration);
   }
 
   labelOf(key: string): Promise<string | null> {
-    return this.#labels.read(key);
+    return this.#texts.labelOf(key);
   }
 
   renew({ state }: AcquireRequest<RedisRequest>, lease: number): Promise<RenewOutcome> {
@@ -177,7 +175,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   register(): Promise<void> {
-    return this.#operatorView.register(this.context.instance);
+    return this.#texts.register();
   }
 
   diagnose(): Promise<Diagnostic[]> {
@@ -244,7 +242,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#requests.onNotice(notice, { sentAt });
   }
 
-  #serversOf(settings: RedisSettings): Servers {
+  #serversOf(settings: RedisSettings): RedisServers {
     const { commandTimeout, waitReplicas } = settings;
     const { clock, logger, random } = this.context;
     const process = random.id().slice(-PROCESS_ID_DIGITS);

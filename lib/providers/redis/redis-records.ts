@@ -1,8 +1,7 @@
 import type { BackendContext, RecordStore, StoredRecord } from '../../api/lock-provider.js';
 import { HEAVY, type OperationArguments } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
-import { scan } from './scan.js';
-import type { Servers } from './servers.js';
+import type { RedisServers } from './redis-servers.js';
 import { recordsNotListed, recordUnavailable } from './unavailable.js';
 
 /** For how long a record is kept after its last write, in ms: 400 days, so that a job that runs once a year is remembered. */
@@ -21,7 +20,7 @@ export class RedisRecords implements RecordStore {
   /** @param ups how often a server was connected or took over */
   constructor(
     private readonly context: BackendContext,
-    private readonly servers: Servers,
+    private readonly servers: RedisServers,
     private readonly layout: KeyLayout,
     private readonly isReplicated: boolean,
     private readonly ups: () => number,
@@ -38,7 +37,7 @@ export class RedisRecords implements RecordStore {
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const ups = this.ups();
     try {
-      for await (const keys of scan(this.servers, this.layout, this.layout.patternOfRecords)) {
+      for await (const keys of this.servers.scan(this.layout.patternOfRecords)) {
         const names = keys.map((key) => this.layout.recordIn(key)).filter((name) => name !== undefined);
         for (let at = 0; at < names.length; at += READS) {
           const reads = names.slice(at, at + READS).map(async (name) => ({ name, ...(await this.read(name)) }));
@@ -54,7 +53,7 @@ export class RedisRecords implements RecordStore {
 
   async #run(name: string, fields: OperationArguments): Promise<StoredRecord> {
     const lock = this.layout.recordOf(name);
-    const batcher = this.servers.recorderOf(lock);
+    const batcher = this.servers.shardOf(lock).recorder;
     try {
       const reply = await new Promise((onReply, onFailure) => {
         batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });

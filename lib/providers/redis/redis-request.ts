@@ -1,10 +1,9 @@
 import type { Timer } from '../../api/clock.js';
-import type { AcquireRequest, BackendContext, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
-import type { SeenHolders } from '../shared/seen-holders.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, REPEATED } from './client/batcher.js';
-import type { Servers } from './servers.js';
+import type { RedisRequests } from './redis-requests.js';
 import { unavailable } from './unavailable.js';
 import {
   encodeQueueingAsk,
@@ -24,19 +23,6 @@ import {
 export const ASK_AGAIN = 1_000;
 /** How many callers of a process may have a share of a limited lock one after the other. */
 const COHORT = 64;
-
-/** The part of `RedisRequests`, which makes it, that a request needs. An interface, because imports form no cycle. */
-export interface OwnRequests {
-  readonly context: BackendContext;
-  readonly servers: Servers;
-  /** Every grant must be confirmed before it is answered. */
-  readonly confirmsAll: boolean;
-  readonly holders: SeenHolders;
-  /** Lets each that waits ask again in a second. */
-  askAgainLater(): void;
-  /** From now on, a message that names this holder is answered with a release. */
-  forget(holder: string): void;
-}
 
 /**
  * How far a request has come.
@@ -90,7 +76,7 @@ export class RedisRequest implements Operation {
   constructor(
     readonly request: AcquireRequest,
     readonly lock: string,
-    private readonly requests: OwnRequests,
+    private readonly requests: RedisRequests,
   ) {}
 
   /** An answer is awaited. */
@@ -150,7 +136,9 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers.confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
+      this.requests.servers
+        .shardOf(lock)
+        .confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
     });
   }
 
@@ -168,7 +156,9 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers.batcherOf(lock).add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
+      this.requests.servers
+        .shardOf(lock)
+        .batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
     });
   }
 
@@ -262,20 +252,20 @@ export class RedisRequest implements Operation {
     this.#weight = weight;
     this.#askingSince = this.requests.context.clock.now();
     this.#isToRepeat = false;
-    this.requests.servers.batcherOf(this.lock).add(this);
+    this.requests.servers.shardOf(this.lock).batcher.add(this);
   }
 
   #onHeld({ token, left, isWhole }: HeldReply, sentAt: number): void {
     if (isWhole) this.#mayBeQueued = false;
     // A message should have announced the grant.
-    else if (this.#state === 'queued') this.requests.servers.probe(this.lock);
+    else if (this.#state === 'queued') this.requests.servers.shardOf(this.lock).server?.subscription.probe();
     this.#grant(token, isWhole ? this.#callers : 1, validUntil(sentAt, left), isWhole);
   }
 
   #onQueued({ serverTime, freeIn }: QueuedReply, sentAt: number): void {
     const { requests } = this;
     this.#placedFor = this.#askedFor;
-    requests.servers.clockOf(this.lock)?.observe(sentAt, serverTime);
+    requests.servers.shardOf(this.lock).server?.serverClock.observe(sentAt, serverTime);
     requests.askAgainLater();
     this.wakeIn(freeIn);
     if (this.#state !== 'queued') this.#queue();
@@ -331,7 +321,7 @@ export class RedisRequest implements Operation {
         this.fail(error);
       },
     };
-    requests.servers.confirm(confirmation, request.lease);
+    requests.servers.shardOf(lock).confirm(confirmation, request.lease);
   }
 
   #onConfirmed(reply: unknown, sentAt: number): void {

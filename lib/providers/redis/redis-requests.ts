@@ -4,8 +4,8 @@ import { HolderTable } from './holder-table.js';
 import type { SeenHolders } from '../shared/seen-holders.js';
 import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
-import { ASK_AGAIN, type OwnRequests, RedisRequest } from './redis-request.js';
-import type { Servers } from './servers.js';
+import { ASK_AGAIN, RedisRequest } from './redis-request.js';
+import type { RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
 /** Where a notice comes from: the reply to a call that was sent at `sentAt`, or a channel, on which others may publish as well. */
@@ -17,15 +17,16 @@ type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
  * A message about an id that is not here is answered with a release: the server has remembered it from a snapshot or a replica that
  * lagged, and would keep others out for it.
  */
-export class RedisRequests implements OwnRequests {
+export class RedisRequests {
   readonly #requests = new HolderTable<RedisRequest>();
   /** Asks again for each request that waits. */
   #timer: Timer | undefined;
 
   constructor(
     readonly context: BackendContext,
-    readonly servers: Servers,
+    readonly servers: RedisServers,
     private readonly layout: KeyLayout,
+    /** Every grant must be confirmed before it is answered. */
     readonly confirmsAll: boolean,
     readonly holders: SeenHolders,
   ) {}
@@ -37,6 +38,7 @@ export class RedisRequests implements OwnRequests {
     return own.acquire();
   }
 
+  /** From now on, a message that names this holder is answered with a release. */
   forget(holder: string): void {
     this.#requests.delete(holder);
   }
@@ -59,14 +61,16 @@ export class RedisRequests implements OwnRequests {
     if (!known.isOpen || known.lock !== notice.lock) return;
     const { clock } = this.context;
     const grantedAt =
-      'sentAt' in origin ? origin.sentAt : this.servers.clockOf(known.lock)?.earliest(notice.serverTime, clock.now());
+      'sentAt' in origin
+        ? origin.sentAt
+        : this.servers.shardOf(known.lock).server?.serverClock.earliest(notice.serverTime, clock.now());
     known.onHandoff(notice, grantedAt);
   }
 
   /** Whether a notice is about a lock of this namespace and bucket. Otherwise a stranger could make this process act on keys that are no locks. */
   #concernsUs(lock: string, origin: NoticeOrigin): boolean {
     if ('sentAt' in origin) return true;
-    return this.layout.keyOf(lock) !== undefined && this.servers.channelOf(lock) === origin.channel;
+    return this.layout.keyOf(lock) !== undefined && this.servers.shardOf(lock).channel === origin.channel;
   }
 
   /** Messages may have been missed. */
@@ -87,7 +91,7 @@ export class RedisRequests implements OwnRequests {
   /** Requests that wait on a server that cannot be reached fail: the core asks again when it is back. */
   onDown(cause: unknown): void {
     for (const known of this.#waiting()) {
-      if (!this.servers.batcherOf(known.lock).isReachable) known.fail(cause);
+      if (!this.servers.shardOf(known.lock).batcher.isReachable) known.fail(cause);
     }
   }
 
@@ -111,7 +115,7 @@ export class RedisRequests implements OwnRequests {
   }
 
   #releaseUnknown({ lock, holder }: { readonly lock: string; readonly holder: string }): void {
-    this.servers.batcherOf(lock).add({
+    this.servers.shardOf(lock).batcher.add({
       lock,
       weight: HEAVY,
       encode: () => (this.#requests.has(holder) ? undefined : ['R', holder, '0']),

@@ -1,7 +1,6 @@
-import type { Clock, Timer } from '../../api/clock.js';
-import type { LockLogger } from '../../api/logger.js';
-import type { Random } from '../../api/random.js';
-import { isReplyError, keepConnecting, type RedisConnection } from './client/redis-connection.js';
+import type { Timer } from '../../api/clock.js';
+import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
+import { isReplyError, type RedisConnection } from './client/redis-connection.js';
 
 /** Reacts to a subscription. */
 export interface SubscriptionListener {
@@ -18,83 +17,70 @@ export interface SubscriptionListener {
  * While it is down, the server finds no receiver for a grant and passes this process over. The process then finds its grants by the
  * replies to its own timed asks. So a lost message only costs time.
  */
-export class Subscription {
+export class Subscription extends OpenConnection {
   #probe: Timer | undefined;
-  readonly #stopConnecting: () => void;
   #channels: readonly string[] = [];
-  #isReady = false;
+  /** On the servers of a Cluster, which has channels in hash slots since Redis 7. */
+  #isSharded: boolean;
 
-  /** `isSharded`: on the servers of a Cluster, which has channels in hash slots since Redis 7. */
   constructor(
-    private readonly connection: RedisConnection,
-    private isSharded: boolean,
-    private readonly clock: Clock,
-    random: Random,
-    private readonly logger: LockLogger,
-    private readonly timeout: number,
+    connection: RedisConnection,
+    settings: ConnectionSettings,
     private readonly listener: SubscriptionListener,
   ) {
-    this.#stopConnecting = keepConnecting(connection, clock, random, timeout);
-    connection.on('ready', () => {
-      this.#isReady = true;
-      void this.#subscribe(this.#channels);
-    });
-    connection.on('close', () => {
-      this.#isReady = false;
-    });
+    super(connection, settings);
+    this.#isSharded = settings.topology === 'cluster';
     for (const event of ['message', 'smessage']) {
       connection.on(event, (channel = '', message = '') => {
         // While it connects again, the server that it leaves may still send.
-        if (this.#isReady) listener.onMessage(message, channel, this);
+        if (this.isReady) listener.onMessage(message, channel, this);
       });
     }
-    // The connection for commands reports the errors of the server.
-    connection.on('error', () => undefined);
   }
 
   async connect(): Promise<void> {
     await this.connection.connect();
   }
 
+  protected onReady(): void {
+    void this.#subscribe(this.#channels);
+  }
+
   /** From now on these are the channels. A server of a Cluster ends subscriptions to channels that have moved by itself. */
   listenTo(channels: readonly string[]): void {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
-    if (this.#isReady && added.length > 0) void this.#subscribe(added);
+    if (this.isReady && added.length > 0) void this.#subscribe(added);
   }
 
   /** Connects again unless it is down already: the address may lead to another server now. */
   reconnect(): void {
-    if (!this.#isReady) return;
-    this.#isReady = false;
+    if (!this.isReady) return;
+    this.isReady = false;
     this.connection.disconnect(true);
   }
 
   close(): void {
     this.#endProbe();
-    this.#stopConnecting();
-    this.connection.disconnect();
+    this.shut();
   }
 
   /** A grant was found that a message should have announced. Connects again if the server does not answer here. */
   probe(): void {
     if (this.#probe !== undefined) return;
-    this.#probe = this.clock.setTimer(() => {
+    const { clock, commandTimeout } = this.settings;
+    this.#probe = clock.setTimer(() => {
       this.#probe = undefined;
       this.reconnect();
-    }, this.timeout);
-    this.connection.call('ping').then(
-      () => {
-        this.#endProbe();
-      },
-      () => {
-        this.#endProbe();
-      },
-    );
+    }, commandTimeout);
+    const end = () => {
+      this.#endProbe();
+    };
+    this.connection.call('ping').then(end, end);
   }
 
   #endProbe(): void {
-    if (this.#probe !== undefined) this.clock.clearTimer(this.#probe);
+    if (this.#probe !== undefined) this.settings.clock.clearTimer(this.#probe);
     this.#probe = undefined;
   }
 
@@ -107,20 +93,20 @@ export class Subscription {
   async #subscribeTo(channel: string): Promise<boolean> {
     try {
       // One by one: a sharded command names channels of one hash slot.
-      await (this.isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
+      await (this.#isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
       return true;
     } catch (error) {
       if (!isReplyError(error)) return false;
       if (error.message.startsWith('NOPERM')) {
-        this.logger.warn(
+        this.settings.logger.warn(
           `Redis refuses this process its channel (${error.message}), so it gets a lock only when nobody else waits for it: ` +
-            `allow ${this.isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
+            `allow ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
-      } else if (this.isSharded && error.message.includes('unknown command')) {
+      } else if (this.#isSharded && error.message.includes('unknown command')) {
         // Before Redis 7. The script falls back in the same way.
-        this.isSharded = false;
+        this.#isSharded = false;
         return this.#subscribeTo(channel);
-      } else if (this.isSharded) {
+      } else if (this.#isSharded) {
         // Asked again later, the server may know that the channel is its own.
         this.#channels = this.#channels.filter((each) => each !== channel);
         this.listener.onRefused?.();

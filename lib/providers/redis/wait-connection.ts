@@ -1,4 +1,6 @@
-import type { CommandSender } from './client/redis-connection.js';
+import { CommandConnection, type ConnectionListener } from './client/command-connection.js';
+import type { ConnectionSettings } from './client/open-connection.js';
+import type { RedisConnection } from './client/redis-connection.js';
 
 interface Sending {
   readonly command: string;
@@ -18,29 +20,19 @@ export class NotReplicated extends Error {
  * `WAIT` covers the last write of its own connection, and blocks that connection. So it needs a connection of its own, and one `WAIT` is
  * in flight at a time for all commands that were sent before it. Commands that come meanwhile go with the next one.
  */
-export class WaitConnection implements CommandSender {
+export class WaitConnection extends CommandConnection {
   #next: Sending[] = [];
   #isWaiting = false;
   #limit: number;
 
   constructor(
-    private readonly connection: CommandSender,
+    connection: RedisConnection,
+    settings: ConnectionSettings,
+    listener: ConnectionListener,
     private readonly replicas: number,
-    private readonly timeout: number,
   ) {
-    this.#limit = timeout;
-  }
-
-  get isUp(): boolean {
-    return this.connection.isUp;
-  }
-
-  get cause(): unknown {
-    return this.connection.cause;
-  }
-
-  get isIdle(): boolean {
-    return this.connection.isIdle;
+    super(connection, settings, listener);
+    this.#limit = settings.commandTimeout;
   }
 
   /** The next `WAIT` leaves most of a lease of `lease` ms to the task. */
@@ -48,19 +40,20 @@ export class WaitConnection implements CommandSender {
     this.#limit = Math.min(this.#limit, lease / 4);
   }
 
-  send(command: string, args: string[], onReply: Sending['onReply'], onFailure: Sending['onFailure']): void {
+  override send(command: string, args: string[], onReply: Sending['onReply'], onFailure: Sending['onFailure']): void {
     this.#next.push({ command, args, onReply, onFailure });
     if (!this.#isWaiting) this.#flush();
   }
 
   #flush(): void {
     // Half the timeout: a server that is silent for longer counts as dead, and WAIT is silent.
-    const limit = Math.max(1, Math.floor(Math.min(this.#limit, this.timeout / 2)));
-    this.#limit = this.timeout;
+    const { commandTimeout } = this.settings;
+    const limit = Math.max(1, Math.floor(Math.min(this.#limit, commandTimeout / 2)));
+    this.#limit = commandTimeout;
     this.#isWaiting = true;
     const answered: { readonly sending: Sending; readonly reply: unknown }[] = [];
     for (const sending of this.#next.splice(0)) {
-      this.connection.send(
+      super.send(
         sending.command,
         sending.args,
         (reply) => answered.push({ sending, reply }),
@@ -76,7 +69,7 @@ export class WaitConnection implements CommandSender {
         else sending.onReply(reply);
       }
     };
-    this.connection.send(
+    super.send(
       'wait',
       [String(this.replicas), String(limit)],
       (count) => {

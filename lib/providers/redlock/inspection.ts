@@ -2,7 +2,7 @@ import type { LockInfo } from '../../api/lock-info.js';
 import type { Instance } from '../../api/lock-provider.js';
 import { nameOrIdOf } from '../../core/toolkit/instance-ids.js';
 import { Code, NO_MS, readShownVote, RETAINED, type ShownVote } from './lock-script.js';
-import type { Nodes } from './nodes.js';
+import type { RedlockNodes } from './nodes.js';
 import { Poll } from './poll.js';
 
 type Shown = readonly ShownVote[] | 'none' | 'unknown';
@@ -11,7 +11,7 @@ type Shown = readonly ShownVote[] | 'none' | 'unknown';
 class Inspection extends Poll<Shown> {
   readonly #byHolder = new Map<string, ShownVote[]>();
 
-  constructor(nodes: Nodes, lock: string) {
+  constructor(nodes: RedlockNodes, lock: string) {
     super(nodes, lock, [Code.show, '', NO_MS]);
   }
 
@@ -39,7 +39,12 @@ class Inspection extends Poll<Shown> {
  *
  * @throws LockUnavailableError when a majority does not answer
  */
-export async function inspect(nodes: Nodes, key: string, lock: string, instance: Instance): Promise<LockInfo | null> {
+export async function inspect(
+  nodes: RedlockNodes,
+  key: string,
+  lock: string,
+  instance: Instance,
+): Promise<LockInfo | null> {
   const inspection = new Inspection(nodes, lock);
   const votes = await inspection.ask();
   if (votes === 'unknown') throw nodes.unavailable(key, inspection);

@@ -32,6 +32,11 @@ export function holderOf([, vote]: OperationArguments): string {
   return vote.slice(0, HOLDER_DIGITS);
 }
 
+/** The round of the vote that an operation requests. */
+export function roundOf([, vote]: OperationArguments): string {
+  return vote.slice(HOLDER_DIGITS + TOKEN_DIGITS, HOLDER_DIGITS + TOKEN_DIGITS + ROUND_DIGITS);
+}
+
 export function tokenDigits(token: number): string {
   return String(token).padStart(TOKEN_DIGITS, '0');
 }

@@ -1,12 +1,10 @@
 import type { BackendContext } from '../../api/lock-provider.js';
-import { Batcher, HEAVY, LIGHT } from '../redis/client/batcher.js';
-import { CommandConnection } from '../redis/client/command-connection.js';
+import { Batcher, HEAVY, LIGHT, type OperationArguments } from '../redis/client/batcher.js';
+import { CommandConnection, type ConnectionListener } from '../redis/client/command-connection.js';
 import { isReplyError, NotSent, type RedisConnection } from '../redis/client/redis-connection.js';
-import { whyTooOldRedis } from '../redis/client/oldest-redis.js';
-import { type Command, isRelease, isVote } from './command.js';
+import { whyTooOldRedis } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
-import { isAnswer, LOCK_SCRIPT } from './lock-script.js';
-import { PendingReleases } from './pending-releases.js';
+import { Code, holderOf, isAnswer, LOCK_SCRIPT, NO_MS, NO_ROUND, roundOf } from './lock-script.js';
 import { Probation } from './probation.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { Votes } from './votes.js';
@@ -16,8 +14,21 @@ const SAME_SERVER =
 const CLUSTERED =
   'belongs to a Redis Cluster, and a majority must be of independent servers. For a Cluster use RedisLockProvider.';
 
+/** One operation on one lock, on its way to the nodes. */
+export interface RedlockCommand {
+  readonly lock: string;
+  readonly args: OperationArguments;
+  /** The votes of the request that it is about. */
+  readonly votes?: Votes | undefined;
+  /** Whether a caller still waits for the outcome. Default true. A vote that no caller waits for is not sent. */
+  readonly isOpen?: boolean;
+  onReply?(reply: unknown, node: number): void;
+  /** Called when there is no answer: the node is down, refuses, may not vote yet, or its connection was lost. */
+  onFault?(cause: unknown): void;
+}
+
 /** One of the independent servers. */
-export class RedlockNode {
+export class RedlockNode implements ConnectionListener {
   /** The server's own name for its current run; it changes with each start. */
   runId: string | undefined;
   /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
@@ -44,28 +55,25 @@ export class RedlockNode {
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
   ) {
-    const { clock, random, logger } = context;
+    const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
     // Whole, because a waiter must know that it was refused when the request that was granted in the same call is released: that wakes it.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
-    this.#connection = new CommandConnection(
-      connection,
-      clock,
-      random,
-      logger,
-      commandTimeout,
-      {
-        onUp: () => {
-          this.#identified = this.#identify();
-        },
-        onDown: () => {
-          this.#lost();
-        },
-      },
-      'voter',
-    );
+    this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
-    this.#sentHere.asked(index);
+    this.#sentHere.asked(index, NO_ROUND);
+  }
+
+  onUp(): void {
+    this.#identified = this.#identify();
+  }
+
+  onDown(): void {
+    this.runId = undefined;
+    this.#probation?.stop();
+    // From here on the connection gives the cause: its probation may be over for long.
+    this.#refusal = undefined;
+    this.#setReady(false);
   }
 
   /** Whether it can be asked. */
@@ -107,7 +115,7 @@ export class RedlockNode {
    * Sends at the end of this tick, with all other commands of the tick in as few calls as is useful. A vote that no caller waits for any more
    * is left out, also where the node does not know the script and gets it with the next call: it would overtake its own clean-up.
    */
-  send(command: Command, weight = HEAVY): void {
+  send(command: RedlockCommand, weight = HEAVY): void {
     const { lock, args, votes } = command;
     const votesHere = isVote(command);
     if (votesHere && !this.mayVote(this.context.clock.now())) {
@@ -125,7 +133,7 @@ export class RedlockNode {
       encode: () => {
         if (!votesHere) return args;
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
-        votes?.asked(this.index);
+        votes?.asked(this.index, roundOf(args));
         return args;
       },
       onReply: (reply) => {
@@ -184,18 +192,63 @@ export class RedlockNode {
     }
   }
 
-  #lost(): void {
-    this.runId = undefined;
-    this.#probation?.stop();
-    // From here on the connection gives the cause: its probation may be over for long.
-    this.#refusal = undefined;
-    this.#setReady(false);
-  }
-
   #setReady(isReady: boolean): void {
     if (this.isReady === isReady) return;
     this.#batcher.connection = isReady ? this.#connection : undefined;
     if (isReady) for (const release of this.#pending.take()) this.send({ ...release, votes: this.#sentHere }, LIGHT);
     this.onChange();
   }
+}
+
+/**
+ * How many releases are remembered for one node at most. A node that went down can have as many votes as locks were held or asked for then.
+ * Beyond this bound the oldest are forgotten, and their votes end with their leases.
+ */
+const MOST_PENDING = 10_000;
+
+/** The releases that one node has not answered, at most one for each request: the votes that they end would block their keys for a lease. */
+export class PendingReleases {
+  readonly #byHolder = new Map<string, RedlockCommand>();
+
+  get size(): number {
+    return this.#byHolder.size;
+  }
+
+  /**
+   * Of several releases of one request, the one that ends all votes is kept, and not the one that has failed last: what is not sent for want
+   * of a connection fails immediately, and what was lost with the connection fails when the library has closed its socket.
+   */
+  add({ lock, args }: RedlockCommand): void {
+    const holder = holderOf(args);
+    const known = this.#byHolder.get(holder);
+    if (known !== undefined && endsAllOf(known.args, args)) return;
+    this.#byHolder.set(holder, { lock, args });
+    if (this.#byHolder.size <= MOST_PENDING) return;
+    for (const oldest of this.#byHolder.keys()) {
+      this.#byHolder.delete(oldest);
+      return;
+    }
+  }
+
+  /** Removes all of them and returns them, to be sent again. */
+  take(): RedlockCommand[] {
+    const all = [...this.#byHolder.values()];
+    this.#byHolder.clear();
+    return all;
+  }
+}
+
+/** Whether a release ends all votes that another one ends: the votes of all rounds, or for a clean-up those of its round and the rounds before. */
+function endsAllOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
+  return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
+}
+
+/** Whether it makes a node vote. */
+function isVote({ args: [code] }: RedlockCommand): boolean {
+  return code === Code.vote || code === Code.voteAgain;
+}
+
+/** Whether it ends votes for good: a key that is to be retained stays locked by its vote instead where a node does not answer. */
+function isRelease({ args: [code, , ms] }: RedlockCommand): boolean {
+  return code === Code.cleanUp || (code === Code.release && ms === NO_MS);
 }

@@ -5,12 +5,10 @@ import { nextTick } from '../../core/toolkit/real-timers.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import { isDefiniteRefusal, refusalIn } from '../redis/client/refusals.js';
 import { connectionsOf } from '../redis/client/redis-options.js';
-import type { Command } from './command.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import { roundDigits } from './lock-script.js';
-import { RedlockNode } from './node.js';
+import { type RedlockCommand, RedlockNode } from './node.js';
 import type { RedlockSettings } from './redlock-options.js';
-import { Tokens } from './tokens.js';
 
 /** The share of a lease that a node may take to answer: a round must leave most of it. */
 const SHARE_OF_LEASE = 0.1;
@@ -22,7 +20,7 @@ interface Faults {
 }
 
 /** The nodes together. */
-export class Nodes {
+export class RedlockNodes {
   /** Empty until {@link connect}. */
   readonly all: RedlockNode[] = [];
   readonly tokens = new Tokens();
@@ -98,7 +96,7 @@ export class Nodes {
   }
 
   /** Sends at the end of this tick, in the order of the calls. */
-  send(command: Command): void {
+  send(command: RedlockCommand): void {
     // One that has fallen silent is the last, because each sending takes time in which the others work already.
     for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) node.send(command);
   }
@@ -170,5 +168,56 @@ export class Nodes {
 
   #cause(): unknown {
     return this.all.find(({ isReady }) => !isReady)?.cause;
+  }
+}
+
+// Two clocks drift apart by up to 100 µs a second: after this many ms, 6 ms.
+const RECENT = 60_000;
+
+/**
+ * Estimates which token the nodes will accept.
+ *
+ * A token has to be larger than all earlier ones, and a majority has to know it before it is used. Asking the nodes first and writing
+ * the largest answer back takes two round trips. When the votes carry a token that is larger than the counters of a majority, one
+ * is enough. The estimate grows as the nodes' own clocks do, from the last token that they agreed on, so that tokens stay near their
+ * time. Nothing depends on it being right: nodes that know a larger token answer with theirs, and the two round trips are made.
+ */
+class Tokens {
+  #isMissingAtNode = false;
+  #agreed = 0;
+  #agreedAt = -Infinity;
+  #last = 0;
+
+  /** The next grant has to write its token to the nodes. */
+  get isMissingAtNode(): boolean {
+    return this.#isMissingAtNode;
+  }
+
+  /**
+   * A node without a counter has answered after a decision, and maybe after a release: the next grant writes its token to the nodes,
+   * while that node has a vote for it.
+   */
+  missedAtNode(): void {
+    this.#isMissingAtNode = true;
+  }
+
+  /** A grant was agreed on, and has written its token if that was missing. */
+  granted(): void {
+    this.#isMissingAtNode = false;
+  }
+
+  /** A majority has agreed on this token just now, after the nodes have named theirs. */
+  observe(token: number, now: number): void {
+    this.#agreed = token;
+    this.#agreedAt = now;
+    this.#last = Math.max(this.#last, token);
+  }
+
+  /** The first of `count` tokens that this process has not named yet; nothing when the nodes have not agreed on one for long. */
+  next(now: number, count: number): number | undefined {
+    if (now - this.#agreedAt > RECENT) return undefined;
+    const first = Math.max(this.#last + 1, this.#agreed + Math.floor((now - this.#agreedAt) * 1_000));
+    this.#last = first + count - 1;
+    return first;
   }
 }

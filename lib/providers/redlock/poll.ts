@@ -1,8 +1,8 @@
 import type { Timer } from '../../api/clock.js';
 import type { OperationArguments } from '../redis/client/batcher.js';
 import { isDefiniteRefusal } from '../redis/client/refusals.js';
-import type { Command } from './command.js';
-import type { Nodes } from './nodes.js';
+import type { RedlockCommand } from './node.js';
+import type { RedlockNodes } from './nodes.js';
 import type { Votes } from './votes.js';
 
 /** The answer of a majority. */
@@ -20,7 +20,7 @@ export type Agreement =
  *
  * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
  */
-export abstract class Poll<T> implements Command {
+export abstract class Poll<T> implements RedlockCommand {
   yes = 0;
   no = 0;
   faults = 0;
@@ -37,7 +37,7 @@ export abstract class Poll<T> implements Command {
 
   /** @param lease of the lock in ms: a tenth of it is the longest that the answers are waited for */
   constructor(
-    protected readonly nodes: Nodes,
+    protected readonly nodes: RedlockNodes,
     readonly lock: string,
     readonly args: OperationArguments,
     readonly votes?: Votes,

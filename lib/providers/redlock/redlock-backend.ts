@@ -11,14 +11,14 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { RedlockRequest, WaitingRequests } from './redlock-request.js';
-import { diagnoseNodes } from './diagnostics.js';
+import { diagnoseNodes } from './redlock-diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
 import { Code, NO_MS, wholeMs } from './lock-script.js';
-import { Nodes } from './nodes.js';
+import { RedlockNodes } from './nodes.js';
 import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
-import { Renewal } from './renewal.js';
+import { RedlockRenewal } from './renewal.js';
 
 /** The locks of one application on the nodes. */
 export class RedlockBackend implements LockBackend<RedlockRequest> {
@@ -27,7 +27,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   readonly #layout: RedlockKeyLayout;
   /** Private, because `inspect` would show a password. */
   readonly #settings: RedlockSettings;
-  readonly #nodes: Nodes;
+  readonly #nodes: RedlockNodes;
   readonly #waiting = new WaitingRequests();
 
   constructor(
@@ -37,7 +37,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
     this.commandTimeout = settings.commandTimeout;
     this.#layout = new RedlockKeyLayout(context.namespace);
     this.#settings = settings;
-    this.#nodes = new Nodes(context, settings, this.#layout);
+    this.#nodes = new RedlockNodes(context, settings, this.#layout);
     this.capabilities = {
       shared: false,
       fair: false,
@@ -70,7 +70,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   }
 
   async renew({ state }: AcquireRequest<RedlockRequest>, lease: number): Promise<RenewOutcome> {
-    return state?.grant ? new Renewal(state, state.grant, lease).run() : 'lost';
+    return state?.grant ? new RedlockRenewal(state, state.grant, lease).run() : 'lost';
   }
 
   release({ id, state }: AcquireRequest<RedlockRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {

@@ -1,6 +1,6 @@
 import type { AcquireRequest, BackendContext } from '../../api/lock-provider.js';
 import { pause } from '../../core/toolkit/timing.js';
-import type { Nodes } from './nodes.js';
+import type { RedlockNodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
@@ -24,7 +24,7 @@ export class RedlockRequest {
 
   constructor(
     private readonly context: BackendContext,
-    readonly nodes: Nodes,
+    readonly nodes: RedlockNodes,
     private readonly waiting: WaitingRequests,
     readonly lock: string,
     readonly request: AcquireRequest,

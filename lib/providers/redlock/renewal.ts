@@ -71,7 +71,7 @@ export function recount(own: RedlockRequest, lease: number): void {
  * Renews one lock: a majority of the nodes has to extend votes that count. Decided as soon as a majority has answered for this lock,
  * whatever other nodes and other locks do. Only then, and only after a success, nodes that have lost the vote are asked for it again.
  */
-export class Renewal extends Recount {
+export class RedlockRenewal extends Recount {
   readonly #ms: string;
   /** The nodes that have lost the vote, or never gave it. */
   readonly #missing: number[] = [];

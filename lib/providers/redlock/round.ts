@@ -1,13 +1,13 @@
 import type { LockError } from '../../api/errors.js';
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import type { Command } from './command.js';
 import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
+import type { RedlockCommand } from './node.js';
 import { AgreementPoll, Poll } from './poll.js';
 import type { RedlockRequest } from './redlock-request.js';
 import { recount } from './renewal.js';
 
-type Outcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
+type RoundOutcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
 /** A grant, and until when its key must stay locked whatever happens to the holder. */
 export interface RedlockGrant extends Grant {
@@ -25,7 +25,7 @@ export interface RedlockGrant extends Grant {
  * remembers. A node without a counter has lost it, and only adds its clock. When no majority has a counter, the
  * namespace is new (or a majority has lost its data, and the clocks are all that is left).
  *
- * Callers of a process that hold the lock one after the other have a block of tokens. Nodes compare its first one with what they know, and
+ * Callers of a process that hold the lock one after the other have a block of tokens. RedlockNodes compare its first one with what they know, and
  * all that is said of a token's writing holds for its last one. So the first is larger than all earlier blocks, and a later
  * first is larger than the last. Of a hold that is found again only the last token is known, so it has no followers.
  *
@@ -34,7 +34,7 @@ export interface RedlockGrant extends Grant {
  * flight since before the loss, older than tokens that were granted meanwhile; enough such nodes would make up a smaller token. The
  * counter is not enough for a lock that was just being granted while the node lost its data: `delayedRestart` outlasts those.
  */
-export class Round extends Poll<Outcome> {
+export class Round extends Poll<RoundOutcome> {
   readonly #number: string;
   readonly #kept: number;
   /** How many callers it could serve one after the other. */
@@ -96,7 +96,7 @@ export class Round extends Poll<Outcome> {
     this.settle('busy');
   }
 
-  decide(): Outcome | undefined {
+  decide(): RoundOutcome | undefined {
     if (this.isAgreed) {
       const { majority } = this.nodes;
       if (this.yes - this.#forgetful >= majority || this.#forgetful >= majority) return 'elected';
@@ -189,7 +189,7 @@ export class Round extends Poll<Outcome> {
     nodes.send({ lock, args: [Code.cleanUp, request.id + NO_TOKEN + this.#number, NO_MS], votes });
   }
 
-  #write(token: number): Command {
+  #write(token: number): RedlockCommand {
     const { lock, request } = this.own;
     return { lock, args: [Code.writeToken, request.id + tokenDigits(token) + this.#number, NO_MS] };
   }
@@ -204,7 +204,7 @@ export class Round extends Poll<Outcome> {
   #read(reply: unknown, node: number): Vote | undefined {
     const vote = reply === 1 ? this.#named : typeof reply === 'string' ? readVote(reply) : undefined;
     if (vote) this.own.votes.acknowledge(node, this.#number);
-    else this.own.votes.refused(node);
+    else this.own.votes.refused(node, this.#number);
     return vote;
   }
 }

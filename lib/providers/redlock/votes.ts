@@ -12,27 +12,30 @@
 export class Votes {
   /** Its release was sent: no vote may be asked for behind it. */
   isReleased = false;
-  readonly #sent: boolean[] = [];
+  readonly #sent: (string | undefined)[] = [];
   readonly #acknowledged: string[] = [];
   readonly #counted: string[] = [];
 
-  /** The node is asked for its vote. */
-  asked(node: number): void {
-    this.#sent[node] = true;
+  /** The node is asked for its vote in this round. */
+  asked(node: number, round: string): void {
+    this.#sent[node] = round;
   }
 
-  /** The node has answered that another holder has its vote. */
-  refused(node: number): void {
-    this.#sent[node] = false;
+  /**
+   * The node has answered in this round that another holder has its vote. A slow node may answer when the question of a later round is on its
+   * way already, and the node may grant that one.
+   */
+  refused(node: number, round: string): void {
+    if (this.#sent[node] === round) this.#sent[node] = undefined;
   }
 
   /** Something was sent to a node that may have left a vote there. */
   get isSent(): boolean {
-    return this.#sent.includes(true);
+    return this.#sent.some((round) => round !== undefined);
   }
 
   isSentTo(node: number): boolean {
-    return this.#sent[node] === true;
+    return this.#sent[node] !== undefined;
   }
 
   /** The node has answered that it has the vote of this round. Returns whether it was not known yet. */

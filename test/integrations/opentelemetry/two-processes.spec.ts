@@ -27,7 +27,7 @@ const spans: ReadableSpan[] = [];
 const instrumentation = new DistributedLockInstrumentation();
 const children: ChildProcess[] = [];
 const layout = new KeyLayout('lock');
-const labelOf = (key: string) => layout.labelOf(layout.lockOf(key));
+const labelOf = (key: string) => layout.textOf('label', key);
 
 beforeAll(async () => {
   server = await startRedisServer();

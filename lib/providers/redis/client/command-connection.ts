@@ -1,31 +1,26 @@
-import type { Clock, Timer } from '../../../api/clock.js';
+import type { Timer } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
-import type { LockLogger } from '../../../api/logger.js';
-import type { Random } from '../../../api/random.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
-import { withoutCommand } from './ioredis.js';
+import { type ConnectionSettings, OpenConnection } from './open-connection.js';
 import {
   type CommandSender,
   isReplyError,
-  keepConnecting,
   noDatabase,
   notAClient,
   NotSent,
   type RedisConnection,
+  withoutCommand,
 } from './redis-connection.js';
 import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } from './refusals.js';
 
 /** How long to wait before a server that is a replica is left, to see where its address leads then, in ms. */
 const REPLICA_PAUSE = 500;
 
-/**
- * The server behind the address of a connection: one server, the master that Sentinel names, a master of a Cluster, or one of several servers
- * that vote. Sentinel and Cluster have a failover, which finds the new master; of those that vote, the others decide.
- */
-export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
-
 /** How long a connection that has fallen silent is still listened to, in ms. */
 const SECOND_LOOK = 50;
+
+type OnReply = (reply: unknown) => void;
+type OnFailure = (error: unknown) => void;
 
 /** Reacts to the state of a connection. */
 export interface ConnectionListener {
@@ -38,7 +33,7 @@ export interface ConnectionListener {
 /**
  * A connection for commands. It knows whether it is up, and drops itself when the server falls silent.
  *
- * A frozen server or a cut network closes no socket. So when commands are in flight and nothing came back for `timeout` ms, the
+ * A frozen server or a cut network closes no socket. So when commands are in flight and nothing came back for `commandTimeout` ms, the
  * connection is dropped and a new one is made.
  *
  * It is up only when the server has reported under which id it knows the connection. Commands that were sent can then be kept from
@@ -46,7 +41,7 @@ export interface ConnectionListener {
  *
  * Nor is it up at a replica, which refuses all that locks need. Otherwise an outage would end with each connection and begin with each command.
  */
-export class CommandConnection implements CommandSender {
+export class CommandConnection extends OpenConnection implements CommandSender {
   #up = false;
   /** The commands in flight on the connection in use. */
   #flight: Flight = { commands: 0, isOver: false };
@@ -56,7 +51,6 @@ export class CommandConnection implements CommandSender {
   #identity: ConnectionIdentity | undefined;
   readonly #lost = new Set<ConnectionIdentity>();
   #suspected = false;
-  readonly #stopConnecting: () => void;
   #cause: unknown = new Error('The connection was closed before it was ready.');
   #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
@@ -68,35 +62,13 @@ export class CommandConnection implements CommandSender {
   #refusedSince: number | undefined;
   /** Ends the connection to a replica. */
   #leaving: Timer | undefined;
-  #isClosed = false;
 
   constructor(
-    private readonly connection: RedisConnection,
-    private readonly clock: Clock,
-    random: Random,
-    private readonly logger: LockLogger,
-    private readonly timeout: number,
+    connection: RedisConnection,
+    settings: ConnectionSettings,
     private readonly listener: ConnectionListener,
-    private readonly topology: Topology = 'server',
   ) {
-    this.#stopConnecting = keepConnecting(connection, clock, random, timeout);
-    connection.on('ready', () => {
-      this.#wasReady = true;
-      this.#introduce();
-    });
-    connection.on('close', () => {
-      this.#lose();
-    });
-    // The cause goes where the failure is reported.
-    connection.on('error', (error) => {
-      this.#cause = withoutCommand(error);
-      const words = refusedLogin(error);
-      if (words === undefined) this.#refusedSince = undefined;
-      else
-        this.#refused(
-          `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
-        );
-    });
+    super(connection, settings);
   }
 
   get isUp(): boolean {
@@ -115,7 +87,8 @@ export class CommandConnection implements CommandSender {
   get cause(): unknown {
     // Where nothing was accepted before, as at the start, nothing can have changed.
     const since = this.#refusedSince;
-    if (since === undefined || (this.#wasUp && this.clock.now() - since < REFUSAL_RETRIED_FOR)) return this.#cause;
+    if (since === undefined || (this.#wasUp && this.settings.clock.now() - since < REFUSAL_RETRIED_FOR))
+      return this.#cause;
     return new DefiniteRefusal(this.#cause);
   }
 
@@ -138,22 +111,16 @@ export class CommandConnection implements CommandSender {
     });
   }
 
-  /** @param isIntroduction sent before the connection is up */
-  send(
-    command: string,
-    args: string[],
-    onReply: (reply: unknown) => void,
-    onFailure: (error: unknown) => void,
-    isIntroduction = false,
-  ): void {
-    if (!this.#up && !isIntroduction) {
-      onFailure(new NotSent('There is no connection to the server.', { cause: this.cause }));
-      return;
-    }
+  send(command: string, args: string[], onReply: OnReply, onFailure: OnFailure): void {
+    if (this.#up) this.#transmit(command, args, onReply, onFailure);
+    else onFailure(new NotSent('There is no connection to the server.', { cause: this.cause }));
+  }
+
+  #transmit(command: string, args: string[], onReply: OnReply, onFailure: OnFailure): void {
     const flight = this.#flight;
-    if (flight.commands === 0) this.#lastHeard = this.clock.now();
+    if (flight.commands === 0) this.#lastHeard = this.settings.clock.now();
     flight.commands += 1;
-    if (this.#timer === undefined) this.#listen(this.timeout);
+    if (this.#timer === undefined) this.#listen(this.settings.commandTimeout);
     this.connection.call(command, ...args).then(
       (reply) => {
         this.#heard(flight);
@@ -186,27 +153,25 @@ export class CommandConnection implements CommandSender {
     if (this.#up) this.#giveUp(cause);
   }
 
-  /** Waits for the commands in flight, for up to `timeout` ms, and closes. */
+  /** Waits for the commands in flight, for up to `commandTimeout` ms, and closes. */
   async close(): Promise<void> {
     if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
-    this.#isClosed = true;
     this.#up = false;
-    this.#unlisten();
-    this.#stay();
-    this.#stopConnecting();
-    this.connection.disconnect();
+    this.#clearTimers();
+    this.shut();
   }
 
   #heard(flight: Flight): void {
     flight.commands -= 1;
     if (flight.isOver) return;
     this.#suspected = false;
-    if (flight.commands > 0) this.#lastHeard = this.clock.now();
+    if (flight.commands > 0) this.#lastHeard = this.settings.clock.now();
     else this.#idle?.();
   }
 
   /** The first commands on a new connection. */
-  #introduce(): void {
+  protected onReady(): void {
+    this.#wasReady = true;
     // Before anything else: commands that a lost connection left unread at the server must not be executed after later ones.
     for (const identity of this.#lost) this.#kill(identity);
     try {
@@ -222,7 +187,7 @@ export class CommandConnection implements CommandSender {
   }
 
   #identify(): void {
-    this.send(
+    this.#transmit(
       'client',
       ['INFO'],
       (info) => {
@@ -237,18 +202,17 @@ export class CommandConnection implements CommandSender {
         // Refused, and not lost: then the connection works without an id.
         if (isReplyError(error)) this.#examine();
       },
-      true,
     );
   }
 
   /** Whether it is a master. Where that is not known, the first command finds out. */
   #examine(): void {
-    if (this.topology === 'cluster' || this.topology === 'voter') {
+    if (this.settings.topology === 'cluster' || this.settings.topology === 'voter') {
       // A replica of a Cluster redirects, and a node that does not take votes is one of the minority.
       this.#open();
       return;
     }
-    this.send(
+    this.#transmit(
       'info',
       ['replication'],
       (text) => {
@@ -258,20 +222,19 @@ export class CommandConnection implements CommandSender {
       (error) => {
         if (isReplyError(error)) this.#open();
       },
-      true,
     );
   }
 
   #leaveReplica(): void {
-    if (this.#isClosed) return;
+    if (this.isClosed) return;
     if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO answers role:slave');
-    if (this.topology === 'server') {
+    if (this.settings.topology === 'server') {
       this.#refused(
         'The Redis of the locks is a replica, so they are unavailable until it is a master, or its address leads to one.',
       );
     }
     this.#onFirstOutcome?.();
-    this.#leaving = this.clock.setTimer(
+    this.#leaving = this.settings.clock.setTimer(
       () => {
         this.connection.disconnect(true);
       },
@@ -281,7 +244,7 @@ export class CommandConnection implements CommandSender {
   }
 
   #open(): void {
-    if (this.#isClosed) return;
+    if (this.isClosed) return;
     this.#up = true;
     this.#wasUp = true;
     this.#refusedSince = undefined;
@@ -293,16 +256,27 @@ export class CommandConnection implements CommandSender {
   }
 
   #refused(warning: string): void {
-    this.#refusedSince ??= this.clock.now();
+    this.#refusedSince ??= this.settings.clock.now();
     // Once for each outage, because it lasts, and the log says of its beginning only that the connection was closed.
-    if (this.#isRefusalLogged || this.#isClosed) return;
+    if (this.#isRefusalLogged || this.isClosed) return;
     this.#isRefusalLogged = true;
-    this.logger.warn(warning);
+    this.settings.logger.warn(warning);
   }
 
-  #lose(): void {
-    this.#unlisten();
-    this.#stay();
+  protected override onError(error: unknown): void {
+    // The cause goes where the failure is reported.
+    this.#cause = withoutCommand(error);
+    const words = refusedLogin(error);
+    if (words === undefined) this.#refusedSince = undefined;
+    else {
+      this.#refused(
+        `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
+      );
+    }
+  }
+
+  protected override onClose(): void {
+    this.#clearTimers();
     this.#flight.isOver = true;
     this.#flight = { commands: 0, isOver: false };
     this.#idle?.();
@@ -324,7 +298,7 @@ export class CommandConnection implements CommandSender {
    */
   #kill(identity: ConnectionIdentity): void {
     const { id, address } = identity;
-    this.send(
+    this.#transmit(
       'client',
       ['KILL', 'ID', id, 'ADDR', address],
       () => this.#lost.delete(identity),
@@ -333,20 +307,20 @@ export class CommandConnection implements CommandSender {
         if (!isReplyError(error)) return;
         this.#lost.delete(identity);
         if (isForbidden(error)) {
-          this.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
+          this.settings.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
         }
       },
-      true,
     );
   }
 
   // One timer for all commands, and none while nothing is in flight for long.
   #listen(delay: number): void {
-    this.#timer = this.clock.setTimer(() => {
+    const { clock, commandTimeout } = this.settings;
+    this.#timer = clock.setTimer(() => {
       this.#timer = undefined;
       if (this.#flight.commands === 0) return;
-      const silent = this.clock.now() - this.#lastHeard;
-      if (silent < this.timeout) this.#listen(Math.max(1, Math.ceil(this.timeout - silent)));
+      const silent = clock.now() - this.#lastHeard;
+      if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
       else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
       else {
         // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first. node-redis has not
@@ -357,20 +331,14 @@ export class CommandConnection implements CommandSender {
     }, delay);
   }
 
-  /** The connection has ended, or is ended by somebody else. */
-  #stay(): void {
-    if (this.#leaving !== undefined) this.clock.clearTimer(this.#leaving);
-    this.#leaving = undefined;
-  }
-
-  #unlisten(): void {
-    if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
-    this.#timer = undefined;
+  #clearTimers(): void {
+    for (const timer of [this.#timer, this.#leaving]) if (timer !== undefined) this.settings.clock.clearTimer(timer);
+    this.#timer = this.#leaving = undefined;
   }
 
   #giveUp(cause: Error): void {
     this.#cause = cause;
-    this.#lose();
+    this.onClose();
     this.connection.disconnect(true);
   }
 }

@@ -11,6 +11,7 @@ import {
   type NatMap,
   notAClient,
   type RedisConnection,
+  withoutCommand,
 } from './redis-connection.js';
 
 /*
@@ -227,10 +228,4 @@ async function find(client: () => IoredisCluster, random: Random, timeout: numbe
 function addressOf({ options }: IoredisNode): Address {
   const { host = '127.0.0.1', port = 6379 } = options as Partial<Address>;
   return { host, port };
-}
-
-/** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
-export function withoutCommand(error: unknown): unknown {
-  if (error instanceof Error) Reflect.deleteProperty(error, 'command');
-  return error;
 }

@@ -1,16 +1,25 @@
 import { setTimeout } from 'node:timers/promises';
 import {
-  Connection,
+  NodeRedisLinkConnection,
   destroy,
   hardened,
-  type Link,
+  type NodeRedisLink,
   type NodeRedis,
   type NodeRedisClient,
   type NodeRedisConnection,
   type NodeRedisOptions,
 } from './node-redis.js';
 import type { Random } from '../../../api/random.js';
-import { type Address, backOff, type Connect, connectTimeoutFor, KEEP_ALIVE, type NatMap } from './redis-connection.js';
+import {
+  type Address,
+  backOff,
+  type Connect,
+  connectTimeoutFor,
+  KEEP_ALIVE,
+  nameOfAddress,
+  natted,
+  type NatMap,
+} from './redis-connection.js';
 
 /** The options of a Sentinel client of node-redis, as far as this package reads them. */
 export interface NodeRedisSentinelOptions {
@@ -36,7 +45,7 @@ export function nodeRedisSentinel(
   timeout: number,
 ): Connect {
   const sentinels = new Sentinels(library, options, random, timeout);
-  return () => new Connection((link) => sentinels.open(link));
+  return () => new NodeRedisLinkConnection((link) => sentinels.open(link));
 }
 
 class Sentinels {
@@ -57,10 +66,10 @@ class Sentinels {
   }
 
   /** Connects the link to the master. */
-  async open(link: Link): Promise<void> {
+  async open(link: NodeRedisLink): Promise<void> {
     const master = await this.#find(link);
     if (link.isOver) return;
-    const socket = { ...this.options.nodeClientOptions?.socket, ...this.#mapped(master) };
+    const socket = { ...this.options.nodeClientOptions?.socket, ...natted(master, this.options.nodeAddressMap) };
     const client = await link.open(() => this.#node.duplicate(hardened(socket, this.timeout, link)));
     const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
       // Without the permission, the first lock finds out.
@@ -68,12 +77,12 @@ class Sentinels {
       throw error;
     });
     if (/^role:slave/m.test(String(info))) {
-      throw new Error(`Sentinel names ${keyOf(master)} as the master, and that server is a replica.`);
+      throw new Error(`Sentinel names ${nameOfAddress(master)} as the master, and that server is a replica.`);
     }
   }
 
   /** Where the master is. The link ends when a Sentinel reports that another server is the master. */
-  async #find(link: Link): Promise<Address> {
+  async #find(link: NodeRedisLink): Promise<Address> {
     let master: Address | undefined;
     let cause: unknown;
     const ask = async (sentinel: Address): Promise<Address> => {
@@ -88,15 +97,17 @@ class Sentinels {
         const [group, , , host = '', port] = message.split(' ');
         const next = { host, port: Number(port) };
         // One that is late may report the failover after which this master was found.
-        if (group !== name || (master && keyOf(next) === keyOf(master))) return;
-        link.end(new Error(`Sentinel reports a failover: ${keyOf(next)} is the master now.`));
+        if (group !== name || (master && nameOfAddress(next) === nameOfAddress(master))) return;
+        link.end(new Error(`Sentinel reports a failover: ${nameOfAddress(next)} is the master now.`));
       });
       const address = await client.sendCommand(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name]);
       if (!Array.isArray(address)) throw new Error(`A Sentinel does not know a master of the name "${name}".`);
       this.#others = othersIn(await client.sendCommand(['SENTINEL', 'SENTINELS', name]).catch(() => []));
       return { host: String(address[0]), port: Number(address[1]) };
     };
-    const known = new Map([...this.options.sentinelRootNodes, ...this.#others].map((each) => [keyOf(each), each]));
+    const known = new Map(
+      [...this.options.sentinelRootNodes, ...this.#others].map((each) => [nameOfAddress(each), each]),
+    );
     const within = connectTimeoutFor(this.timeout);
     const late = setTimeout(within, undefined, { ref: false, signal: link.signal }).then(() => {
       throw new Error(`No Sentinel answered within ${within} ms.`, { cause });
@@ -111,7 +122,7 @@ class Sentinels {
     }
   }
 
-  #sentinelAt(address: Address, link: Link): NodeRedisConnection {
+  #sentinelAt(address: Address, link: NodeRedisLink): NodeRedisConnection {
     const client = this.#sentinel.duplicate({
       // On one connection that listens and asks.
       RESP: 3,
@@ -119,7 +130,7 @@ class Sentinels {
       disableClientInfo: true,
       socket: {
         ...this.options.sentinelClientOptions?.socket,
-        ...this.#mapped(address),
+        ...natted(address, this.options.nodeAddressMap),
         connectTimeout: connectTimeoutFor(this.timeout),
         keepAlive: true,
         keepAliveInitialDelay: KEEP_ALIVE,
@@ -134,12 +145,6 @@ class Sentinels {
     });
     return client;
   }
-
-  #mapped(address: Address): Address {
-    const { nodeAddressMap } = this.options;
-    const key = keyOf(address);
-    return (typeof nodeAddressMap === 'function' ? nodeAddressMap(key) : nodeAddressMap?.[key]) ?? address;
-  }
 }
 
 /** The reply to `SENTINEL SENTINELS`. */
@@ -149,8 +154,4 @@ function othersIn(reply: unknown): Address[] {
     host: String(ip),
     port: Number(port),
   }));
-}
-
-function keyOf({ host, port }: Address): string {
-  return `${host}:${port}`;
 }

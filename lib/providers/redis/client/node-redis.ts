@@ -79,7 +79,7 @@ export function nodeRedisConnections(
   overrides: NodeRedisOptions = {},
 ): Connect {
   return () =>
-    new Connection((link) => {
+    new NodeRedisLinkConnection((link) => {
       const socket = { ...(client.options as NodeRedisOptions | undefined)?.socket, ...overrides.socket };
       return link.open(() => client.duplicate({ ...overrides, ...hardened(socket, timeout, link) }));
     });
@@ -157,7 +157,7 @@ function Options(options: object): object {
  *
  * A client serves one socket and is thrown away with it. So nothing is sent again, and no reply can come from a socket that was given up.
  */
-export function hardened(socket: object | undefined, timeout: number, link: Link): object {
+export function hardened(socket: object | undefined, timeout: number, link: NodeRedisLink): object {
   return {
     disableOfflineQueue: true,
     // A full queue would refuse a release.
@@ -194,7 +194,7 @@ export function hardened(socket: object | undefined, timeout: number, link: Link
 }
 
 /** One socket of a connection, from the attempt to open it. */
-export class Link {
+export class NodeRedisLink {
   client: NodeRedisConnection | undefined;
   /** The channels that it listens to. */
   readonly channels = new Set<string>();
@@ -253,15 +253,15 @@ export function destroy(client: NodeRedisConnection | undefined): void {
 }
 
 /** A connection of our own, to the server that `open` finds for each link. */
-export class Connection extends EventEmitter implements RedisConnection {
-  #link: Link | undefined;
+export class NodeRedisLinkConnection extends EventEmitter implements RedisConnection {
+  #link: NodeRedisLink | undefined;
 
-  constructor(private readonly open: (link: Link) => Promise<unknown>) {
+  constructor(private readonly open: (link: NodeRedisLink) => Promise<unknown>) {
     super();
   }
 
   async connect(): Promise<void> {
-    const link = new Link(this);
+    const link = new NodeRedisLink(this);
     this.#link = link;
     try {
       // node-redis 5 waits for credentials that do not come, also when it is destroyed.

@@ -1,4 +1,3 @@
-import type { Clock, Timer } from '../../../api/clock.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
 
@@ -131,55 +130,18 @@ export function connectTimeoutFor(timeout: number): number {
   return Math.max(timeout, CONNECT_WITHIN);
 }
 
-/**
- * Keeps a connection connecting where its library stops. Answers a function that ends it, to be called before the connection is closed.
- *
- * The libraries limit the time to open a socket, and then wait without end for the answers of the handshake. So a connection is given up
- * that is not ready `timeout` ms after its socket has opened. And ioredis ends permanently when a Sentinel announces a failover while it
- * is asked where the master is, because `disconnect()` makes that question fail (seen: a provider that was unavailable until its process
- * was restarted). So the connection is connected again. Those of node-redis always end.
- */
-export function keepConnecting(connection: RedisConnection, clock: Clock, random: Random, timeout: number): () => void {
-  let handshake: Timer | undefined;
-  let retry: Timer | undefined;
-  let ends = 0;
-  let isOver = false;
+/** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
+export function withoutCommand(error: unknown): unknown {
+  if (error instanceof Error) Reflect.deleteProperty(error, 'command');
+  return error;
+}
 
-  const endHandshake = (): void => {
-    if (handshake !== undefined) clock.clearTimer(handshake);
-    handshake = undefined;
-  };
-  connection.on('connect', () => {
-    endHandshake();
-    handshake = clock.setTimer(() => {
-      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
-      handshake = clock.setTimer(() => {
-        handshake = undefined;
-        connection.disconnect(true);
-      }, 1);
-    }, timeout);
-  });
-  connection.on('close', endHandshake);
-  connection.on('ready', () => {
-    endHandshake();
-    ends = 0;
-  });
-  connection.on('end', () => {
-    if (isOver) return;
-    ends += 1;
-    retry = clock.setTimer(
-      () => {
-        // Its outcome comes as events.
-        connection.connect().catch(() => undefined);
-      },
-      backOff(random, ends),
-      true,
-    );
-  });
+export function nameOfAddress({ host, port }: Address): string {
+  return `${host}:${port}`;
+}
 
-  return () => {
-    isOver = true;
-    endHandshake();
-    if (retry !== undefined) clock.clearTimer(retry);
-  };
+/** The address that a server means by this one, seen from this process. */
+export function natted(address: Address, natMap: NatMap | undefined): Address {
+  const name = nameOfAddress(address);
+  return (typeof natMap === 'function' ? natMap(name) : natMap?.[name]) ?? address;
 }

@@ -33,7 +33,7 @@ import {
   type NodeRedisSentinel,
 } from './node-redis.js';
 import { nodeRedisSentinel, type NodeRedisSentinelOptions } from './node-redis-sentinel.js';
-import type { Topology } from './command-connection.js';
+import type { Topology } from './open-connection.js';
 import { type Connect, type FindCluster, notAClient } from './redis-connection.js';
 import { addressOf } from './redis-url.js';
 

@@ -1,16 +1,18 @@
 import { setMaxListeners } from 'node:events';
-import { detached } from '../../../core/toolkit/detached.js';
-import { pause } from '../../../core/toolkit/timing.js';
-import { Batcher, type Operation } from '../client/batcher.js';
-import type { Ask } from '../client/diagnostics.js';
-import type { Address, FindCluster, KnownCluster } from '../client/redis-connection.js';
-import { BUCKETS } from '../key-layout.js';
-import { CLUSTER_LOCK_SCRIPT, RECORD_SCRIPT } from '../lua/lock-script.js';
-import { Server, type ServerSettings, type ServersListener } from '../server.js';
-import type { ServerClock } from '../server-clock.js';
-import type { Servers } from '../servers.js';
-import type { Subscription } from '../subscription.js';
-import { keyOf, readSlotMap } from './slot-map.js';
+import { detached } from '../../core/toolkit/detached.js';
+import { pause } from '../../core/toolkit/timing.js';
+import {
+  type Address,
+  type FindCluster,
+  type KnownCluster,
+  nameOfAddress,
+  natted,
+  type NatMap,
+} from './client/redis-connection.js';
+import { BUCKETS } from './key-layout.js';
+import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
+import { RedisServers, type Shard } from './redis-servers.js';
+import type { Subscription } from './subscription.js';
 
 /** How soon the map is read again while a slot is on its way, or a master does not answer: then less and less often, in ms. */
 const LOOK_AGAIN = 50;
@@ -29,10 +31,8 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * While a slot migrates, its bucket waits. `ASK` is not followed: the script also touches keys that are not named
  * in the call (queue, readers), and the importing node would take one that has not arrived yet for missing, and create it again.
  */
-export class ClusterServers implements Servers, ServersListener {
-  readonly isCluster = true;
-  readonly #nodes = new Map<string, Node>();
-  readonly #buckets: readonly Bucket[];
+export class ClusterServers extends RedisServers implements ServersListener {
+  readonly #nodes = new Map<string, ClusterNode>();
   #find: FindCluster | undefined;
   /** Aborts when the backend closes. */
   readonly #closing = new AbortController();
@@ -43,45 +43,16 @@ export class ClusterServers implements Servers, ServersListener {
 
   constructor(
     private readonly finder: () => Promise<FindCluster>,
-    private readonly settings: ServerSettings,
-    private readonly listener: ServersListener,
+    settings: ServerSettings,
+    listener: ServersListener,
   ) {
+    super(settings, listener, (shard, error, sentAt) => this.#redirect(shard, error, sentAt));
     // A pause for each call that was refused is no leak.
     setMaxListeners(0, this.#closing.signal);
-    const { clock, layout, process, waitReplicas } = settings;
-    const bucketOf = (_: unknown, index: number): Bucket => {
-      const counter = layout.counterOf(index);
-      const batcher = (script = CLUSTER_LOCK_SCRIPT): Batcher =>
-        new Batcher(
-          process,
-          counter,
-          script,
-          clock,
-          (notice, sentAt) => {
-            listener.onNotice(notice, sentAt);
-          },
-          (error, sentAt) => this.#redirect(bucket, error, sentAt),
-        );
-      const first = batcher();
-      const confirmer = waitReplicas > 0 ? batcher() : first;
-      const bucket: Bucket = {
-        channel: layout.channelOf(process, counter),
-        batcher: first,
-        confirmer,
-        recorder: batcher(RECORD_SCRIPT),
-        server: undefined,
-      };
-      return bucket;
-    };
-    this.#buckets = Array.from({ length: BUCKETS }, bucketOf);
   }
 
-  get asks(): readonly Ask[] {
-    return [...this.#nodes.values()].map(
-      ({ server }) =>
-        (command, ...args) =>
-          server.commands.ask(command, ...args),
-    );
+  protected get all(): readonly RedisServer[] {
+    return Array.from(this.#nodes.values(), ({ server }) => server);
   }
 
   async connect(): Promise<void> {
@@ -96,36 +67,9 @@ export class ClusterServers implements Servers, ServersListener {
     }
   }
 
-  batcherOf(lock: string): Batcher {
-    return this.#bucketOf(lock).batcher;
-  }
-
-  confirm(operation: Operation, lease: number): void {
-    const { server, confirmer } = this.#bucketOf(operation.lock);
-    server?.confirmations?.limit(lease);
-    confirmer.add(operation);
-  }
-
-  recorderOf(record: string): Batcher {
-    return this.#bucketOf(record).recorder;
-  }
-
-  channelOf(lock: string): string {
-    return this.#bucketOf(lock).channel;
-  }
-
-  clockOf(lock: string): ServerClock | undefined {
-    return this.#bucketOf(lock).server?.serverClock;
-  }
-
-  probe(lock: string): void {
-    this.#bucketOf(lock).server?.subscription.probe();
-  }
-
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     this.#closing.abort();
-    const refreshed = this.#refreshing?.catch(() => undefined);
-    await Promise.all([refreshed, ...[...this.#nodes.values()].map(({ server }) => server.close())]);
+    await Promise.all([this.#refreshing?.catch(() => undefined), super.close()]);
   }
 
   onUp(): void {
@@ -147,23 +91,19 @@ export class ClusterServers implements Servers, ServersListener {
   }
 
   onMessage(message: string, channel: string, from: Subscription): void {
-    const bucket = this.#buckets.find((each) => each.channel === channel);
-    // A message about a bucket that another server has by now is not believed.
-    if (bucket?.server?.subscription === from) this.listener.onMessage(message, channel, from);
+    const shard = this.shards.find((each) => each.channel === channel);
+    // A message about a shard that another server has by now is not believed.
+    if (shard?.server?.subscription === from) this.listener.onMessage(message, channel, from);
   }
 
   onNotice(notice: string, sentAt: number): void {
     this.listener.onNotice(notice, sentAt);
   }
 
-  #bucketOf(lock: string): Bucket {
-    return (this.#buckets[this.settings.layout.bucketIn(lock)] ?? this.#buckets[0]) as Bucket;
-  }
-
-  #redirect(bucket: Bucket, error: Error, sentAt: number): Promise<void> | undefined {
+  #redirect(shard: Shard, error: Error, sentAt: number): Promise<void> | undefined {
     if (!ELSEWHERE.test(error.message)) return undefined;
     if (this.#isClosed || this.settings.clock.now() - sentAt > this.settings.commandTimeout) return undefined;
-    return this.#seek(bucket, error.message.startsWith('CLUSTERDOWN '));
+    return this.#seek(shard, error.message.startsWith('CLUSTERDOWN '));
   }
 
   /**
@@ -171,13 +111,13 @@ export class ClusterServers implements Servers, ServersListener {
    *
    * @param isCutOff whether its server has lost the majority of the Cluster, by its own account
    */
-  async #seek(bucket: Bucket, isCutOff: boolean): Promise<void> {
-    const before = bucket.server;
+  async #seek(shard: Shard, isCutOff: boolean): Promise<void> {
+    const before = shard.server;
     // A server that refuses is asked again until that takes too long.
     await this.#refresh(before, isCutOff).catch(() => undefined);
-    if (bucket.server === before) await this.#pause(LOOK_AGAIN);
+    if (shard.server === before) await this.#pause(LOOK_AGAIN);
     else
-      await [...this.#nodes.values()].find(({ server }) => server === bucket.server)?.connected.catch(() => undefined);
+      await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
   }
 
   /** Looks for the masters until each has answered. */
@@ -189,7 +129,7 @@ export class ClusterServers implements Servers, ServersListener {
         await this.#pause(this.#delay);
         this.#delay = Math.min(this.#delay * 2, LOOK_AT_LEAST);
         await this.#refresh().catch(() => undefined);
-      } while (!this.#isClosed && !this.#buckets.every(({ batcher }) => batcher.isReachable));
+      } while (!this.#isClosed && !this.shards.every(({ batcher }) => batcher.isReachable));
       this.#isWatching = false;
     })();
   }
@@ -199,19 +139,19 @@ export class ClusterServers implements Servers, ServersListener {
    *
    * @param refusing the server that has just refused a call, if one has
    */
-  #refresh(refusing?: Server, isCutOff = false): Promise<void> {
+  #refresh(refusing?: RedisServer, isCutOff = false): Promise<void> {
     this.#refreshing ??= detached(() => this.#readMap(refusing, isCutOff)).finally(() => {
       this.#refreshing = undefined;
     });
     return this.#refreshing;
   }
 
-  async #readMap(refusing: Server | undefined, isCutOff: boolean): Promise<void> {
+  async #readMap(refusing: RedisServer | undefined, isCutOff: boolean): Promise<void> {
     if (this.#isClosed) return;
     // The server that has just reported a slot elsewhere knows best. One that is cut off from the others names itself as the master of its
     // slots as long as the cut lasts, although its replica was promoted, so it is asked last.
     const rank = isCutOff ? 1 : -1;
-    const rankOf = ({ server }: Node) => (server === refusing ? rank : 0);
+    const rankOf = ({ server }: ClusterNode) => (server === refusing ? rank : 0);
     const nodes = [...this.#nodes.values()].sort((a, b) => rankOf(a) - rankOf(b));
     for (const { address, server } of nodes) {
       const reply = await server.commands.ask('cluster', 'SLOTS').catch(() => undefined);
@@ -227,20 +167,17 @@ export class ClusterServers implements Servers, ServersListener {
   #apply(map: readonly (Address | undefined)[]): void {
     if (this.#isClosed) return;
     let hasMoved = false;
-    for (const [index, bucket] of this.#buckets.entries()) {
+    for (const [index, shard] of this.shards.entries()) {
       const address = map[index];
       // No master serves it for now: the old one may come back to it.
       if (address === undefined) continue;
       const { server } = this.#nodeAt(address);
-      if (bucket.server === server) continue;
-      if (bucket.server !== undefined) hasMoved = true;
-      bucket.server = server;
-      bucket.batcher.connection = server.commands;
-      if (server.confirmations) bucket.confirmer.connection = server.confirmations;
-      bucket.recorder.connection = server.confirmations ?? server.commands;
+      if (shard.server === server) continue;
+      if (shard.server !== undefined) hasMoved = true;
+      shard.moveTo(server);
     }
     for (const [key, { server }] of this.#nodes) {
-      const channels = this.#buckets.filter((bucket) => bucket.server === server).map(({ channel }) => channel);
+      const channels = this.shards.filter((shard) => shard.server === server).map(({ channel }) => channel);
       if (channels.length > 0) server.subscription.listenTo(channels);
       else {
         this.#nodes.delete(key);
@@ -251,13 +188,13 @@ export class ClusterServers implements Servers, ServersListener {
     if (hasMoved) this.listener.onUp();
   }
 
-  #nodeAt(address: Address): Node {
-    const key = keyOf(address);
+  #nodeAt(address: Address): ClusterNode {
+    const key = nameOfAddress(address);
     const known = this.#nodes.get(key);
     if (known) return known;
     const cluster = this.#cluster;
     if (cluster === undefined) throw new Error('A node of the Cluster is named before one was found.');
-    const server = new Server(this.settings, () => cluster.connectTo(address), this);
+    const server = new RedisServer(this.settings, () => cluster.connectTo(address), this);
     const connected = server.connect();
     connected.catch(() => {
       this.#watch();
@@ -276,17 +213,36 @@ export class ClusterServers implements Servers, ServersListener {
   }
 }
 
-interface Node {
+interface ClusterNode {
   readonly address: Address;
-  readonly server: Server;
+  readonly server: RedisServer;
   readonly connected: Promise<void>;
 }
 
-/** The locks of one hash slot. */
-interface Bucket {
-  readonly channel: string;
-  readonly batcher: Batcher;
-  readonly confirmer: Batcher;
-  readonly recorder: Batcher;
-  server: Server | undefined;
+const SLOTS = 16_384;
+const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(String(bucket)));
+
+/**
+ * Reads the reply to `CLUSTER SLOTS`: the master of each shard, if any serves it.
+ *
+ * A node that does not know its own name leaves it out, which means the one under which it was asked.
+ */
+export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (Address | undefined)[] {
+  const ranges = Array.isArray(reply) ? (reply as [number, number, [string | null, number]][]) : [];
+  return BUCKET_SLOTS.map((slot) => {
+    const range = ranges.find(([first, last]) => first <= slot && slot <= last);
+    if (range === undefined) return undefined;
+    const [host, port] = range[2];
+    return natted({ host: host === null || host === '' ? asked.host : host, port }, natMap);
+  });
+}
+
+/** The hash slot of a tag, as the specification of Redis Cluster has it: CRC16 (XMODEM) of the text in the braces. */
+export function hashSlotOf(tag: string): number {
+  let crc = 0;
+  for (const byte of Buffer.from(tag)) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit += 1) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  }
+  return (crc & 0xffff) % SLOTS;
 }

@@ -1,7 +1,5 @@
-import type { Clock } from '../../api/clock.js';
-import type { LockLogger } from '../../api/logger.js';
-import type { Random } from '../../api/random.js';
-import { CommandConnection, type ConnectionListener, type Topology } from './client/command-connection.js';
+import { CommandConnection, type ConnectionListener } from './client/command-connection.js';
+import type { ConnectionSettings } from './client/open-connection.js';
 import type { Connect } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
 import { ServerClock } from './server-clock.js';
@@ -9,17 +7,11 @@ import { Subscription, type SubscriptionListener } from './subscription.js';
 import { WaitConnection } from './wait-connection.js';
 
 /** The settings that all servers of a backend share. */
-export interface ServerSettings {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly logger: LockLogger;
+export interface ServerSettings extends ConnectionSettings {
   readonly layout: KeyLayout;
   /** The id of this process in the queues and on its channels. */
   readonly process: string;
-  /** How long a server may be silent, in ms. */
-  readonly commandTimeout: number;
   readonly waitReplicas: number;
-  readonly topology: Topology;
 }
 
 /** Reacts to what servers report without a call. */
@@ -34,52 +26,31 @@ export interface ServersListener extends ConnectionListener, SubscriptionListene
  * A failover may be seen by one connection alone: an address leads elsewhere, and a connection that was made before does not. A master
  * that hung and wakes up would still grant by the others. So they are made again after the one for commands was.
  */
-export class Server implements ConnectionListener {
+export class RedisServer implements ConnectionListener {
   readonly serverClock = new ServerClock();
   readonly commands: CommandConnection;
   readonly subscription: Subscription;
   readonly confirmations: WaitConnection | undefined;
-  readonly #confirming: CommandConnection | undefined;
   #wasLost = false;
 
   constructor(
-    { clock, random, logger, commandTimeout, waitReplicas, topology }: ServerSettings,
+    settings: ServerSettings,
     connect: Connect,
     private readonly listener: ServersListener,
   ) {
-    this.commands = new CommandConnection(connect(), clock, random, logger, commandTimeout, this, topology);
-    this.subscription = new Subscription(
-      connect(),
-      topology === 'cluster',
-      clock,
-      random,
-      logger,
-      commandTimeout,
-      listener,
-    );
-    if (waitReplicas > 0) {
-      this.#confirming = new CommandConnection(
-        connect(),
-        clock,
-        random,
-        logger,
-        commandTimeout,
-        {
-          onUp: () => {
-            listener.onUp();
-          },
-          // The connection for commands reports it.
-          onDown: () => undefined,
-        },
-        topology,
-      );
-      this.confirmations = new WaitConnection(this.#confirming, waitReplicas, commandTimeout);
-    }
+    this.commands = new CommandConnection(connect(), settings, this);
+    this.subscription = new Subscription(connect(), settings, listener);
+    if (settings.waitReplicas === 0) return;
+    const onUp = () => {
+      listener.onUp();
+    };
+    // The connection for commands reports that the server is down.
+    const onDown = () => undefined;
+    this.confirmations = new WaitConnection(connect(), settings, { onUp, onDown }, settings.waitReplicas);
   }
 
   async connect(): Promise<void> {
-    const others = [this.subscription.connect()];
-    if (this.#confirming) others.push(this.#confirming.connect());
+    const others = [this.subscription, this.confirmations].flatMap((other) => other?.connect() ?? []);
     for (const other of others) other.catch(() => undefined);
     await this.commands.connect();
     await Promise.all(others);
@@ -87,7 +58,7 @@ export class Server implements ConnectionListener {
 
   async close(): Promise<void> {
     this.subscription.close();
-    await this.#confirming?.close();
+    await this.confirmations?.close();
     await this.commands.close();
   }
 
@@ -95,7 +66,7 @@ export class Server implements ConnectionListener {
     this.serverClock.forget();
     if (this.#wasLost) {
       this.subscription.reconnect();
-      this.#confirming?.reconnect(new Error('The connection for commands was made again.'));
+      this.confirmations?.reconnect(new Error('The connection for commands was made again.'));
     }
     this.listener.onUp();
   }

@@ -1,15 +1,10 @@
 import type { LockInfo } from '../../api/lock-info.js';
-import type { Instance } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
-import { isInstanceName } from '../../api/printable.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
 import { HEAVY, LOOK, LOOKS } from './client/batcher.js';
 import { ANY_LOCK_PATTERN, type KeyLayout, namespaceIn } from './key-layout.js';
-import { plainCommand } from './plain-command.js';
-import { scan } from './scan.js';
-import type { Servers } from './servers.js';
-
-const INSTANCE_NAMES_KEPT = 86_400_000;
+import type { RedisTexts } from './redis-texts.js';
+import type { RedisServers } from './redis-servers.js';
 
 /** The state at the server of a lock that is held or retained. */
 interface SeenLock {
@@ -23,10 +18,11 @@ interface SeenLock {
 }
 
 /** The locks of all instances, for operators, who can free them. */
-export class OperatorView {
+export class RedisOperatorView {
   constructor(
-    private readonly servers: Servers,
+    private readonly servers: RedisServers,
     private readonly layout: KeyLayout,
+    private readonly texts: RedisTexts,
     private readonly logger: LockLogger,
   ) {}
 
@@ -39,13 +35,13 @@ export class OperatorView {
 
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.layout.lockOf(key);
-    return (await this.servers.batcherOf(lock).run(lock, 'F', HEAVY)) === 1;
+    return (await this.servers.shardOf(lock).batcher.run(lock, 'F', HEAVY)) === 1;
   }
 
   /** Page by page, and each page in small calls, so that the server turns to other clients meanwhile. */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const instances = new Map<string, string>();
-    for await (const names of scan(this.servers, this.layout, this.layout.patternOf(prefix))) {
+    for await (const names of this.servers.scan(this.layout.patternOf(prefix))) {
       const locks = names.flatMap((lock) => {
         const key = this.layout.keyOf(lock);
         return key === undefined ? [] : [{ lock, key }];
@@ -59,22 +55,17 @@ export class OperatorView {
   /** The server reads all its names for this, as it does for a list. */
   async namespaces(): Promise<readonly string[]> {
     const found = new Set<string>();
-    for await (const names of scan(this.servers, this.layout, ANY_LOCK_PATTERN)) {
+    for await (const names of this.servers.scan(ANY_LOCK_PATTERN)) {
       for (const name of names) found.add(namespaceIn(name) ?? '');
     }
     found.delete('');
     return [...found];
   }
 
-  /** Records the name of an instance, with whose id the ids of its holders begin. */
-  async register({ id, name }: Instance): Promise<void> {
-    await this.#askForName('set', this.layout.instanceOf(id), name, 'PX', String(INSTANCE_NAMES_KEPT));
-  }
-
   /** Asks about a lock; `null` when it is free. Many that are asked about in one tick travel together. */
   async #read(lock: string, key: string): Promise<SeenLock | null> {
     for (;;) {
-      const reply = await this.servers.batcherOf(lock).run(lock, 'I', LOOK);
+      const reply = await this.servers.shardOf(lock).batcher.run(lock, 'I', LOOK);
       // Locks with many holders fill a call before its last look.
       if (reply !== 'a') return readLook(key, reply);
     }
@@ -103,23 +94,13 @@ export class OperatorView {
   /** @param names those of instances, as far as they are read */
   async #named(found: readonly SeenLock[], names: Map<string, string>): Promise<LockInfo[]> {
     const unknown = new Set(found.flatMap(({ instances }) => instances).filter((id) => !names.has(id)));
-    await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.nameOf(id))));
+    await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.texts.nameOf(id))));
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => names.get(id) ?? id))],
       // Those that hold it together share the token of the first.
       since: info.mode === 'exclusive' ? timeOfToken(token, serverTime) : null,
     }));
-  }
-
-  /** The name of an instance; the id where no name is recorded, or none can be read. */
-  async nameOf(id: string): Promise<string> {
-    const name = await this.#askForName('get', this.layout.instanceOf(id)).catch(() => null);
-    return isInstanceName(name) ? name : id;
-  }
-
-  #askForName(command: string, ...args: string[]): Promise<unknown> {
-    return plainCommand(this.servers, this.layout.counter, 'the names of instances', command, ...args);
   }
 }
 

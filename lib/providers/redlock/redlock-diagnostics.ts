@@ -1,6 +1,6 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type Ask, examinePermissions, examineServer } from '../redis/client/diagnostics.js';
-import { permissionScript } from '../redis/client/permissions.js';
+import { type Ask, examinePermissions, examineServer } from '../redis/client/server-diagnostics.js';
+import { permissionScript } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import type { RedlockNode } from './node.js';
 

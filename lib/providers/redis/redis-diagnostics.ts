@@ -1,6 +1,6 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type Ask, examinePermissions, examineServer } from './client/diagnostics.js';
-import { permissionScript } from './client/permissions.js';
+import { type Ask, examinePermissions, examineServer } from './client/server-diagnostics.js';
+import { permissionScript } from './client/server-diagnostics.js';
 
 /** How the backend uses the servers that are examined. */
 export interface Usage {

@@ -1,0 +1,90 @@
+import type { AcquireRequest, Instance, SeenGrant, WaitBoard } from '../../api/lock-provider.js';
+import { isInstanceName } from '../../api/printable.js';
+import { holdersOf, type KeyLayout } from './key-layout.js';
+import type { RedisServers } from './redis-servers.js';
+import { holderIn, readHolders } from './wire.js';
+
+const INSTANCE_NAMES_KEPT = 86_400_000;
+
+/**
+ * The texts that processes leave on the server for each other, each a string with an expiry: the names of instances, the trace labels of holders,
+ * and what the callers of a process wait for. Plain commands write and read them, so that the script of the locks is as fast as without them.
+ */
+export class RedisTexts implements WaitBoard {
+  constructor(
+    private readonly servers: RedisServers,
+    private readonly layout: KeyLayout,
+    private readonly provider: string,
+    private readonly instance: Instance,
+  ) {}
+
+  /** Writes the name of this instance, with whose id the ids of its holders begin. */
+  register(): Promise<void> {
+    return this.#write(this.layout.textOf('instance', this.instance.id), this.instance.name, INSTANCE_NAMES_KEPT);
+  }
+
+  /** The name of an instance; the id if no name is recorded, or none can be read. */
+  async nameOf(id: string): Promise<string> {
+    const name = await this.#read(this.layout.textOf('instance', id)).catch(() => null);
+    return isInstanceName(name) ? name : id;
+  }
+
+  /**
+   * A label begins with the id of the request that holds the lock. The lock names that too, so a label of an earlier holder is recognized: no release
+   * has to delete it. A failure is not reported, because the lock does not depend on it.
+   */
+  label({ key, id }: AcquireRequest, text: string, duration: number): void {
+    this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
+  }
+
+  /** Both commands travel together. If the lock changes hands between them, the label is not that of the holder, or the holder has just left. */
+  async labelOf(key: string): Promise<string | null> {
+    const [value, label] = await Promise.all([
+      this.#read(this.layout.lockOf(key)),
+      this.#read(this.layout.textOf('label', key)),
+    ]);
+    const holder = holderIn(value);
+    return holder !== undefined && label?.startsWith(holder) === true ? label.slice(holder.length) : null;
+  }
+
+  async publish(text: string | null, keepFor: number): Promise<void> {
+    const name = this.#waitsOf(this.instance.id);
+    if (text === null) await this.servers.shardOf(name).ask('del', name);
+    else await this.#write(name, text, keepFor);
+  }
+
+  read(instance: string): Promise<string | null> {
+    return this.#read(this.#waitsOf(instance));
+  }
+
+  async holders(key: string, most: number): Promise<readonly SeenGrant[]> {
+    const lock = this.layout.lockOf(key);
+    const [value, records] = await Promise.all([
+      this.#read(lock),
+      this.servers.shardOf(lock).ask('zrange', holdersOf(lock), '0', String(most - 1)),
+    ]);
+    return readHolders(value, records);
+  }
+
+  /** Of one server for all processes, also in a Cluster. */
+  async serverTime(): Promise<number> {
+    const time = String(await this.servers.shardOf(this.layout.counter).ask('time'));
+    const [, seconds, micros] = /^(\d{1,12}),(\d{1,6})$/.exec(time) ?? [];
+    if (seconds === undefined) throw new Error('The server answers TIME with something else.');
+    return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
+  }
+
+  /** Two providers of one application may share a server and a namespace. */
+  #waitsOf(instance: string): string {
+    return this.layout.textOf('waits', `${instance}:${this.provider}`);
+  }
+
+  async #write(name: string, text: string, keepFor: number): Promise<void> {
+    await this.servers.shardOf(name).ask('set', name, text, 'PX', String(Math.ceil(keepFor)));
+  }
+
+  async #read(name: string): Promise<string | null> {
+    const text = await this.servers.shardOf(name).ask('get', name);
+    return typeof text === 'string' ? text : null;
+  }
+}

@@ -11,7 +11,7 @@ import type { LockManager } from '../core/lock-manager.js';
 import { assertTask } from '../core/toolkit/arguments.js';
 import { count, duration, option, type OptionTable, read } from '../core/toolkit/options.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
-import { BegunRun, Job } from './jobs/job.js';
+import { Job } from './jobs/job.js';
 import type { Looks } from './jobs/missing-runs.js';
 
 /** How often a job may run. */
@@ -138,8 +138,10 @@ async function runDue<T>(
       'runOnce() with "due" takes one key, because a job has one record: join the keys into one string.',
     );
   }
-  const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());
-  if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
-  publishSkipped(plan, only, begun.skipped);
+  const started = await new Job(manager, only, plan).startTick(due.getTime(), undefined);
+  if ('lock' in started) {
+    return { ran: true, value: await runGuarded(started.lock, started.recorded(task), plan.settings.onLost) };
+  }
+  publishSkipped(plan, only, started.skipped);
   return { ran: false };
 }

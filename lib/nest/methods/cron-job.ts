@@ -1,11 +1,11 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
-import type { Schedule } from '../../core/schedule.js';
+import type { Schedule } from '../../recipes/jobs/schedule.js';
 import { normalizeKeys } from '../../key/lock-key.js';
 import type { Looks } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { type CronTimeClass, scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
+import { type CronTimeClass, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
 import type { LockService } from '../service/lock.service.js';
 import type { DeclaredJob, DueTimes } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';

@@ -1,4 +1,4 @@
-import type { CronTimeClass, ScheduleZone } from '../../recipes/jobs/ticks.js';
+import type { CronTimeClass, ScheduleZone } from '../../recipes/jobs/schedule.js';
 
 /** When a job of `@nestjs/schedule` is due: as much as is used of its `CronTime`. */
 export interface DueTimes extends ScheduleZone {

@@ -7,6 +7,7 @@ import {
 } from '../../api/errors.js';
 import { isBusy } from '../../api/is-busy.js';
 import { isReported, markReported } from '../../core/hold/lost-error.js';
+import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
 /** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
@@ -25,7 +26,7 @@ const SOON = 1;
 /** A lock error as a client sees it. Misuse is a bug of the server like any other, of which a client sees nothing. */
 export function toClientError(error: LockError): ClientError {
   const { code } = error;
-  if (isBusy(error)) {
+  if (isBusy(error) && !isSelfWait(error)) {
     const message = 'The resource is in use by another request. Try again later.';
     return { kind: 'busy', message, code, retryAfter: SOON };
   }
@@ -47,13 +48,18 @@ export function toClientError(error: LockError): ClientError {
 }
 
 /**
- * Logs a loss that the application has thrown itself, such as that of a write which a later holder has refused: its client sees no key and no
- * reason, and the core logs only the losses that it finds.
+ * Logs a loss that the application threw itself, such as a write that the database rejected in favor of a later holder. The client sees neither key
+ * nor reason, and the core logs only the losses that it finds.
  */
 function logLoss(error: LockLostError): void {
   if (isReported(error)) return;
   markReported(error);
   logger.warn(error.message);
+}
+
+/** Logs misuse that a filter answers, since Nest logs no error that a filter has answered. */
+export function logMisuse(error: LockError): void {
+  if (!isReported(error)) logger.error(error);
 }
 
 /** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
@@ -64,10 +70,9 @@ export interface MessageError {
   readonly retryAfter?: number;
 }
 
-/** Misuse is logged here, since Nest logs no error that a filter has answered. */
 export function toMessageError(error: LockError): MessageError {
   const { kind, message, code, retryAfter } = toClientError(error);
   if (kind !== 'misuse') return { status: 'error', message, code, ...(retryAfter !== undefined && { retryAfter }) };
-  logger.error(error);
+  logMisuse(error);
   return { status: 'error', message };
 }

@@ -1,9 +1,8 @@
 import { StreamableFile } from '@nestjs/common';
 import type { HttpAdapterHost } from '@nestjs/core';
 import { LockError } from '../../api/errors.js';
-import { logger } from '../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
-import { toClientError } from './client-error.js';
+import { logMisuse, toClientError } from './client-error.js';
 import { LockHttpException, STATUSES } from './lock-http-exception.js';
 
 /** How an application answers lock errors over HTTP. */
@@ -52,8 +51,7 @@ export class HttpErrors {
     const clientError = toClientError(error);
     const { kind, retryAfter } = clientError;
     const { busy = STATUSES.busy } = (this.options.mapErrors || undefined)?.http ?? {};
-    // Nest logs no error that a filter has answered.
-    if (kind === 'misuse') logger.error(error);
+    if (kind === 'misuse') logMisuse(error);
     // Set here, because filters write status and body only.
     if (retryAfter !== undefined && !this.host.httpAdapter.isHeadersSent(response)) {
       this.host.httpAdapter.setHeader(response, 'Retry-After', String(retryAfter));

@@ -49,7 +49,7 @@ export { LockManager } from './core/lock-manager.js';
 export type { LockManagerOptions } from './core/lock-manager-options.js';
 
 export { type CurrentRun, currentRun } from './recipes/jobs/job.js';
-export type { LeaderTerm } from './recipes/leader-term.js';
+export type { LeaderTerm } from './recipes/campaign.js';
 export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
 export type { RunDueOptions, RunOnceOptions, RunOnceResult, RunTicksOptions } from './recipes/run-once.js';
 

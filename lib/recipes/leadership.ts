@@ -7,12 +7,11 @@ import { OF_LOCK } from '../core/plan/lock-settings.js';
 import { type LockOrigin, nameOf } from '../core/events/subject.js';
 import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
-import { withAbort } from '../core/toolkit/abort-listeners.js';
+import { underAny, untilAborted } from '../core/toolkit/abort-listeners.js';
 import { type OptionTable, read, type Settings } from '../core/toolkit/options.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
-import { Campaign } from './campaign.js';
-import type { LeaderTask, LeaderTerm } from './leader-term.js';
+import { Campaign, type LeaderTask, type Term } from './campaign.js';
 
 /** How to campaign. */
 export interface CampaignOptions {
@@ -59,17 +58,11 @@ export class Leadership {
   readonly #idle = new Map<string, AbortController>();
   readonly #end = new AbortController();
 
-  constructor(private readonly manager: LockManager) {
-    const end = () => {
-      this.end();
-    };
-    manager.stopping.addEventListener('abort', end, { once: true });
-    if (manager.stopping.aborted) end();
-  }
+  constructor(private readonly manager: LockManager) {}
 
   /** All campaigns of this process. */
   get campaigns(): CampaignState[] {
-    return Array.from(this.#campaigns, ({ key, provider, term, overdue }) => ({
+    return Array.from(this.#campaigns, ({ subject: { key, provider }, term, overdue }) => ({
       ...{ key, provider, isLeading: term !== undefined, overdue },
     }));
   }
@@ -92,10 +85,10 @@ export class Leadership {
 
   /** Campaigns for a key that only {@link isLeader} and {@link runIfLeader} ask about, until a campaign with a task for it begins here. */
   async runIdle(key: string, plan: LockPlan, onError: (error: unknown) => void): Promise<void> {
-    if ([...this.#campaigns].some((each) => each.key === key && each.provider === plan.core.name)) return;
+    if ([...this.#campaigns].some(isFor(key, plan))) return;
     const idle = new AbortController();
     this.#idle.set(campaignIdOf(key, plan), idle);
-    await this.#campaign(key, untilItsEnd, plan, { signal: idle.signal, onError });
+    await this.#campaign(key, (term) => untilAborted(term.signal), plan, { signal: idle.signal, onError });
   }
 
   /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
@@ -125,26 +118,22 @@ export class Leadership {
   async #campaign(key: string, task: LeaderTask, plan: LockPlan, { signal, onError }: EndOptions): Promise<void> {
     assertLeaderKey(key);
     const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
-    const ending = new AbortController();
-    const endBy = (cause: AbortSignal) => () => {
-      ending.abort(cause.reason);
-    };
-    const run = () => campaign.run(ending.signal);
+    const ends = [this.manager.stopping, this.#end.signal, ...(signal ? [signal] : [])];
     this.#campaigns.add(campaign);
     try {
-      const { signal: stop } = this.#end;
-      await withAbort(stop, endBy(stop), signal ? () => withAbort(signal, endBy(signal), run) : run);
+      await underAny(ends, (ending) => campaign.run(ending));
     } finally {
       this.#campaigns.delete(campaign);
     }
   }
 
-  #termOf(key: string, { core }: LockPlan) {
-    for (const campaign of this.#campaigns) {
-      if (campaign.key === key && campaign.provider === core.name && campaign.term) return campaign.term;
-    }
-    return undefined;
+  #termOf(key: string, plan: LockPlan): Term | undefined {
+    return [...this.#campaigns].filter(isFor(key, plan)).find(({ term }) => term)?.term;
   }
+}
+
+function isFor(key: string, { core }: LockPlan): (campaign: Campaign) => boolean {
+  return ({ subject }) => subject.key === key && subject.provider === core.name;
 }
 
 /**
@@ -177,12 +166,4 @@ export function assertLeaderKey(key: unknown): asserts key is string {
 /** The same for all campaigns for one key of one provider. */
 export function campaignIdOf(key: string, { core }: LockPlan): string {
   return JSON.stringify([core.name, key]);
-}
-
-function untilItsEnd({ signal }: LeaderTerm): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => {
-      resolve();
-    });
-  });
 }

@@ -19,14 +19,16 @@ export class ProviderInMemory extends MemoryLockProvider {
   }
 }
 
-class BackendInMemory extends MemoryBackend {
+/** Locks in memory with the capabilities of another backend. */
+export class BackendInMemory extends MemoryBackend {
   constructor(
     context: BackendContext,
     store: MemoryStore,
     override readonly capabilities: Abilities,
+    records?: RecordStore,
   ) {
     super(context, store);
-    if (!capabilities.records) delete (this as { records?: RecordStore }).records;
+    Object.assign(this, { records: capabilities.records ? (records ?? this.records) : undefined });
   }
 
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {

@@ -1,4 +1,4 @@
-import type { LeaderTerm } from '../../recipes/leader-term.js';
+import type { LeaderTerm } from '../../recipes/campaign.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';

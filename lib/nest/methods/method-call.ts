@@ -3,7 +3,7 @@ import { isBusy } from '../../api/is-busy.js';
 import { publishSkipped } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { type OnLoss, runGuarded } from '../../core/hold/guarded-task.js';
-import { withAbort } from '../../core/toolkit/abort-listeners.js';
+import { underAny } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import type { Run } from '../../recipes/jobs/job.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
@@ -126,18 +126,4 @@ function answerLoss(call: MethodCall, handle: LossHandler, keys: LockKey): OnLos
 
 function described({ plan: { name, lock }, args }: MethodCall, keys: LockKey): Omit<BusyContext, 'error'> {
   return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args };
-}
-
-/** Works under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
-function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const controller = new AbortController();
-  let under = () => work(controller.signal);
-  for (const signal of signals) {
-    const inner = under;
-    const passOn = () => {
-      controller.abort(signal.reason);
-    };
-    under = () => withAbort(signal, passOn, inner);
-  }
-  return under();
 }

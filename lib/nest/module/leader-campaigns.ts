@@ -1,6 +1,6 @@
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { detached } from '../../core/toolkit/detached.js';
-import type { LeaderTask } from '../../recipes/leader-term.js';
+import type { LeaderTask } from '../../recipes/campaign.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';
 import { logger } from '../options/module-logger.js';

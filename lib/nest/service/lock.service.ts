@@ -5,7 +5,7 @@ import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import { assertTask, madeByNest } from '../../core/toolkit/arguments.js';
-import type { LeaderTerm } from '../../recipes/leader-term.js';
+import type { LeaderTerm } from '../../recipes/campaign.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
 import { Scheduler } from './scheduler.js';

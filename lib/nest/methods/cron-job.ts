@@ -1,20 +1,13 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
-import type { Schedule } from '../../recipes/jobs/schedule.js';
 import { normalizeKeys } from '../../key/lock-key.js';
 import type { Looks } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { type CronTimeClass, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
+import { type CronTimeClass, scheduleOf } from '../../recipes/jobs/schedule.js';
 import type { LockService } from '../service/lock.service.js';
-import type { DeclaredJob, DueTimes } from '../service/scheduler.js';
+import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
-
-/** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
-export interface CronMark extends ScheduleZone, DeclaredJob {
-  readonly cronTime: DueTimes['source'];
-  readonly disabled?: boolean | undefined;
-}
 
 /** Whether `@nestjs/schedule` calls a method: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
@@ -50,20 +43,7 @@ export function jobOf(
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
-  return new ScheduledJob(service.manager, fixed, plan, scheduleIn(service, cron), looks);
-}
-
-/** Gives the schedule in an application, as it is at the moment. */
-function scheduleIn({ scheduler }: LockService, cron: CronMark): () => Schedule | undefined {
-  const declared: DueTimes = { ...cron, source: cron.cronTime };
-  let known: { readonly times: DueTimes; readonly schedule: Schedule } | undefined;
-  return () => {
-    const CronTime = scheduler.cronTime;
-    if (!CronTime) return undefined;
-    const times = scheduler.dueTimesOf(cron) ?? declared;
-    if (known?.times !== times) known = { times, schedule: scheduleOf(CronTime, times.source, times) };
-    return known.schedule;
-  };
+  return new ScheduledJob(service.manager, fixed, plan, service.scheduler.scheduleOf(cron), looks);
 }
 
 function withoutCron(method: object): string {

@@ -1,8 +1,8 @@
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { type CronMark, cronMarkOf, isScheduled } from '../methods/cron-job.js';
+import { cronMarkOf, isScheduled } from '../methods/cron-job.js';
 import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
-import type { CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
+import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
 /** A method of a class that has the key of a job. */

@@ -1,7 +1,7 @@
-import type { CronTimeClass, ScheduleZone } from '../../recipes/jobs/schedule.js';
+import { type CronTimeClass, type Schedule, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
 
 /** When a job of `@nestjs/schedule` is due: as much as is used of its `CronTime`. */
-export interface DueTimes extends ScheduleZone {
+interface DueTimes extends ScheduleZone {
   readonly source: string | { valueOf(): number };
 }
 
@@ -22,9 +22,11 @@ export interface CronOrchestrator {
   readonly cronJobs?: Readonly<Record<string, { readonly options: unknown }>>;
 }
 
-/** A job as `@Cron` declares it. */
-export interface DeclaredJob {
+/** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
+export interface CronMark extends ScheduleZone {
   readonly name?: string | undefined;
+  readonly cronTime: DueTimes['source'];
+  readonly disabled?: boolean | undefined;
 }
 
 /** The scheduler of an application, as its `SchedulerRegistry` shows it. */
@@ -50,26 +52,34 @@ export class Scheduler {
     return undefined;
   }
 
-  /** When a job is due, as `CronJob.setTime()` may have changed it since the boot; `undefined` if it is not there any more. */
-  dueTimesOf(declared: DeclaredJob): DueTimes | undefined {
-    return this.#jobsOf(declared)?.find(({ cronTime }) => cronTime)?.cronTime;
+  /** Gives the schedule of a job as it is at the moment, since `CronJob.setTime()` may change it. `undefined` while there is no {@link cronTime}. */
+  scheduleOf(cron: CronMark): () => Schedule | undefined {
+    const declared: DueTimes = { ...cron, source: cron.cronTime };
+    let known: { readonly times: DueTimes; readonly schedule: Schedule } | undefined;
+    return () => {
+      const CronTime = this.cronTime;
+      if (!CronTime) return undefined;
+      const times = this.#jobsOf(cron)?.find(({ cronTime }) => cronTime)?.cronTime ?? declared;
+      if (known?.times !== times) known = { times, schedule: scheduleOf(CronTime, times.source, times) };
+      return known.schedule;
+    };
   }
 
   /** Whether the scheduler fires a job: not after `CronJob.stop()` or `deleteCronJob()`, and not before its `initialDelay` is over. */
-  fires(declared: DeclaredJob): boolean {
-    return this.#jobsOf(declared)?.some(isFired) ?? true;
+  fires(cron: CronMark): boolean {
+    return this.#jobsOf(cron)?.some(isFired) ?? true;
   }
 
   /** The jobs of one declaration, of which each instance of its class has one; `undefined` where they cannot be found. */
-  #jobsOf(declared: DeclaredJob): CronJob[] | undefined {
-    const names = this.#namesOf(declared);
+  #jobsOf(cron: CronMark): CronJob[] | undefined {
+    const names = this.#namesOf(cron);
     return names?.flatMap((name) => this.#registries.flatMap((registry) => registry.getCronJobs().get(name) ?? []));
   }
 
-  #namesOf(declared: DeclaredJob): string[] | undefined {
-    if (declared.name !== undefined) return [declared.name];
+  #namesOf(cron: CronMark): string[] | undefined {
+    if (cron.name !== undefined) return [cron.name];
     const made = this.#orchestrators.flatMap(({ cronJobs }) => Object.entries(cronJobs ?? {}));
-    const own = made.filter(([, { options }]) => options === declared);
+    const own = made.filter(([, { options }]) => options === cron);
     return own.length > 0 ? own.map(([name]) => name) : undefined;
   }
 }

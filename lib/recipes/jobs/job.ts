@@ -100,7 +100,8 @@ export class Job {
   ): Promise<Run | Skipped> {
     const { stored, plan, manager } = this;
     const { clock, random } = plan.core;
-    const timeout = startTimeout(tick, schedule);
+    const half = halfPeriod(tick, schedule);
+    const timeout = Math.min(half, RECORD_TIMEOUT);
     const deadline = clock.now() + timeout;
     let seen = await stored.read(timeout);
     let lock: GrantedLock | undefined;
@@ -108,7 +109,7 @@ export class Job {
       const { record } = seen;
       this.#checkZone(record, schedule);
       this.#checkDue(tick, record, schedule);
-      const skipped = !isOpen(record) ? 'done' : this.#isAhead(tick, schedule) ? 'clock' : undefined;
+      const skipped = !isOpen(record) ? 'done' : this.#isAhead(tick, Math.min(half, MOST_AHEAD)) ? 'clock' : undefined;
       if (skipped) {
         await lock?.releaseAfterTask(false);
         return { skipped, record };
@@ -202,9 +203,9 @@ export class Job {
     }
   }
 
-  #isAhead(tick: number, schedule: Schedule | undefined): boolean {
+  #isAhead(tick: number, most: number): boolean {
     const ahead = tick - this.stored.serverTime;
-    if (ahead <= Math.min(periodAfter(tick, schedule) / 2, MOST_AHEAD)) return false;
+    if (ahead <= most) return false;
     this.#warnHourly(
       warnedOfClock,
       `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${this.plan.core.name}". Correct the clock of this machine, or set "due" to a time that has come.`,
@@ -244,13 +245,9 @@ export class Job {
   }
 }
 
-/** How long a process waits for another one that starts the same tick, in ms: half of the period, at most 5 s. */
-export function startTimeout(tick: number, schedule: Schedule | undefined): number {
-  return Math.min(periodAfter(tick, schedule) / 2, RECORD_TIMEOUT);
-}
-
-function periodAfter(tick: number, schedule: Schedule | undefined): number {
-  return (schedule?.next(tick) ?? Infinity) - tick;
+/** Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same tick. */
+export function halfPeriod(tick: number, schedule: Schedule | undefined): number {
+  return ((schedule?.next(tick) ?? Infinity) - tick) / 2;
 }
 
 function expressionOf(schedule: string): string {

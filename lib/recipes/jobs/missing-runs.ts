@@ -4,7 +4,7 @@ import type { JobRecord } from '../../core/job-record.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter } from '../../core/toolkit/timing.js';
-import { RECORD_TIMEOUT, startTimeout } from './job.js';
+import { halfPeriod, RECORD_TIMEOUT } from './job.js';
 import { lastTimeOf, MOST_AHEAD, type Seen } from './record.js';
 import type { Schedule } from './schedule.js';
 import type { ScheduledJob } from './scheduled-job.js';
@@ -160,7 +160,7 @@ export class MissingRuns {
     if (tick === undefined || !isMissed(seen.record)) return;
     const age = now - tick;
     // Until then, a process that was fired may still start it.
-    const timeout = startTimeout(tick, schedule);
+    const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
       this.#lookIn(timeout - age);
       return;

@@ -13,6 +13,8 @@ class DeclaredTests {
   }
 
   async run(): Promise<void> {
+    // They also run after a `beforeEach` that failed, whose error they must not hide.
+    for (const hook of this.after) await hook();
     for (const body of this.tests) {
       for (const hook of this.before) await hook();
       try {

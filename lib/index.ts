@@ -77,7 +77,7 @@ export type { ClassLockDefaults } from './nest/methods/method-plan.js';
 export { LockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay } from './integrations/event-emitter/lock-event-relay.js';
-export { LockInterceptor } from './nest/transports/lock.interceptor.js';
+export { LockRequestInterceptor } from './nest/transports/lock-request.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type { DistributedLockModuleOptions } from './nest/options/module-options.js';
 export { LockGraphqlError } from './nest/transports/lock-graphql-error.js';

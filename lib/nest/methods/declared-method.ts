@@ -52,7 +52,7 @@ export class DeclaredMethod {
     return this.decorator === '@RunAsLeader' || this.decorator === '@OnlyLeader';
   }
 
-  /** Whether `LockInterceptor` takes the lock. */
+  /** Whether `LockRequestInterceptor` takes the lock. */
   get isAroundRequest(): boolean {
     return this.options.fixed?.around === 'request';
   }

@@ -58,7 +58,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**
-   * The scope of the lock. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
+   * The scope of the lock. `method` (default): the decorated method. `request`: handlers only; `LockRequestInterceptor` takes
    * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from
    * `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does not read a streamed response keeps the lock
    * until its connection ends: set `maxHold`, or a timeout of the HTTP server.

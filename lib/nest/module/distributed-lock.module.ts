@@ -7,7 +7,7 @@ import { bootingServices } from '../service/service-slot.js';
 import { assertNoProvider } from './check-module-options.js';
 import { DistributedLockCoreModule, ModuleLifecycle } from './module-lifecycle.js';
 import { LockErrorFilter } from '../transports/lock-error.filter.js';
-import { LockInterceptor } from '../transports/lock.interceptor.js';
+import { LockRequestInterceptor } from '../transports/lock-request.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from '../service/lock.service.js';
 import {
@@ -53,7 +53,7 @@ function withLocks(definition: DynamicModule): DynamicModule {
     global: true,
     imports: [...(definition.imports ?? []), DistributedLockCoreModule],
     providers: [...(definition.providers ?? []), ...PROVIDERS],
-    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN],
+    exports: [LockService, LockAdmin, LockRequestInterceptor, MODULE_OPTIONS_TOKEN],
   };
 }
 
@@ -70,8 +70,8 @@ const PROVIDERS: Provider[] = [
   },
   { provide: LockAdmin, useFactory: ({ admin }: LockManager) => admin, inject: [LockManager] },
   ModuleLifecycle,
-  LockInterceptor,
-  { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
+  LockRequestInterceptor,
+  { provide: APP_INTERCEPTOR, useExisting: LockRequestInterceptor },
   {
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {

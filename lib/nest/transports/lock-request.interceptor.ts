@@ -27,7 +27,7 @@ import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed
  * the locks of handlers with `around: 'request'`, and turns lock errors into what the transport understands.
  */
 @Injectable()
-export class LockInterceptor implements NestInterceptor {
+export class LockRequestInterceptor implements NestInterceptor {
   readonly #http: HttpErrors;
   readonly #warnedOf = new Set<DeclaredMethod>();
 

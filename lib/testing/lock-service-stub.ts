@@ -41,18 +41,18 @@ const STUB = 'stub';
 /** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
   /**
-   * The providers that the code under test names; the first is the default. Names alone: each can do everything. Otherwise each is given with what it
-   * stands for, and refuses what that cannot do, with the same error: a provider, which is not connected, or the capabilities that differ
-   * from all (`{ minHold: false }`).
+   * The providers that the code under test names; the first is the default. A list of names gives each provider all capabilities. An object gives the
+   * provider that each name stands for, which is not connected, or the capabilities that it lacks (`{ minHold: false }`). The stub then refuses what that
+   * provider refuses, with the same error.
    */
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
-  /** The value that functions of decorators get, as in the module's options. */
+  /** The argument of option functions in decorators, as in the module's options. */
   readonly config?: unknown;
 }
 
-/** A call for a lock, with all options that apply to it: its own, those of its class, and defaults. All times in ms. */
+/** A call for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms. */
 export interface StubCall {
   /** Sorted, without repetition. */
   readonly keys: readonly string[];
@@ -73,8 +73,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, over locks that everybody gets at once and that
- * exclude nobody. Time stops for them, so no lease ends by itself.
+ * Provides a `LockService` for unit tests: the real service and core, on locks that every caller gets immediately and that exclude no caller. Time
+ * stands still for them, so no lease ends.
  *
  * @example
  * ```ts
@@ -95,9 +95,9 @@ export function provideLockServiceStub(options: LockServiceStubOptions = {}): Lo
 /** A provider for Nest's `providers`, and the handle on the locks behind it. */
 export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly provide = LockService;
-  /** The keys of all locks that were taken, in order. */
+  /** The keys of all locks that were acquired, in order. */
   readonly acquired: string[] = [];
-  /** All calls for locks, in order: also those that found the key busy, and nested ones. */
+  /** All calls for locks, in order, including nested calls and calls that found the key busy. */
   readonly calls: StubCall[] = [];
   readonly #busy = new Set<string>();
   readonly #backends: StubBackend[] = [];
@@ -150,20 +150,20 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   /**
    * From now on the key is busy, however long a caller would wait.
    *
-   * @throws LockKeyError for a key that nothing can ask for, such as a template: write `order:42` instead of `order:#{order.id}`
+   * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of `order:#{order.id}`
    */
   busy(key: string): void {
     this.#busy.add(asKey(key));
   }
 
-  /** The key can be had again. @throws LockKeyError as {@link busy} */
+  /** The key is free again. @throws LockKeyError as {@link busy} */
   free(key: string): void {
     this.#busy.delete(asKey(key));
   }
 
   /**
-   * Takes the key away from all that hold it, also from calls that were made just before: their signals abort, and they end with
-   * `LockLostError`. Resolves when they have been notified.
+   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they end with `LockLostError`. Resolves
+   * when they have been notified.
    *
    * @throws LockKeyError as {@link busy}
    */
@@ -220,7 +220,7 @@ class StubManager extends LockManager {
   }
 }
 
-/** Leads whatever it is asked for, unless the key is busy: nothing campaigns for `@OnlyLeader` in a unit test. */
+/** Leads every key that is not busy, because nothing campaigns for `@OnlyLeader` in a unit test. */
 class StubLeadership extends Leadership {
   constructor(
     private readonly locks: LockManager,
@@ -249,7 +249,7 @@ class StubLeadership extends Leadership {
   }
 }
 
-/** The one key that it names, as a caller would ask for it. */
+/** The key as a caller would request it. @throws LockKeyError */
 function asKey(key: string): string {
   return normalizeKeys(key)[0] ?? key;
 }

@@ -6,7 +6,7 @@ import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js'
 import { MemoryStore } from '../providers/memory/memory-store.js';
 import type { Abilities } from './capabilities.js';
 
-/** Locks in memory in place of a provider: what that cannot do, these refuse. */
+/** Locks in memory that stand in for another provider, and refuse what it cannot do. */
 export class ProviderInMemory extends MemoryLockProvider {
   readonly #store = new MemoryStore();
 

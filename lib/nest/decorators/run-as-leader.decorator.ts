@@ -21,10 +21,10 @@ export interface RunAsLeaderDecorator {
 
 /**
  * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
- * `LockService.runAsLeader`. An error of the method is logged, and the process campaigns again after a pause.
+ * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
- * The decorator changes nothing about the method, so it goes with other decorators in any order, and a unit test can call the method with a term of
- * its own. A key or option that cannot work fails the boot, as do a request-scoped provider and two methods that lead the same key.
+ * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test can call the method with its own
+ * term. A key or option that cannot work fails the boot, and so do a request-scoped provider and two methods that lead the same key.
  *
  * @example
  * ```ts
@@ -36,7 +36,7 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  // Its signature for properties has no descriptor, and fits none.
+  // The declared type has a signature for properties without a descriptor, which this function does not match.
   return declaration({
     decorator: '@RunAsLeader',
     example: "@RunAsLeader('billing')",

@@ -17,18 +17,40 @@ import {
 } from '../options/module-options.js';
 
 /**
- * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root
- * module. It starts the providers before anybody is injected with them, and stops them after the last shutdown hook.
+ * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root module. It starts the providers
+ * before Nest injects them anywhere, and stops them after the last shutdown hook.
  */
 @Module({})
 export class DistributedLockModule {
-  /** Without options: locks in the memory of this process. @throws LockConfigError for a provider in place of the options; at boot for others that are wrong */
+  /**
+   * Without options, locks are in the memory of this process.
+   *
+   * @example
+   * ```ts
+   * @Module({ imports: [DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })] })
+   * export class AppModule {}
+   * ```
+   * @throws LockConfigError for a provider in place of the options; at boot for other wrong options
+   */
   static forRoot(options: DistributedLockModuleOptions = {}): DynamicModule {
     assertNoProvider(options);
     return withLocks(ConfigurableModuleClass.forRoot(options));
   }
 
-  /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
+  /**
+   * With options from `useFactory`, `useClass` or `useExisting`.
+   *
+   * @example
+   * ```ts
+   * DistributedLockModule.forRootAsync({
+   *   inject: [ConfigService],
+   *   useFactory: (config: ConfigService) => ({
+   *     provider: new RedisLockProvider({ url: config.getOrThrow('REDIS_URL') }),
+   *   }),
+   * })
+   * ```
+   * @throws LockConfigError at boot
+   */
   static forRootAsync(
     options: ConfigurableModuleAsyncOptions<DistributedLockModuleOptions, 'createDistributedLockOptions'>,
   ): DynamicModule {
@@ -76,7 +98,7 @@ const PROVIDERS: Provider[] = [
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest asks global filters from the last to the first, and adds the application's own ones later: this is the last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later: this is the last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

@@ -10,20 +10,20 @@ import { isReported, markReported } from '../../core/hold/lost-error.js';
 import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
-/** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
+/** A lock error as clients see it, on every transport. It never contains a key or a provider, which are internal to the server. */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
   readonly message: string;
   /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
-  /** After how many seconds to try again; absent where trying again would not help. */
+  /** After how many seconds to retry. Absent if a retry would not help. */
   readonly retryAfter?: number;
 }
 
-// RFC 9110 §10.2.3: whole seconds. No process knows when a lock will be free, so: soon.
+// Whole seconds (RFC 9110 §10.2.3). No process knows when a lock will be free.
 const SOON = 1;
 
-/** A lock error as a client sees it. Misuse is a bug of the server like any other, of which a client sees nothing. */
+/** A lock error as clients see it. Misuse is a bug in the server, so clients see no details. */
 export function toClientError(error: LockError): ClientError {
   const { code } = error;
   if (isBusy(error) && !isSelfWait(error)) {
@@ -40,7 +40,7 @@ export function toClientError(error: LockError): ClientError {
     return { kind: 'lost', message, code };
   }
   if (error instanceof VersionConflictError) {
-    // To try again with the same data would undo what the other request has written.
+    // A retry with the same data would overwrite what the other request wrote.
     const message = 'The resource was changed by another request meanwhile. Nothing of this one was written.';
     return { kind: 'conflict', message, code };
   }

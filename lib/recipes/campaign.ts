@@ -9,12 +9,13 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term others go first, and processes that lost together do not return together. If a task ends or fails soon after each election, it is
-// started less and less often, and so is an election that is refused. A loss is not the candidate's fault: if it counted, a few losses in a row
-// would leave no candidate.
+// After a term others go first, and processes that lost together do not return together. If a task ends or fails soon
+// after each election, it is started less and less often, and so is an election that is refused. A loss is not the
+// candidate's fault: if it counted, a few losses in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
+// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only
+// during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
 /** The argument of a task that runs while this process leads. */
@@ -22,16 +23,17 @@ export interface LeaderTerm {
   /** The key that this process leads. */
   readonly key: string;
   /**
-   * Larger than the token of every earlier leader. Send it along with every write, and let the resource refuse a token smaller than the largest
-   * it has seen. `null` if the provider has no honest one.
+   * Larger than the token of every earlier leader. Send it along with every write, and let the resource refuse a token
+   * smaller than the largest it has seen. `null` if the provider has no honest one.
    */
   readonly fencingToken: bigint | null;
   /**
-   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application starts to stop: end the task then. Reading it
-   * after the event loop was blocked checks the clock; its listeners are called when timers run.
+   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application starts to stop: end
+   * the task then. Reading it after the event loop was blocked checks the clock; its listeners are called when timers
+   * run.
    *
-   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added after it has aborted:
-   * check `aborted` before you add one later.
+   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added
+   * after it has aborted: check `aborted` before you add one later.
    */
   readonly signal: AbortSignal;
 }
@@ -74,7 +76,11 @@ export class Campaign {
     return this.#term?.overdue ?? 0;
   }
 
-  /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and a refusal of the backend at the first attempt */
+  /**
+   * Campaigns until `ending` aborts.
+   *
+   * @throws what the task throws (see `onError`), and a refusal of the backend at the first attempt
+   */
   async run(ending: AbortSignal): Promise<void> {
     const { clock, random, events } = this.candidacy.plan.core;
     let shortTerms = 0;
@@ -144,7 +150,10 @@ type TermState =
   | {
       readonly phase: 'ending';
       readonly reason: ResignReason;
-      /** Since when nothing of the term should run. `undefined` after an end that the application requested, which may take its time. */
+      /**
+       * Since when nothing of the term should run. `undefined` after an end that the application requested, which may
+       * take its time.
+       */
       readonly overdueSince: number | undefined;
       readonly lostAt: number | undefined;
     };
@@ -192,7 +201,10 @@ export class Term {
     return (lostAt ?? this.clock.now()) - this.#electedAt;
   }
 
-  /** Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is noted all the same. */
+  /**
+   * Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is noted
+   * all the same.
+   */
   end(reason: ResignReason, cause?: unknown): void {
     const now = this.clock.now();
     switch (this.#state.phase) {
@@ -223,8 +235,8 @@ export class Term {
   }
 
   /**
-   * Runs work as a part of a valid term: this process does not resign before the work has ended. It enters the lock once more, so a release in it
-   * (`currentLock().release()`) ends its own entry and not the term.
+   * Runs work as a part of a valid term: this process does not resign before the work has ended. It enters the lock
+   * once more, so a release in it (`currentLock().release()`) ends its own entry and not the term.
    */
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;

@@ -17,11 +17,15 @@ import type { Looks } from './jobs/missing-runs.js';
 /** How often a job may run. */
 export interface RunOnceOptions {
   /**
-   * The shortest time between two runs, in ms. Processes start a job a little apart. The key stays locked for this time, so an instance with a
-   * slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row, advisory and ZooKeeper locks only support 0.
+   * The shortest time between two runs, in ms. Processes start a job a little apart. The key stays locked for this
+   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row, advisory
+   * and ZooKeeper locks only support 0.
    */
   minHold: Duration;
-  /** The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days,
+   * or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
@@ -29,29 +33,45 @@ export interface RunOnceOptions {
 
 /** How a method with `@Cron` runs. One process starts each tick, which is a time at which the method is due. */
 export interface RunTicksOptions {
-  /** Makes up for a tick that no process has started, if it is at most this old, in ms. 1 s to 24.8 days. Default: a missed tick is not made up for. */
+  /**
+   * Makes up for a tick that no process has started, if it is at most this old, in ms. 1 s to 24.8 days. Default: a
+   * missed tick is not made up for.
+   */
   catchUp?: Duration | undefined;
   /**
-   * How often a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default 0. A task that fails is not
-   * repeated.
+   * How often a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default
+   * 0. A task that fails is not repeated.
    */
   afterCrash?: number | undefined;
-  /** The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days,
+   * or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
-  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
+  /**
+   * Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's
+   * default provider.
+   */
   provider?: string | undefined;
 }
 
 /** For which due time a job runs. */
 export interface RunDueOptions {
   /**
-   * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock. The job runs unless any
-   * process has started a run of this key for this or a later time. It does not run if the time is more than 1 minute ahead of the server's.
+   * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock.
+   * The job runs unless any process has started a run of this key for this or a later time. It does not run if the time
+   * is more than 1 minute ahead of the server's.
    */
   due: Date;
-  /** The longest time that the run may take, in ms. Then its signal aborts, and a later run may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that the run may take, in ms. Then its signal aborts, and a later run may start. At most 24.8
+   * days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
-  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
+  /**
+   * Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's
+   * default provider.
+   */
   provider?: string | undefined;
 }
 
@@ -79,7 +99,11 @@ const OF_METHOD = {
   afterCrash: count(0, 'a whole number from 0 to 100: how often a run is started again after a crash', 100),
 } satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
-/** The options of `@RunOnce`: for the lock of a run, and for the missing runs of a job with ticks. @throws LockConfigError */
+/**
+ * The options of `@RunOnce`: for the lock of a run, and for the missing runs of a job with ticks.
+ *
+ * @throws LockConfigError
+ */
 export function readRunOptions(options: object): { readonly lock: LockOfRun; readonly looks: Looks | undefined } {
   const { catchUp, afterCrash, ...run } = read({ name: '@RunOnce' }, options, OF_METHOD);
   const lock = { wait: 0, ...run, minHold: run.minHold ?? 0 };

@@ -4,12 +4,16 @@ import { DistributedLockModule } from '../nest/module/distributed-lock.module.js
 import type { DistributedLockModuleOptions } from '../nest/options/module-options.js';
 import { TestLocks, type TestLocksOptions } from './test-locks.js';
 
-/** The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and the faults that a test watches for. */
+/**
+ * The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and the faults that a test
+ * watches for.
+ */
 export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions & TestLocksOptions;
 
 /**
- * Replaces `DistributedLockModule` in tests, with the same services and options, and adds {@link TestLocks}. Providers in the options are not connected:
- * memory stands in for them, under their names and with their capabilities, so a test refuses what production refuses.
+ * Replaces `DistributedLockModule` in tests, with the same services and options, and adds {@link TestLocks}. Providers
+ * in the options are not connected: memory stands in for them, under their names and with their capabilities, so a test
+ * refuses what production refuses.
  *
  * @example
  * ```ts

@@ -41,9 +41,9 @@ const STUB = 'stub';
 /** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
   /**
-   * The providers that the code under test names; the first is the default. A list of names gives each provider all capabilities. An object gives the
-   * provider that each name stands for, which is not connected, or the capabilities that it lacks (`{ minHold: false }`). The stub then refuses what that
-   * provider refuses, with the same error.
+   * The providers that the code under test names; the first is the default. A list of names gives each provider all
+   * capabilities. An object gives the provider that each name stands for, which is not connected, or the capabilities
+   * that it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same error.
    */
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
@@ -52,7 +52,9 @@ export interface LockServiceStubOptions {
   readonly config?: unknown;
 }
 
-/** A call for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms. */
+/**
+ * A call for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms.
+ */
 export interface StubCall {
   /** Sorted, without repetition. */
   readonly keys: readonly string[];
@@ -73,8 +75,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, on locks that every caller gets immediately and that exclude no caller. Time
- * stands still for them, so no lease ends.
+ * Provides a `LockService` for unit tests: the real service and core, on locks that every caller gets immediately and
+ * that exclude no caller. Time stands still for them, so no lease ends.
  *
  * @example
  * ```ts
@@ -150,7 +152,8 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   /**
    * From now on the key is busy, however long a caller would wait.
    *
-   * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of `order:#{order.id}`
+   * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of
+   * `order:#{order.id}`
    */
   busy(key: string): void {
     this.#busy.add(asKey(key));
@@ -162,8 +165,8 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 
   /**
-   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they end with `LockLostError`. Resolves
-   * when they have been notified.
+   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they end
+   * with `LockLostError`. Resolves when they have been notified.
    *
    * @throws LockKeyError as {@link busy}
    */
@@ -193,7 +196,10 @@ class StubManager extends LockManager {
     return super.acquirePlanned(plan, key, options);
   }
 
-  /** Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would reveal the mistake. */
+  /**
+   * Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would
+   * reveal the mistake.
+   */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
     if (settings.reentrant !== 'explicit') return;
     const entered = [within, ...locksInHand(this)];

@@ -12,8 +12,9 @@ import { ProviderInMemory } from './provider-in-memory.js';
 /** Which faults a test watches for. */
 export interface TestLocksOptions {
   /**
-   * Whether a call rejects with `LockDeadlockError` if the application has nested its locks in the opposite order before, so that two callers could wait
-   * for each other. The call acquires nothing. In production, the log warns about it. Default false.
+   * Whether a call rejects with `LockDeadlockError` if the application has nested its locks in the opposite order
+   * before, so that two callers could wait for each other. The call acquires nothing. In production, the log warns
+   * about it. Default false.
    */
   readonly detectDeadlocks?: boolean | undefined;
 }
@@ -21,9 +22,9 @@ export interface TestLocksOptions {
 const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
- * The locks of an application under test, and the ways in which the test can disturb them. They are real locks of the real core, in the memory of this
- * process. Each provider of the application has its name and its capabilities, so a test refuses what production refuses. Time stands still: no wait,
- * lease or `minHold` ends until `clock.advance()`.
+ * The locks of an application under test, and the ways in which the test can disturb them. They are real locks of the
+ * real core, in the memory of this process. Each provider of the application has its name and its capabilities, so a
+ * test refuses what production refuses. Time stands still: no wait, lease or `minHold` ends until `clock.advance()`.
  *
  * Features that only one backend has, such as the transaction of a row lock, are missing.
  */
@@ -73,7 +74,11 @@ export class TestLocks {
     this.#others.delete(name);
   }
 
-  /** Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`. @throws AssertionError if it is not held */
+  /**
+   * Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`.
+   *
+   * @throws AssertionError if it is not held
+   */
   async lose(key: string, provider?: string): Promise<void> {
     this.expectLocked(key, provider);
     // Not by its forceRelease(), which some providers do not offer.

@@ -11,14 +11,16 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 /**
  * Runs the method under a lock, on every instance that Nest creates of the class.
  *
- * An async method holds it until it settles, an async generator from the first value to the end, and a method that returns an Observable for the time
- * of each subscription. You can combine it with other decorators in any order. Of two that wrap the method, the upper one is outside: put
- * `@DistributedLock` above `@Transactional`, so that the commit comes before the release.
+ * An async method holds it until it settles, an async generator from the first value to the end, and a method that
+ * returns an Observable for the time of each subscription. You can combine it with other decorators in any order. Of
+ * two that wrap the method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit
+ * comes before the release.
  *
- * If a consumer leaves a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot interrupt a generator that
- * ignores the signal, so it holds the lock up to its next value.
+ * If a consumer leaves a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
+ * interrupt a generator that ignores the signal, so it holds the lock up to its next value.
  *
- * If you pass the lock on to several branches of one `Promise.all`, they are one owner, and the lock does not keep them apart.
+ * If you pass the lock on to several branches of one `Promise.all`, they are one owner, and the lock does not keep them
+ * apart.
  *
  * @example
  * ```ts
@@ -27,13 +29,16 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  *   await this.payments.charge(order, { signal: currentLock().signal });
  * }
  * ```
- * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several keys are acquired in sorted
- * order, all or nothing. `#{class}` is the class that declares the method, also in its subclasses. Bundlers rename classes, so write a name that must
- * outlive a build as text. A template or an option that cannot work fails the boot of the application.
- * @param options or a function of the module's `config`, which is called once, at boot: `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
+ * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
+ * keys are acquired in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its
+ * subclasses. Bundlers rename classes, so write a name that must outlive a build as text. A template or an option that
+ * cannot work fails the boot of the application.
+ * @param options or a function of the module's `config`, which is called once, at boot:
+ * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
-// One signature, because TypeScript reports a wrong option for the last of several overloads, which has another kind of key.
+// One signature, because TypeScript reports a wrong option for the last of several overloads, which has another kind of
+// key.
 export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,

@@ -6,7 +6,7 @@ import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
 export interface RunAsLeaderDecorator {
-  // These fit no method: as in LockDecorator.
+  // These signatures match no method, as in LockDecorator.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -23,8 +23,9 @@ export interface RunAsLeaderDecorator {
  * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
  * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
- * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test can call the method with its own
- * term. A key or option that cannot work fails the boot, and so do a request-scoped provider and two methods that lead the same key.
+ * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test
+ * can call the method with its own term. A key or option that cannot work fails the boot, and so do a request-scoped
+ * provider and two methods that lead the same key.
  *
  * @example
  * ```ts

@@ -4,8 +4,9 @@ import type { LockDecorator } from './decorator-types.js';
 const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
 
 /**
- * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires one itself. Without it,
- * the boot warns about an override that has no `@DistributedLock` and does not call `super`. The decorator does not change the method.
+ * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires
+ * one itself. Without it, the boot warns about an override that has no `@DistributedLock` and does not call `super`.
+ * The decorator does not change the method.
  *
  * @example
  * ```ts

@@ -9,7 +9,10 @@ import type { LockService } from '../service/lock.service.js';
 import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
 
-/** Whether `@nestjs/schedule` calls a method, by the metadata of `@Cron`, `@Interval` and `@Timeout`. That package is not loaded. */
+/**
+ * Whether `@nestjs/schedule` calls a method, by the metadata of `@Cron`, `@Interval` and `@Timeout`. That package is
+ * not loaded.
+ */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
   return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);
 }
@@ -63,8 +66,9 @@ const TICKS = 61;
 const SECOND = 1_000;
 
 /**
- * The shortest time between two calls of a method by `@nestjs/schedule` in the near future, in ms, by the metadata of `@Cron` and `@Interval`. `undefined`
- * for a method that is not scheduled, or is scheduled for one time, and while the class is not known.
+ * The shortest time between two calls of a method by `@nestjs/schedule` in the near future, in ms, by the metadata of
+ * `@Cron` and `@Interval`. `undefined` for a method that is not scheduled, or is scheduled for one time, and while the
+ * class is not known.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
   const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;

@@ -19,7 +19,10 @@ import { MethodPlan } from './method-plan.js';
 const LOCKS_BEHIND = Symbol('locked methods behind a function');
 const DECLARED = Symbol('decorated methods of a class');
 
-/** The decorator that declares a method: `@DistributedLock` and `@RunOnce` for a lock per call, the other two for an election. */
+/**
+ * The decorator that declares a method: `@DistributedLock` and `@RunOnce` for a lock per call, the other two for an
+ * election.
+ */
 export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeader' | '@OnlyLeader';
 
 /** A decorated method as declared: its key and its options. Each application makes its plan from it. */
@@ -62,7 +65,11 @@ export class DeclaredMethod {
     return Object(Reflect.get(this.target, this.methodName)) as object;
   }
 
-  /** The plan in an application, which is made once: at boot, or in a unit test at the first call. @throws LockConfigError for options that cannot work */
+  /**
+   * The plan in an application, which is made once: at boot, or in a unit test at the first call.
+   *
+   * @throws LockConfigError for options that cannot work
+   */
   planIn(service: LockService): MethodPlan {
     let plan = this.#plans.get(service);
     if (!plan) {
@@ -124,7 +131,10 @@ export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }
 
-/** All decorated methods of a class, including inherited ones. An elected method that a subclass decorates again replaces the inherited one. */
+/**
+ * All decorated methods of a class, including inherited ones. An elected method that a subclass decorates again
+ * replaces the inherited one.
+ */
 export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   const methods = prototypesOf(prototype).flatMap(declaredBy);
   const elected = methods.filter(({ isElected }) => isElected);

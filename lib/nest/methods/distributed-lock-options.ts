@@ -11,7 +11,10 @@ export interface BusyContext {
   readonly method: string;
   /** The arguments of the call. */
   readonly args: readonly unknown[];
-  /** The error that would be thrown by default. A {@link LockDeadlockError} if callers, including this one, waited for each other. */
+  /**
+   * The error that would be thrown by default. A {@link LockDeadlockError} if callers, including this one, waited for
+   * each other.
+   */
   readonly error: LockBusyError | LockDeadlockError;
 }
 
@@ -31,8 +34,8 @@ export type LossHandler = (this: never, loss: LossContext) => unknown;
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
-   * Gets the caller's `AbortSignal` from the arguments of the call. It ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It
-   * does not end a hold. `undefined`: this call cannot be canceled.
+   * Gets the caller's `AbortSignal` from the arguments of the call. It ends the wait: the call rejects with
+   * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
@@ -41,8 +44,8 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    * The answer of a call whose lock stays busy.
    *
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
-   * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
-   *   methods whose result may be undefined.
+   * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
+   *   for methods whose result may be undefined.
    * - a function: the call ends with its result or error.
    *
    * You cannot run the method without its lock.
@@ -53,14 +56,16 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    *
    * - `throw`: `LockLostError` after the method, with its `outcome`.
    * - `ignore`: the method's own value or error.
-   * - a function: called after the method. The call ends with its result or error. An Observable has sent its values by then, and a result other than
-   *   `undefined` follows them.
+   * - a function: called after the method. The call ends with its result or error. An Observable has sent its values by
+   *   then, and a result other than `undefined` follows them.
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**
-   * The scope of the lock. `method` (default): the decorated method. `request`: only for handlers. `LockRequestInterceptor` acquires the lock before pipes and
-   * inner interceptors, and holds it until the response is complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments
-   * yet. A client that does not read a streamed response keeps the lock until its connection ends: set `maxHold`, or a timeout of the HTTP server.
+   * The scope of the lock. `method` (default): the decorated method. `request`: only for handlers.
+   * `LockRequestInterceptor` acquires the lock before pipes and inner interceptors, and holds it until the response is
+   * complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does
+   * not read a streamed response keeps the lock until its connection ends: set `maxHold`, or a timeout of the HTTP
+   * server.
    */
   around?: 'method' | 'request' | undefined;
 }

@@ -68,7 +68,11 @@ export async function lockCall(
   }
 }
 
-/** Runs a task under the lock of its call, then releases it. @param check throws for a result that the method must not return */
+/**
+ * Runs a task under the lock of its call, then releases it.
+ *
+ * @param check throws for a result that the method must not return
+ */
 export function perform(
   { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
   task: () => unknown,

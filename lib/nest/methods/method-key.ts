@@ -11,7 +11,9 @@ export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 
 /** The key of a decorated method, read at decoration: templates, or a function of the arguments. */
 export class MethodKey {
-  /** Collected for the list of problems at boot. If they were thrown at decoration, the first one would hide the others. */
+  /**
+   * Collected for the list of problems at boot. If they were thrown at decoration, the first one would hide the others.
+   */
   readonly errors: LockKeyError[] = [];
   /** The templates as written, or `null` for a function. */
   readonly template: string | null = null;

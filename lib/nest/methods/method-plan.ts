@@ -12,7 +12,10 @@ import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from './distributed-lock-options.js';
 import type { MethodKey } from './method-key.js';
 
-/** A decorated method in one application: everything that its calls need, from the checked options of the method, its class and the module. */
+/**
+ * A decorated method in one application: everything that its calls need, from the checked options of the method, its
+ * class and the module.
+ */
 export class MethodPlan {
   readonly lock: LockPlan;
   readonly onBusy: 'throw' | 'skip' | BusyHandler;
@@ -99,7 +102,11 @@ export function recordClassDefaults(target: object, defaults: Configurable<Class
   Reflect.defineMetadata(CLASS_DEFAULTS, options, target);
 }
 
-/** The defaults of the class that declares a method, in an application. @throws LockConfigError if the configuration lacks them, and for other options */
+/**
+ * The defaults of the class that declares a method, in an application.
+ *
+ * @throws LockConfigError if the configuration lacks them, and for other options
+ */
 function defaultsOfClass({ constructor }: object, service: LockService): Settings<typeof OPTIONS> | undefined {
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, constructor) as DecoratorOptions<ClassLockDefaults> | undefined;
   return defaults && read({ name: `@LockDefaults of ${constructor.name}` }, defaults.in(service), OPTIONS);

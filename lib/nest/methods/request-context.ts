@@ -31,13 +31,17 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
 }
 
 /**
- * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after it called the handler.
+ * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after it called the
+ * handler.
  */
 export function observedInRequest(context: RequestContext, handler: CallHandler): Observable<unknown> {
   return new Observable((subscriber) => storage.run(context, () => handler.handle().subscribe(subscriber)));
 }
 
-/** The request whose handler is `method`. Any other method may run in the async context of an unrelated request, such as behind a queue. */
+/**
+ * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, such as
+ * behind a queue.
+ */
 export function requestHandledBy(method: DeclaredMethod): RequestContext | undefined {
   const context = storage.getStore();
   return context?.methods.includes(method) ? context : undefined;

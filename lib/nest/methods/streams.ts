@@ -31,18 +31,21 @@ export function refuseStream(method: string, result: unknown): void {
 
 /** The stream of messages that Nest passes to a handler with `@GrpcStreamMethod`. */
 interface RequestStream extends Observable<unknown> {
-  /** Drains Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it when the handler has returned. A second call does nothing. */
+  /**
+   * Drains Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it when the handler has returned. A second
+   * call does nothing.
+   */
   drainBuffer(): void;
 }
 
 const kept = new WeakSet<RequestStream>();
 
 /**
- * Buffers the messages of gRPC request streams among the arguments of a call until the handler subscribes, without a bound, as Nest does while guards
- * run.
+ * Buffers the messages of gRPC request streams among the arguments of a call until the handler subscribes, without a
+ * bound, as Nest does while guards run.
  *
- * The client sends messages while the call waits for its lock, and Nest drops those between the return of the handler and its subscription. Other
- * Observables are left alone, because a cold one starts its work when it is subscribed.
+ * The client sends messages while the call waits for its lock, and Nest drops those between the return of the handler
+ * and its subscription. Other Observables are left alone, because a cold one starts its work when it is subscribed.
  */
 export function keepRequestStreams(args: readonly unknown[]): void {
   for (const argument of args) if (typeof argument === 'object' && argument !== null) keepStreamBehind(argument);
@@ -105,7 +108,8 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // The stream itself is changed, because others refer to it already: a controller that applied operators, or Nest for a retry.
+  // The stream itself is changed, because others refer to it already: a controller that applied operators, or Nest for
+  // a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),
   });

@@ -17,8 +17,8 @@ import {
 } from '../options/module-options.js';
 
 /**
- * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root module. It starts the providers
- * before Nest injects them anywhere, and stops them after the last shutdown hook.
+ * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root
+ * module. It starts the providers before Nest injects them anywhere, and stops them after the last shutdown hook.
  */
 @Module({})
 export class DistributedLockModule {
@@ -27,8 +27,7 @@ export class DistributedLockModule {
    *
    * @example
    * ```ts
-   * @Module({ imports: [DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })] })
-   * export class AppModule {}
+   * DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })
    * ```
    * @throws LockConfigError for a provider in place of the options; at boot for other wrong options
    */
@@ -98,7 +97,8 @@ const PROVIDERS: Provider[] = [
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest tries global filters from the last to the first, and adds the application's filters later: this is the last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later: this is the
+      // last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

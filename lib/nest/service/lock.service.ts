@@ -22,8 +22,8 @@ export interface ApplicationValues {
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
- * The provider guarantees the lock. This service adds that every lock is released, that a task starts only while its lock is certain to be held, and
- * that you learn of a loss at the local deadline at the latest.
+ * The provider guarantees the lock. This service adds that every lock is released, that a task starts only while its
+ * lock is certain to be held, and that you learn of a loss at the local deadline at the latest.
  */
 export class LockService {
   /** @internal */
@@ -65,7 +65,10 @@ export class LockService {
     return this.manager.acquire(key, this.#complete(options));
   }
 
-  /** Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
+  /**
+   * Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire}
+   * otherwise.
+   */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
     this.manager.missingValues.check(key);
     return this.manager.tryAcquire(key, this.#complete(options));
@@ -74,8 +77,8 @@ export class LockService {
   /**
    * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
    *
-   * A nested call for the same key re-enters the lock if you pass it on: under `lock.run()`, or with `{ within: lock }`. Await such a call: while it
-   * runs, it keeps the lock held, even after this call has resolved.
+   * A nested call for the same key re-enters the lock if you pass it on: under `lock.run()`, or with
+   * `{ within: lock }`. Await such a call: while it runs, it keeps the lock held, even after this call has resolved.
    *
    * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
    */
@@ -85,18 +88,20 @@ export class LockService {
   }
 
   /**
-   * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. For jobs that you schedule at run
-   * time; for a method, use `@RunOnce`.
+   * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. For jobs
+   * that you schedule at run time; for a method, use `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes call. With `minHold`, the key stays locked for
-   * that time instead, which must be longer than the calls are apart, and shorter than the period. Pass one of the two.
+   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes call. With
+   * `minHold`, the key stays locked for that time instead, which must be longer than the calls are apart, and shorter
+   * than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
-   * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time was started, if another process ran it within `minHold` ms,
-   * or if one runs it now. The event `skipped` has the reason. A task that fails is not repeated
-   * @throws LockUnavailableError if the backend is down: then no process runs it. If the answer to the start is lost for 5 s, the run may count as
-   * started. LockConfigError for a `minHold` that the provider cannot keep, and for `due` on a provider without records. Otherwise as {@link withLock},
-   * but never LockBusyError of this lock
+   * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time was started, if another
+   * process ran it within `minHold` ms, or if one runs it now. The event `skipped` has the reason. A task that fails is
+   * not repeated
+   * @throws LockUnavailableError if the backend is down: then no process runs it. If the answer to the start is lost
+   * for 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for `due`
+   * on a provider without records. Otherwise as {@link withLock}, but never LockBusyError of this lock
    */
   runOnce<T>(
     key: LockKey,
@@ -109,15 +114,16 @@ export class LockService {
   }
 
   /**
-   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss, or when the task has ended, it campaigns again, with a random
-   * pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks of one call never run at the same time: after a loss, the campaign
-   * waits for the old task to end. While the backend is down, it keeps retrying.
+   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss, or when the task has ended,
+   * it campaigns again, with a random pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks
+   * of one call never run at the same time: after a loss, the campaign waits for the old task to end. While the backend
+   * is down, it keeps retrying.
    *
    * Resolves once `signal` has aborted or the application stops, the task has ended and the lock is released.
    *
    * @param task must end when `term.signal` aborts; its errors after that are ignored
-   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can never work. Never
-   * LockBusyError or LockUnavailableError of this lock.
+   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can
+   * never work. Never LockBusyError or LockUnavailableError of this lock.
    */
   async runAsLeader(
     key: string,
@@ -132,35 +138,41 @@ export class LockService {
   }
 
   /**
-   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks the validity of the lock at this
-   * moment, without a request to the backend. The answer may be outdated when you use it, so send the fencing token along with a write.
+   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks
+   * the validity of the lock at this moment, without a request to the backend. The answer may be outdated when you use
+   * it, so send the fencing token along with a write.
    */
   isLeader(key: string): boolean {
     return this.leadership.isLeader(key, this.provider);
   }
 
   /**
-   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while it is free. It sends a request to the backend, so it works
-   * in a process that does not campaign. The answer may be outdated when it arrives.
+   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while it is free. It sends a
+   * request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
+   * arrives.
    *
-   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the backend is down;
-   * LockKeyError for an invalid key
+   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
+   * backend is down; LockKeyError for an invalid key
    */
   leader(key: string): Promise<Leader | null> {
     return this.leadership.leader(key, this.provider);
   }
 
   /**
-   * Whether the key is held, or retained (`minHold`). The answer may be outdated when it arrives: to do something only if the key is free, use
-   * {@link tryAcquire}.
+   * Whether the key is held, or retained (`minHold`). The answer may be outdated when it arrives: to do something only
+   * if the key is free, use {@link tryAcquire}.
    *
-   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the backend is down
+   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
+   * backend is down
    */
   isLocked(key: string): Promise<boolean> {
     return this.manager.isLocked(key, this.provider);
   }
 
-  /** The innermost lock around the caller, or the innermost lock of `key`. `undefined` outside of a lock, and after its release. */
+  /**
+   * The innermost lock around the caller, or the innermost lock of `key`. `undefined` outside of a lock, and after its
+   * release.
+   */
   current(key?: string): Lock | undefined {
     return this.manager.current(key);
   }

@@ -10,7 +10,10 @@ import { isReported, markReported } from '../../core/hold/lost-error.js';
 import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
-/** A lock error as clients see it, on every transport. It never contains a key or a provider, which are internal to the server. */
+/**
+ * A lock error as clients see it, on every transport. It never contains a key or a provider, which are internal to the
+ * server.
+ */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
   readonly message: string;
@@ -48,8 +51,8 @@ export function toClientError(error: LockError): ClientError {
 }
 
 /**
- * Logs a loss that the application threw itself, such as a write that the database rejected in favor of a later holder. The client sees neither key
- * nor reason, and the core logs only the losses that it finds.
+ * Logs a loss that the application threw itself, such as a write that the database rejected in favor of a later holder.
+ * The client sees neither key nor reason, and the core logs only the losses that it finds.
  */
 function logLoss(error: LockLostError): void {
   if (isReported(error)) return;
@@ -62,7 +65,9 @@ export function logMisuse(error: LockError): void {
   if (!isReported(error)) logger.error(error);
 }
 
-/** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
+/**
+ * The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there.
+ */
 export interface MessageError {
   readonly status: 'error';
   readonly message: string;

@@ -34,8 +34,8 @@ export class HttpErrors {
   }
 
   /**
-   * Answers a lock error of a file's stream before its first byte like all lock errors. Express reads the stream after the filters have run, and would
-   * answer 400. An error handler that the application set on the file stays.
+   * Answers a lock error of a file's stream before its first byte like all lock errors. Express reads the stream after
+   * the filters have run, and would answer 400. An error handler that the application set on the file stays.
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;

@@ -11,7 +11,8 @@ import { rpcFailure } from './rpc-failure.js';
 /**
  * Answers lock errors in the form of each transport. `DistributedLockModule` registers it globally.
  *
- * Global filters do not apply to gateways, nor to a hybrid application without `inheritAppConfig`: add `@UseFilters(LockErrorFilter)` there.
+ * Global filters do not apply to gateways, nor to a hybrid application without `inheritAppConfig`: add
+ * `@UseFilters(LockErrorFilter)` there.
  */
 @Catch(LockError, LockHttpException)
 export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {

@@ -3,8 +3,8 @@ import { isIterable, isIteration } from '../methods/streams.js';
 import { toClientError } from './client-error.js';
 
 /**
- * A lock error as GraphQL reports it. The lock error itself is the `cause`. GraphQL copies the `extensions` of any error that a resolver throws, so this
- * class does not need `GraphQLError`, and loads no GraphQL package.
+ * A lock error as GraphQL reports it. The lock error itself is the `cause`. GraphQL copies the `extensions` of any
+ * error that a resolver throws, so this class does not need `GraphQLError`, and loads no GraphQL package.
  */
 export class LockGraphqlError extends Error {
   override readonly name = 'LockGraphqlError';
@@ -20,7 +20,9 @@ export class LockGraphqlError extends Error {
   }
 }
 
-/** The error that a resolver throws instead of a lock error. Misuse stays as it is, like any other bug in a resolver. */
+/**
+ * The error that a resolver throws instead of a lock error. Misuse stays as it is, like any other bug in a resolver.
+ */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const { kind, message, code, retryAfter } = toClientError(error);
   if (kind === 'misuse') return error;
@@ -36,8 +38,9 @@ interface ResolveInfo {
 /**
  * The result of a resolver: if GraphQL iterates it, its lock errors are mapped; any other value stays as it is.
  *
- * A generator acquires its lock at its first `next()`, and may lose it later. Nest's filters have run by then. Only GraphQL gets the mapped errors: a caller
- * inside the application that iterates the same method gets the lock errors themselves.
+ * A generator acquires its lock at its first `next()`, and may lose it later. Nest's filters have run by then. Only
+ * GraphQL gets the mapped errors: a caller inside the application that iterates the same method gets the lock errors
+ * themselves.
  */
 export function reportedToGraphql(value: unknown, info: unknown): unknown {
   return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
@@ -65,8 +68,8 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
 }
 
-// GraphQL iterates the result of a subscription, and a generator for a list (GraphQL 17). Any other async iterable may be an object whose fields are
-// resolved, such as a page of results.
+// GraphQL iterates the result of a subscription, and a generator for a list (GraphQL 17). Any other async iterable may
+// be an object whose fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;
   return isSubscription ? isIterable(value) : isIteration(value);

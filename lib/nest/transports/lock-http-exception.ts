@@ -17,8 +17,8 @@ export interface LockProblem {
 }
 
 /**
- * A lock error as an HTTP error of Nest. The lock error itself is the `cause`. `getResponse()` is the {@link LockProblem}, which is sent as
- * `application/problem+json` unless a filter of the application answers.
+ * A lock error as an HTTP error of Nest. The lock error itself is the `cause`. `getResponse()` is the
+ * {@link LockProblem}, which is sent as `application/problem+json` unless a filter of the application answers.
  */
 export class LockHttpException extends HttpException {
   /** Seconds for the `Retry-After` header, or `undefined` if a retry would not help. */

@@ -23,8 +23,9 @@ import { reportedToGraphql } from './lock-graphql-error.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';
 
 /**
- * Handles each request around its locks: makes the request available to key templates (`#{request…}`), acquires the locks of handlers with
- * `around: 'request'`, and maps lock errors to those of the transport. `DistributedLockModule` registers it globally.
+ * Handles each request around its locks: makes the request available to key templates (`#{request…}`), acquires the
+ * locks of handlers with `around: 'request'`, and maps lock errors to those of the transport. `DistributedLockModule`
+ * registers it globally.
  */
 @Injectable()
 export class LockRequestInterceptor implements NestInterceptor {
@@ -90,8 +91,8 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // Only the response shows that a method streams; its type rarely does. A default bound would be worse: a response that continues under a lost lock
-  // looks complete.
+  // Only the response shows that a method streams; its type rarely does. A default bound would be worse: a response
+  // that continues under a lost lock looks complete.
   #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;

@@ -23,13 +23,14 @@ interface GrpcStream {
 
 type GrpcCallback = (failure: GrpcFailure) => void;
 
-// After busy and unavailable, the method has not run, so clients and proxies may repeat the call. Proxies built on Envoy can retry RESOURCE_EXHAUSTED
-// and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher level (https://grpc.io/docs/guides/status-codes). A lost call and a
-// changed row must not be repeated as they are.
+// After busy and unavailable, the method has not run, so clients and proxies may repeat the call. Proxies built on
+// Envoy can retry RESOURCE_EXHAUSTED and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher level
+// (https://grpc.io/docs/guides/status-codes). A lost call and a changed row must not be repeated as they are.
 const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 } as const;
 
 /**
- * The answer of a microservice's filter: an observable that fails with the client's error. Nest turns an `RpcException` into the same, so no class of
+ * The answer of a microservice's filter: an observable that fails with the client's error. Nest turns an `RpcException`
+ * into the same, so no class of
  * @nestjs/microservices is needed, which this package never loads.
  */
 export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {

@@ -18,8 +18,8 @@ export function streamedResponse(
 }
 
 /**
- * Aborts when the response has been sent, for example by a timeout in another interceptor. It does not abort if the client only disconnects: senders of
- * webhooks do not wait for the response, but expect the work.
+ * Aborts when the response has been sent, for example by a timeout in another interceptor. It does not abort if the
+ * client only disconnects: senders of webhooks do not wait for the response, but expect the work.
  */
 export function signalOfResponse(context: ExecutionContext, method: string): AbortSignal {
   const raw = rawResponse(context);
@@ -55,7 +55,10 @@ function holdsStream(result: unknown): boolean {
   return isStream(result) || (typeof result === 'object' && result !== null && Object.values(result).some(isStream));
 }
 
-/** Whether Nest leaves the response to the handler, which may return before the first byte, as after `file.pipe(response)`. */
+/**
+ * Whether Nest leaves the response to the handler, which may return before the first byte, as after
+ * `file.pipe(response)`.
+ */
 function respondsByItself(controller: object, handler: string | symbol): boolean {
   if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;
   const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;

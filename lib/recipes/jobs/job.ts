@@ -38,8 +38,8 @@ export interface CurrentRun {
 }
 
 /**
- * The run around the caller: of a `@RunOnce` method without `minHold`, or of `runOnce()` with `due`. `undefined` outside of such a run, and in
- * one by `LockAdmin.runNow()`, which has no tick.
+ * The run around the caller: of a `@RunOnce` method without `minHold`, or of `runOnce()` with `due`. `undefined`
+ * outside of such a run, and in one by `LockAdmin.runNow()`, which has no tick.
  *
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
  */
@@ -67,8 +67,8 @@ interface Skipped {
 /**
  * One job of this process: starts each tick that no process has started.
  *
- * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release. The lock comes before
- * the record, so a process whose clock is ahead consumes no tick that another process could run.
+ * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release.
+ * The lock comes before the record, so a process whose clock is ahead consumes no tick that another process could run.
  */
 export class Job {
   readonly stored: JobRecordClient;
@@ -115,7 +115,8 @@ export class Job {
         return { skipped, record };
       }
       const isLast = clock.now() >= deadline || manager.stopping.aborted;
-      // A run records its end before it releases, so until then its lock is not requested. It may be abandoned: hence the first and the last poll.
+      // A run records its end before it releases, so until then its lock is not requested. It may be abandoned: hence
+      // the first and the last poll.
       if (round === 0 || isLast || record?.state !== 'running') lock ??= await this.tryLock();
       if (lock) {
         const found = await this.startUnder(lock, seen, tick, schedule);
@@ -140,8 +141,8 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the lock of the job: the next attempt, if the tick is that of a run which has lost its process. If the record is not as it
-   * was seen, nothing starts, and the promise resolves to what it is.
+   * Starts a tick under the lock of the job: the next attempt, if the tick is that of a run which has lost its process.
+   * If the record is not as it was seen, nothing starts, and the promise resolves to what it is.
    *
    * @throws as {@link startTick}; the lock is released then
    */
@@ -191,7 +192,10 @@ export class Job {
     };
   }
 
-  /** Leaves a later record alone: it is of a later run, so the lock was lost. An earlier record, or none, shows that the backend has lost data. */
+  /**
+   * Leaves a later record alone: it is of a later run, so the lock was lost. An earlier record, or none, shows that the
+   * backend has lost data.
+   */
   async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
     const { core } = this.plan;
     try {
@@ -213,7 +217,10 @@ export class Job {
     return true;
   }
 
-  /** Warns if instances give the time of the call as the time at which the run was due, so that each call counts as a run. */
+  /**
+   * Warns if instances give the time of the call as the time at which the run was due, so that each call counts as a
+   * run.
+   */
   #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
     if (record === undefined || record.schedule !== null || schedule) return;
     const apart = Math.abs(tick - record.tick);
@@ -245,7 +252,10 @@ export class Job {
   }
 }
 
-/** Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same tick. */
+/**
+ * Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same
+ * tick.
+ */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {
   return ((schedule?.next(tick) ?? Infinity) - tick) / 2;
 }

@@ -19,8 +19,8 @@ export interface Looks {
 }
 
 /**
- * Finds the ticks of a job that no process has started (`catchUp`) and the runs whose process has crashed (`afterCrash`), and runs them, as the
- * options ask, until the application stops.
+ * Finds the ticks of a job that no process has started (`catchUp`) and the runs whose process has crashed
+ * (`afterCrash`), and runs them, as the options ask, until the application stops.
  */
 export class MissingRuns {
   /** Whether the scheduler fires the job at the moment: one that is stopped, or has not started yet, is not run. */
@@ -53,13 +53,18 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  /** Looks after a lease, which is how long the lock of a process that has crashed is kept. Not all processes look at the same time. */
+  /**
+   * Looks after a lease, which is how long the lock of a process that has crashed is kept. Not all processes look at
+   * the same time.
+   */
   lookLater(): void {
     const { core, settings } = this.job.plan;
     this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
   }
 
-  /** All processes first write back a tick that the backend has lost, so that none makes up for a run that took place. */
+  /**
+   * All processes first write back a tick that the backend has lost, so that none makes up for a run that took place.
+   */
   #onRecovered(): void {
     const { manager, stored, plan } = this.job;
     if (manager.stopping.aborted) return;
@@ -182,7 +187,8 @@ export class MissingRuns {
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;
-    // By the clock of this process, the server is behind: ticks that have run would be due again once that is corrected.
+    // By the clock of this process, the server is behind: ticks that have run would be due again once that is
+    // corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();
       return;

@@ -21,7 +21,10 @@ export interface Seen {
 /** The record of one job: what is stored on its backend, and what this process knows of it. */
 export class JobRecordClient {
   readonly #store: RecordStore;
-  /** How far the server's clock is ahead of the monotonic clock, by the last answer. Before that, the clock of this process stands in for it. */
+  /**
+   * How far the server's clock is ahead of the monotonic clock, by the last answer. Before that, the clock of this
+   * process stands in for it.
+   */
   #serverAhead: number;
   /** The latest record, by {@link compareRecords}, that this process has seen or tried to write. */
   #known: JobRecord | undefined;
@@ -55,8 +58,8 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes `next` if the record is still as it was seen. Resolves to what is stored then: its `record` is `next` if that was written, also by a
-   * first try whose reply was lost.
+   * Writes `next` if the record is still as it was seen. Resolves to what is stored then: its `record` is `next` if
+   * that was written, also by a first try whose reply was lost.
    *
    * @throws as {@link read}. After LockUnavailableError the record may be written, also later
    */
@@ -68,13 +71,23 @@ export class JobRecordClient {
     return { text, record: next, impossibleTick: undefined };
   }
 
-  /** Writes the end of a run, unless a later record is stored. If the backend does not answer, a later {@link restore} writes it. @throws as {@link read} */
+  /**
+   * Writes the end of a run, unless a later record is stored. If the backend does not answer, a later {@link restore}
+   * writes it.
+   *
+   * @throws as {@link read}
+   */
   async conclude(seen: Seen, ended: JobRecord, timeout: number): Promise<void> {
     this.#learn(ended);
     await this.restore(seen, timeout);
   }
 
-  /** Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to what is stored then. @throws as {@link read} */
+  /**
+   * Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to what is stored
+   * then.
+   *
+   * @throws as {@link read}
+   */
   async restore(stored: Seen, timeout: number): Promise<Seen> {
     const { known } = this;
     if (!known || (stored.record && compareRecords(stored.record, known) >= 0)) return stored;
@@ -154,9 +167,11 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
 }
 
 /**
- * The order of the records of one job: by tick, then by attempt, then a run before its end. Negative if `one` comes before `other`.
+ * The order of the records of one job: by tick, then by attempt, then a run before its end. Negative if `one` comes
+ * before `other`.
  *
- * Each process knows some of them. After a loss of data the latest of all of them counts, or a run that has ended would be started again.
+ * Each process knows some of them. After a loss of data the latest of all of them counts, or a run that has ended would
+ * be started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
   return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
@@ -166,7 +181,10 @@ function isOver({ state }: JobRecord): boolean {
   return state !== 'running';
 }
 
-/** Until when the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not come yet: then only the tick counts. */
+/**
+ * Until when the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
+ * come yet: then only the tick counts.
+ */
 export function lastTimeOf({ tick, begunAt, endedAt }: JobRecord, serverTime: number): number {
   const last = endedAt ?? begunAt;
   return last > serverTime + MOST_AHEAD ? tick : last;

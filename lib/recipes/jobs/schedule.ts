@@ -1,6 +1,11 @@
-/** The ticks of a job: the times at which it is due, in ms since 1970. They depend on no clock, so all instances name the same ones. */
+/**
+ * The ticks of a job: the times at which it is due, in ms since 1970. They depend on no clock, so all instances name
+ * the same ones.
+ */
 export interface Schedule {
-  /** The expression and its zone, such as `0 3 * * * (Europe/Berlin)`. Schedules with the same text have the same ticks. */
+  /**
+   * The expression and its zone, such as `0 3 * * * (Europe/Berlin)`. Schedules with the same text have the same ticks.
+   */
   readonly text: string;
   /** The latest tick that is not after this time, or `undefined` if there is none. */
   latest(time: number): number | undefined;
@@ -9,8 +14,9 @@ export interface Schedule {
 }
 
 /**
- * The part of `CronTime` of the package `cron` that computes ticks. The class is given from outside, as `job.cronTime.constructor` of any job of
- * `SchedulerRegistry`: bundlers and pnpm cannot find that package from here, and no other parser fires as `@nestjs/schedule` fires.
+ * The part of `CronTime` of the package `cron` that computes ticks. The class is given from outside, as
+ * `job.cronTime.constructor` of any job of `SchedulerRegistry`: bundlers and pnpm cannot find that package from here,
+ * and no other parser fires as `@nestjs/schedule` fires.
  */
 export type CronTimeClass = new (
   expression: string,
@@ -70,8 +76,9 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * The ticks of a cron expression, each computed by `cron` from the tick before, starting at a noon. In an hour that is repeated at the end of
- * summer time, the answer of `cron` depends on where it starts, so a search never jumps into that hour.
+ * The ticks of a cron expression, each computed by `cron` from the tick before, starting at a noon. In an hour that is
+ * repeated at the end of summer time, the answer of `cron` depends on where it starts, so a search never jumps into
+ * that hour.
  */
 class CronSchedule implements Schedule {
   readonly text: string;
@@ -116,7 +123,10 @@ class CronSchedule implements Schedule {
     return again > tick ? again : undefined;
   }
 
-  /** A tick from which the one at `time` can be found: the first after a noon at least a day before. No clock is set back at noon. */
+  /**
+   * A tick from which the one at `time` can be found: the first after a noon at least a day before. No clock is set
+   * back at noon.
+   */
   #tickBefore(time: number): number | undefined {
     for (let days = 1; ; days = Math.min(days * 2, MOST_DAYS)) {
       const dayBefore = time - days * DAY;
@@ -133,7 +143,8 @@ class CronSchedule implements Schedule {
     let last = this.next(tick);
     if (last === undefined || last > end) return tick;
     let noneAfter = end;
-    // The last tick is usually near the end. Each call of `cron` takes up to a millisecond, and ticks are at least a second apart.
+    // The last tick is usually near the end. Each call of `cron` takes up to a millisecond, and ticks are at least a
+    // second apart.
     for (let step = SECOND; noneAfter - last >= SECOND; step *= 64) {
       const probe = Math.max(end - step, Math.floor((last + noneAfter) / 2));
       const found = this.next(probe);

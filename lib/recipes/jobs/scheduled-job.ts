@@ -14,7 +14,10 @@ import { type Looks, MissingRuns } from './missing-runs.js';
 import { lastTimeOf } from './record.js';
 import type { Schedule } from './schedule.js';
 
-/** How early a timer may fire, in ms. Ticks are at least a second apart, so the tick before is never taken for the one that is due. */
+/**
+ * How early a timer may fire, in ms. Ticks are at least a second apart, so the tick before is never taken for the one
+ * that is due.
+ */
 const EARLY = 50;
 
 /** A run that was started for a call of {@link ScheduledJob.begin}, until that takes it. */
@@ -26,12 +29,13 @@ interface Offer {
 const offers = new AsyncLocalStorage<Offer>();
 
 /**
- * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is started in one of them.
+ * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is started in
+ * one of them.
  *
  * - {@link begin} is for each firing. It names the tick by the clock of this process.
  * - {@link attach} gives a way to call the job as its scheduler does, for runs that start otherwise.
- * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned runs, as the options ask,
- *   until the application stops.
+ * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned
+ *   runs, as the options ask, until the application stops.
  */
 export class ScheduledJob extends Job implements LocalJob {
   #call: (() => unknown) | undefined;
@@ -58,8 +62,8 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Starts the run of a call: the one that was started for it, or the one of the latest tick by the clock of this process, unless a process has
-   * started that. `undefined` if the call is skipped. A task that fails is not run again.
+   * Starts the run of a call: the one that was started for it, or the one of the latest tick by the clock of this
+   * process, unless a process has started that. `undefined` if the call is skipped. A task that fails is not run again.
    *
    * @throws LockUnavailableError if the backend does not answer; LockConfigError while the schedule is not known here
    */
@@ -88,8 +92,8 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * @param call calls the job for a run that was started already, as its scheduler does: what it calls must call {@link begin}, which takes that run.
-   * It resolves when the run is over.
+   * @param call calls the job for a run that was started already, as its scheduler does: what it calls must call
+   * {@link begin}, which takes that run. It resolves when the run is over.
    */
   attach(call: () => unknown): void {
     this.#call = call;
@@ -173,7 +177,11 @@ export class ScheduledJob extends Job implements LocalJob {
     );
   }
 
-  /** Calls the job, which takes the run. Resolves to whether it did; otherwise the run ends here. @throws what the call throws */
+  /**
+   * Calls the job, which takes the run. Resolves to whether it did; otherwise the run ends here.
+   *
+   * @throws what the call throws
+   */
   async #callFor(run: Run): Promise<boolean> {
     const offer: Offer = { job: this, run };
     let isLeft = false;

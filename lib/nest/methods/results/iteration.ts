@@ -21,8 +21,8 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
 /**
  * An async generator that holds its lock from the first `next()` until it returns, throws or is left.
  *
- * After a `return()` during a step, JavaScript lets a generator run on to its next `yield`. So such a `return()` ends the wait for the lock, or aborts the
- * signal of the lock, so that the body can end.
+ * After a `return()` during a step, JavaScript lets a generator run on to its next `yield`. So such a `return()` ends
+ * the wait for the lock, or aborts the signal of the lock, so that the body can end.
  *
  * @param start returns the iterable, under the lock
  */
@@ -86,7 +86,8 @@ async function* eachStep(
   return endGuarded(lock, outcome, onLost);
 }
 
-// The body of a generator runs in the async context of the code that requests the next value, so each step enters the context of the lock.
+// The body of a generator runs in the async context of the code that requests the next value, so each step enters the
+// context of the lock.
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,
@@ -105,8 +106,8 @@ function eachStepUnder(
   };
   const leave = () => {
     lock.abort(leaving.reason);
-    // Another iterator, such as that of a PubSub, ends its step in its own return(). The body first gets time to end, because code that esbuild
-    // compiles for ES2017 is interrupted by return().
+    // Another iterator, such as that of a PubSub, ends its step in its own return(). The body first gets time to end,
+    // because code that esbuild compiles for ES2017 is interrupted by return().
     setImmediate(() => {
       if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);
     });
@@ -121,7 +122,10 @@ function eachStepUnder(
   };
 }
 
-/** Whether a wait or a body ended because its consumer has left. That is not a failure, and no consumer is left to handle it. */
+/**
+ * Whether a wait or a body ended because its consumer has left. That is not a failure, and no consumer is left to
+ * handle it.
+ */
 function isEndBy(leaving: AbortSignal, error: unknown): boolean {
   return leaving.aborted && (error as { name?: unknown } | null | undefined)?.name === 'AbortError';
 }

@@ -6,7 +6,10 @@ import type { DeclaredMethod } from '../declared-method.js';
 import { type CallLock, lockCall } from '../method-call.js';
 import { keepRequestStreams } from '../streams.js';
 
-/** Checks after the last value whether it is still being sent (a file, a response). The lock is held until that promise settles. */
+/**
+ * Checks after the last value whether it is still being sent (a file, a response). The lock is held until that promise
+ * settles.
+ */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
 type Source = (lock: GrantedLock) => Observable<unknown>;
@@ -29,8 +32,8 @@ function flattened(result: unknown): Observable<unknown> {
 }
 
 /**
- * An observable that acquires its lock for each subscription, and holds it until that subscription is torn down. Unsubscribing during the wait ends the
- * wait.
+ * An observable that acquires its lock for each subscription, and holds it until that subscription is torn down.
+ * Unsubscribing during the wait ends the wait.
  */
 export function observed(
   acquire: (signal: AbortSignal) => Promise<CallLock>,
@@ -103,7 +106,8 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a regular end. Before it, the work under the lock is incomplete, so the task counts as failed.
+      // Does nothing after a regular end. Before it, the work under the lock is incomplete, so the task counts as
+      // failed.
       if (sending) void sending.then(() => lock.releaseAfterTask(false));
       else void lock.releaseAfterTask(true);
     };

@@ -8,8 +8,9 @@ import { iterated } from './iteration.js';
 type Steps = ReturnType<typeof iterated>;
 
 /**
- * The locked form of a plain function. Only a run shows what it returns, and it must not run before the lock is held. So the caller decides: if it
- * iterates the result in the tick of the call, as a loop does, it gets the steps of an async generator. Otherwise it gets the promise of a run.
+ * The locked form of a plain function. Only a run shows what it returns, and it must not run before the lock is held.
+ * So the caller decides: if it iterates the result in the tick of the call, as a loop does, it gets the steps of an
+ * async generator. Otherwise it gets the promise of a run.
  *
  * No caller awaits the promise of a result that is iterated, so only the steps report an error of the run.
  */
@@ -47,7 +48,10 @@ interface Started {
   steps: Steps | undefined;
 }
 
-/** The result of the function, run under the lock. An async generator that it returns has not started, so its steps lock again. */
+/**
+ * The result of the function, run under the lock. An async generator that it returns has not started, so its steps lock
+ * again.
+ */
 async function awaited(
   method: DeclaredMethod,
   self: unknown,
@@ -66,8 +70,8 @@ async function awaited(
   const task = () => (given = original.apply(self, args));
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
-    // For a promise of a generator, the function has worked under the lock. The result of a locked method below this one is both a promise and a
-    // generator. A run for a tick has started with the call.
+    // For a promise of a generator, the function has worked under the lock. The result of a locked method below this
+    // one is both a promise and a generator. A run for a tick has started with the call.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.keepUntil > 0)) {
       throw new LockConfigError(

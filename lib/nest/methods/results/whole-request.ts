@@ -22,8 +22,8 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
   };
 }
 
-// A pipeline may end before its handler, for example by a timeout in an interceptor. The handler enters the lock itself, which keeps it until the
-// handler is done.
+// A pipeline may end before its handler, for example by a timeout in an interceptor. The handler enters the lock
+// itself, which keeps it until the handler is done.
 async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
   return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
 }

@@ -13,7 +13,7 @@ describe('StockService (e2e)', () => {
     await app.init();
   });
 
-  afterEach(() => app?.close());
+  afterEach(() => app.close());
 
   it.each(['book', 'pen'])('sells one %s at a time', async (item) => {
     const stock = app.get(StockService);

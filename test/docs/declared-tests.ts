@@ -13,13 +13,12 @@ class DeclaredTests {
   }
 
   async run(): Promise<void> {
-    // They also run after a `beforeEach` that failed, whose error they must not hide.
-    for (const hook of this.after) await hook();
     for (const body of this.tests) {
-      for (const hook of this.before) await hook();
       try {
+        for (const hook of this.before) await hook();
         await body();
       } finally {
+        // As in a test runner, also if a hook before the test has failed.
         for (const hook of this.after) await hook();
       }
     }

@@ -11,7 +11,7 @@ import { underAny, untilAborted } from '../core/toolkit/abort-listeners.js';
 import { type OptionTable, read, type Settings } from '../core/toolkit/options.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
-import { Campaign, type LeaderTask, type Term } from './campaign.js';
+import { Campaign, type Candidacy, type LeaderTask, type Term } from './campaign.js';
 
 /** Options of a campaign. */
 export interface CampaignOptions {
@@ -55,10 +55,7 @@ export interface CampaignState {
 }
 
 /** The end of a campaign, and the listener for errors that do not end it. */
-interface EndOptions {
-  readonly signal?: AbortSignal | undefined;
-  readonly onError?: ((error: unknown) => void) | undefined;
-}
+type EndOptions = Partial<Pick<Candidacy, 'signal' | 'onError'>>;
 
 /** The campaigns of one application. */
 export class Leadership {

@@ -12,7 +12,7 @@ import { assertTask } from '../core/toolkit/arguments.js';
 import { count, duration, option, type OptionTable, read } from '../core/toolkit/options.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { Job } from './jobs/job.js';
-import type { Looks } from './jobs/missing-runs.js';
+import type { MissingRunOptions } from './jobs/missing-runs.js';
 
 /** How often a job may run. */
 export interface RunOnceOptions {
@@ -104,12 +104,15 @@ const OF_METHOD = {
  *
  * @throws LockConfigError
  */
-export function readRunOptions(options: object): { readonly lock: LockOfRun; readonly looks: Looks | undefined } {
+export function readRunOptions(options: object): {
+  readonly lock: LockOfRun;
+  readonly missingRuns: MissingRunOptions | undefined;
+} {
   const { catchUp, afterCrash, ...run } = read({ name: '@RunOnce' }, options, OF_METHOD);
   const lock = { wait: 0, ...run, minHold: run.minHold ?? 0 };
-  if (run.minHold === undefined) return { lock, looks: { catchUp, afterCrash: afterCrash ?? 0 } };
+  if (run.minHold === undefined) return { lock, missingRuns: { catchUp, afterCrash: afterCrash ?? 0 } };
   const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
-  if (excluded === undefined) return { lock, looks: undefined };
+  if (excluded === undefined) return { lock, missingRuns: undefined };
   throw new LockConfigError(
     `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
   );

@@ -44,6 +44,6 @@ export function RunOnce(
 }
 
 function toLock(given: object): MethodOptions {
-  const { lock, looks } = readRunOptions({ ...given });
-  return { ...lock, onBusy: 'skip', ...(looks && { [TICKS]: looks }) };
+  const { lock, missingRuns } = readRunOptions({ ...given });
+  return { ...lock, onBusy: 'skip', ...(missingRuns && { [TICKS]: missingRuns }) };
 }

@@ -2,7 +2,7 @@ import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { normalizeKeys } from '../../key/lock-key.js';
-import type { Looks } from '../../recipes/jobs/missing-runs.js';
+import type { MissingRunOptions } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { type CronTimeClass, scheduleOf } from '../../recipes/jobs/schedule.js';
 import type { LockService } from '../service/lock.service.js';
@@ -29,7 +29,7 @@ export function cronMarkOf(method: object): CronMark | undefined {
  */
 export function jobOf(
   { key, kind, inEffect }: DeclaredMethod,
-  looks: Looks,
+  missingRuns: MissingRunOptions,
   plan: LockPlan,
   service: LockService,
 ): ScheduledJob {
@@ -46,7 +46,7 @@ export function jobOf(
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
-  return new ScheduledJob(service.manager, fixed, plan, service.scheduler.scheduleOf(cron), looks);
+  return new ScheduledJob(service.manager, fixed, plan, service.scheduler.scheduleOf(cron), missingRuns);
 }
 
 function withoutCron(method: object): string {

@@ -1,6 +1,6 @@
 import type { LockDefaults, LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockDeadlockError, LockLostError } from '../../api/errors.js';
-import type { Looks } from '../../recipes/jobs/missing-runs.js';
+import type { MissingRunOptions } from '../../recipes/jobs/missing-runs.js';
 
 /** The argument of an `onBusy` handler. */
 export interface BusyContext {
@@ -75,5 +75,5 @@ export const TICKS = Symbol('options of ticks');
 
 /** The options of a decorated method, for all decorators. */
 export interface MethodOptions extends DistributedLockOptions {
-  readonly [TICKS]?: Looks;
+  readonly [TICKS]?: MissingRunOptions;
 }

@@ -43,8 +43,8 @@ export class MethodPlan {
       : callLock(method, options, defaults, service);
     this.onBusy = options.onBusy ?? 'throw';
     this.onLost = typeof options.onLost === 'function' ? options.onLost : this.lock.settings.onLost;
-    const { [TICKS]: looks } = options;
-    this.job = looks && jobOf(method, looks, this.lock, service);
+    const { [TICKS]: missingRuns } = options;
+    this.job = missingRuns && jobOf(method, missingRuns, this.lock, service);
     this.context = (name) => service.context[name]?.();
     this.signal = options.signal;
   }

@@ -13,7 +13,7 @@ import type { ScheduledJob } from './scheduled-job.js';
 const AFTER_RECOVERY = 5_000;
 
 /** Which runs a job makes up for: `catchUp` in ms. */
-export interface Looks {
+export interface MissingRunOptions {
   readonly catchUp: number | undefined;
   readonly afterCrash: number;
 }
@@ -35,7 +35,7 @@ export class MissingRuns {
 
   constructor(
     private readonly job: ScheduledJob,
-    private readonly options: Looks,
+    private readonly options: MissingRunOptions,
   ) {}
 
   /** Looks now, and after each event that may leave a run missing. Call it once. */

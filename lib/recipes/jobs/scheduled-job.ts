@@ -10,7 +10,7 @@ import type { LocalJob } from '../../core/provider-core.js';
 import { detached } from '../../core/toolkit/detached.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { Job, type Run } from './job.js';
-import { type Looks, MissingRuns } from './missing-runs.js';
+import { type MissingRunOptions, MissingRuns } from './missing-runs.js';
 import { lastTimeOf } from './record.js';
 import type { Schedule } from './schedule.js';
 
@@ -55,10 +55,10 @@ export class ScheduledJob extends Job implements LocalJob {
     key: string,
     plan: LockPlan,
     readonly schedule: () => Schedule | undefined,
-    looks: Looks,
+    options: MissingRunOptions,
   ) {
     super(manager, key, plan);
-    if (looks.catchUp !== undefined || looks.afterCrash > 0) this.#missing = new MissingRuns(this, looks);
+    if (options.catchUp !== undefined || options.afterCrash > 0) this.#missing = new MissingRuns(this, options);
   }
 
   /**

@@ -341,27 +341,49 @@ export interface WaitBoard {
 }
 
 /**
- * The backend of a member, as a provider that is built on it sees it. Requests go directly to that backend, alongside the requests of callers that
- * name the member. The core repeats an unanswered release until nothing is left to release, so the caller may forget it. The core reports an
- * expired lease as lost, and releases it, before it renews or releases the member.
+ * The backend of a member, as the composite provider that is built on it sees it. Requests go directly to that backend, alongside the requests of
+ * callers that name the member.
  */
 export interface Member extends Pick<
   LockBackend,
-  | 'capabilities'
-  | 'commandTimeout'
-  | 'unansweredFor'
-  | 'heldBy'
-  | 'renew'
-  | 'release'
-  | 'inspect'
-  | 'forceRelease'
-  | 'casStore'
-  | 'records'
+  'capabilities' | 'commandTimeout' | 'inspect' | 'forceRelease' | 'casStore' | 'records'
 > {
-  /** Like {@link LockBackend.acquire}. Requests of a composite provider never set `after`. */
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'>;
+  /**
+   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent before {@link MemberRequest.acquire}.
+   *
+   * @param terms default: those of `origin`
+   */
+  request(origin: AcquireRequest, terms?: MemberTerms): MemberRequest;
   /** Calls `listener` with each event of the backend. */
   observe(listener: (event: BackendEvent) => void): void;
+}
+
+/** The parts of a request that a composite provider chooses for each member. `wait`, `callers` and `signal` may change between attempts. */
+export type MemberTerms = Pick<
+  AcquireRequest,
+  'id' | 'lease' | 'minHold' | 'wait' | 'callers' | 'signal' | 'waits' | 'lost'
+>;
+
+/**
+ * A request of a composite provider to one member, from the first attempt to the release. An expired lease is released and reported as lost before
+ * the request is renewed or released, and before another caller of this process requests the key.
+ */
+export interface MemberRequest {
+  /** Until when the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
+  readonly validUntil: number;
+  /** Like {@link LockBackend.unansweredFor}. */
+  readonly unansweredFor: number;
+  /** Like {@link LockBackend.heldBy}. */
+  readonly heldBy: Holding | null;
+  /** Like {@link LockBackend.acquire}. Resolves to the same grant while the lock is held, and to `busy` once it was released or lost. */
+  acquire(): Promise<Grant | 'busy'>;
+  /** Like {@link LockBackend.renew}. */
+  renew(lease: number): Promise<RenewOutcome>;
+  /**
+   * Like {@link LockBackend.release}. The core repeats an unanswered release until nothing is left to release, and releases a grant that arrives
+   * later, so the composite may forget the request.
+   */
+  release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
 /** An event that a backend reports about itself. Events about one request go to that request. */

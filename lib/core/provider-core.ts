@@ -12,7 +12,7 @@ import type { LockLogger } from '../api/logger.js';
 import type { CoreParts } from './core-parts.js';
 import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
-import { MemberRequests } from './member/member-requests.js';
+import type { MemberRequests } from './member/member-requests.js';
 import { Registration } from './registration.js';
 import { Releases } from './hold/releases.js';
 import { KeyQueues } from './acquire/key-queues.js';
@@ -53,8 +53,8 @@ export class ProviderCore {
   /** The callers that wait, by key. */
   readonly queues: KeyQueues;
   readonly releases: Releases;
-  /** The requests of providers that are built on this one. */
-  readonly memberRequests: MemberRequests;
+  /** The locks that composite providers hold on this provider, if any is built on it. */
+  memberRequests: MemberRequests | undefined;
   /** Callers that hold, or whose release was neither answered nor has failed once: it may commit what a task has written. A drain waits for them. */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
@@ -89,7 +89,6 @@ export class ProviderCore {
     this.capabilities = this.backend.capabilities;
     this.reachability = new Reachability(name, events, logger, clock);
     this.releases = new Releases(this.backend, clock, random, this.reachability);
-    this.memberRequests = new MemberRequests(this);
     this.watchdog = new Watchdog(this.backend, clock, suspension);
     this.queues = new KeyQueues(this);
     this.observer = new LockInsight(this, parts.insight);

@@ -1,5 +1,11 @@
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import type { BackendContext, Member, ReleaseOptions } from '../../lib/api/lock-provider.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Member,
+  MemberRequest,
+  ReleaseOptions,
+} from '../../lib/api/lock-provider.js';
 import { requestFor } from '../direct-backend.js';
 import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -14,11 +20,16 @@ class Relay extends ScriptedProvider {
   member!: Member;
 
   override createBackend(context: BackendContext): this {
-    const member = (this.member = context.member('inner'));
-    this.onAcquire = (request) => member.acquire(request);
-    this.onRenew = ({ request, lease }) => member.renew(request, lease);
-    this.onRelease = (request, options) => member.release(request, options);
+    this.member = context.member('inner');
+    this.onAcquire = (request) => this.atMember(request).acquire();
+    this.onRenew = ({ request, lease }) => this.atMember(request).renew(lease);
+    this.onRelease = (request, options) => this.atMember(request).release(options);
     return super.createBackend(context);
+  }
+
+  /** What the member is asked for this request, always the same. */
+  atMember(request: AcquireRequest): MemberRequest {
+    return (request.state ??= this.member.request(request)) as MemberRequest;
   }
 }
 
@@ -38,10 +49,11 @@ async function granted(terms: { readonly fair?: boolean; readonly minHold?: numb
   const rig = await started(terms.fair);
   const told: unknown[] = [];
   const { minHold = 0 } = terms;
-  const request = requestFor('a', 'r1', { lease: LEASE, minHold, lost: (cause) => void told.push(cause) });
-  const { member } = rig.relay;
-  expect(await member.acquire(request)).toMatchObject({ lease: LEASE, validUntil: VALIDITY });
-  return { ...rig, member, request, told };
+  const request = rig.relay.member.request(
+    requestFor('a', 'r1', { lease: LEASE, minHold, lost: (cause) => void told.push(cause) }),
+  );
+  expect(await request.acquire()).toMatchObject({ lease: LEASE, validUntil: VALIDITY });
+  return { ...rig, request, told };
 }
 
 describe.each([
@@ -49,43 +61,43 @@ describe.each([
   ['is polled', false],
 ])('a member whose backend %s, after the deadline of its lease and before any timer', (_, fair) => {
   it('sends one release when it is released, and tells the loss', async () => {
-    const { member, request, told, inner, kept, clock } = await granted({ fair });
+    const { request, told, inner, kept, clock } = await granted({ fair });
     clock.block(VALIDITY);
-    expect(await member.release(request, FREE)).toBe('lost');
+    expect(await request.release(FREE)).toBe('lost');
     expect(inner.order).toEqual(['acquire a', 'release a']);
     expect([kept, told]).toEqual([[{ keepFor: 0, failed: true }], [undefined]]);
-    expect(await member.release(request, FREE)).toBe('lost');
-    expect(await member.renew(request, LEASE)).toBe('lost');
+    expect(await request.release(FREE)).toBe('lost');
+    expect(await request.renew(LEASE)).toBe('lost');
     await clock.advance(LEASE);
     expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
   });
 
   it('sends one release instead of a renewal, and tells the loss', async () => {
-    const { member, request, told, inner, clock } = await granted({ fair });
+    const { request, told, inner, clock } = await granted({ fair });
     clock.block(VALIDITY);
-    expect(await member.renew(request, LEASE)).toBe('lost');
+    expect(await request.renew(LEASE)).toBe('lost');
     expect(inner.order).toEqual(['acquire a', 'release a']);
-    expect(await member.release(request, FREE)).toBe('lost');
+    expect(await request.release(FREE)).toBe('lost');
     await clock.advance(LEASE);
     expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
   });
 
   it('is no obstacle for one attempt of this process in the member, which finds the loss', async () => {
-    const { locks, member, request, told, inner, clock } = await granted({ fair });
+    const { locks, request, told, inner, clock } = await granted({ fair });
     clock.block(VALIDITY);
     const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
     expect([inner.order, told]).toEqual([['acquire a', 'release a', 'acquire a'], [undefined]]);
     await clock.advance(0);
     expect(trying.value?.isHeld()).toBe(true);
     // Its lock belongs to another request, which the release does not end.
-    expect(await member.release(request, FREE)).toBe('lost');
+    expect(await request.release(FREE)).toBe('lost');
     expect([trying.value?.isHeld(), told.length]).toEqual([true, 1]);
     expect(await trying.value?.release()).toBe('released');
   });
 
   it('is no obstacle either where a renewal has made its lease shorter', async () => {
-    const { locks, member, request, told, inner, clock } = await granted({ fair });
-    await member.renew(request, LEASE / 2);
+    const { locks, request, told, inner, clock } = await granted({ fair });
+    await request.renew(LEASE / 2);
     clock.block((LEASE / 2) * 0.99 - 2);
     const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
     expect([inner.order, told]).toEqual([['acquire a', 'renew a', 'release a', 'acquire a'], [undefined]]);
@@ -94,12 +106,12 @@ describe.each([
   });
 
   it('is valid until then: it is renewed and released by the composite alone', async () => {
-    const { member, request, told, inner, clock } = await granted({ fair });
+    const { request, told, inner, clock } = await granted({ fair });
     await clock.advance(VALIDITY - 1);
     expect(inner.order).toEqual(['acquire a']);
-    expect(await member.renew(request, 2 * LEASE)).toMatchObject({ validUntil: clock.now() + 2 * LEASE * 0.99 - 2 });
+    expect(await request.renew(2 * LEASE)).toMatchObject({ validUntil: clock.now() + 2 * LEASE * 0.99 - 2 });
     clock.block(VALIDITY);
-    expect(await member.release(request, FREE)).toBe('released');
+    expect(await request.release(FREE)).toBe('released');
     expect([inner.order, told]).toEqual([['acquire a', 'renew a', 'release a'], []]);
   });
 
@@ -124,20 +136,20 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     ['its server', ({ inner, ids }) => inner.revoke(ids[0] ?? ''), PASSED],
     [
       'a renewal',
-      ({ inner, member, request }) => {
+      ({ inner, request }) => {
         inner.onRenew = () => Promise.resolve('lost');
-        return member.renew(request, LEASE);
+        return request.renew(LEASE);
       },
       PASSED,
     ],
     [
       'a renewal after the deadline',
-      ({ clock, member, request }) => (clock.block(VALIDITY - PASSED), member.renew(request, LEASE)),
+      ({ clock, request }) => (clock.block(VALIDITY - PASSED), request.renew(LEASE)),
       VALIDITY,
     ],
     [
       'a release after the deadline',
-      ({ clock, member, request }) => (clock.block(VALIDITY - PASSED), member.release(request, FREE)),
+      ({ clock, request }) => (clock.block(VALIDITY - PASSED), request.release(FREE)),
       VALIDITY,
     ],
     [
@@ -151,14 +163,18 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     await lose(rig);
     expect(rig.kept).toEqual([{ keepFor: MIN_HOLD - passed, failed: true }]);
     expect(rig.told).toEqual([undefined]);
-    expect(await rig.member.release(rig.request, FREE)).toBe('lost');
+    expect(await rig.request.release(FREE)).toBe('lost');
     expect(rig.kept).toHaveLength(1);
   });
 
   it('from its own entry on, also where the composite has made no lock of it yet', async () => {
     const { locks, relay, inner, kept, clock } = await started();
     // The composite waits for something else after its member has granted.
-    relay.onAcquire = (request) => relay.member.acquire(request).then(() => new Promise(() => undefined));
+    relay.onAcquire = (request) =>
+      relay
+        .atMember(request)
+        .acquire()
+        .then(() => new Promise(() => undefined));
     const waiting = watch(locks.acquire('a', { lease: LEASE, minHold: MIN_HOLD, wait: 60_000 }));
     await clock.advance(0);
     clock.block(VALIDITY);
@@ -172,7 +188,11 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
   it('not where the composite gives it back unused', async () => {
     const { locks, relay, kept, clock } = await started();
     const leaving = new AbortController();
-    relay.onAcquire = (request) => relay.member.acquire(request).then(() => new Promise(() => undefined));
+    relay.onAcquire = (request) =>
+      relay
+        .atMember(request)
+        .acquire()
+        .then(() => new Promise(() => undefined));
     const waiting = watch(locks.acquire('a', { minHold: MIN_HOLD, signal: leaving.signal }));
     await clock.advance(PASSED);
     leaving.abort('enough');
@@ -188,7 +208,7 @@ describe('a request of a composite', () => {
     inner.onAcquire = undefined;
     const waiting = watch(locks.acquire('a', { provider: 'inner', wait: 60_000 }));
     inner.asks[0]?.input.waits();
-    const answer = relay.member.acquire(requestFor('a', 'r1', { lease: LEASE }));
+    const answer = relay.atMember(requestFor('a', 'r1', { lease: LEASE })).acquire();
     expect(inner.asks.map(({ input }) => input.id)).toEqual([expect.any(String), 'r1']);
     inner.asks[1]?.grant();
     expect(await answer).toMatchObject({ lease: LEASE });
@@ -214,8 +234,8 @@ describe('a request of a composite', () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = undefined;
     const request = requestFor('a', 'r1', { lease: LEASE });
-    const answer = relay.member.acquire(request);
-    expect(await relay.member.release(request, FREE)).toBe('released');
+    const answer = relay.atMember(request).acquire();
+    expect(await relay.atMember(request).release(FREE)).toBe('released');
     inner.asks[0]?.grant();
     expect(await answer).toBe('busy');
     expect(inner.order).toEqual(['acquire a', 'release a', 'release a']);
@@ -227,7 +247,7 @@ describe('a request of a composite', () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = undefined;
     const request = requestFor('a', 'r1', { lease: LEASE });
-    const answer = relay.member.acquire(request);
+    const answer = relay.atMember(request).acquire();
     const [ask] = inner.asks;
     ask?.input.waits();
     // As backends do.
@@ -237,7 +257,7 @@ describe('a request of a composite', () => {
     request.abort();
     expect(await answer).toBe('busy');
     expect(inner.order).toEqual(['acquire a', 'release a']);
-    expect(await relay.member.release(request, FREE)).toBe('lost');
+    expect(await relay.atMember(request).release(FREE)).toBe('lost');
     expect([inner.order.length, clock.pendingTimers]).toEqual([2, 0]);
   });
 
@@ -246,17 +266,17 @@ describe('a request of a composite', () => {
     inner.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
     inner.onRelease = () => 'unknown';
     const request = requestFor('a', 'r1', { lease: LEASE });
-    await expect(relay.member.acquire(request)).rejects.toThrow('down');
-    expect(await relay.member.release(request, FREE)).toBe('unknown');
+    await expect(relay.atMember(request).acquire()).rejects.toThrow('down');
+    expect(await relay.atMember(request).release(FREE)).toBe('unknown');
     await clock.advance(60_000);
     expect(inner.order).toEqual(['acquire a', 'release a']);
   });
 });
 
 it('a member whose server refuses a renewal says so to the composite, and is not silent by that', async () => {
-  const { member, request, inner, names } = await granted();
+  const { request, inner, names } = await granted();
   const refusal = new LockConfigError('not allowed');
   inner.onRenew = () => Promise.reject(refusal);
-  await expect(member.renew(request, LEASE)).rejects.toBe(refusal);
+  await expect(request.renew(LEASE)).rejects.toBe(refusal);
   expect(names()).not.toContain('unavailable');
 });

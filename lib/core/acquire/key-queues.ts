@@ -20,7 +20,7 @@ export class KeyQueues {
   /** The queue of a key for a caller that holds `otherKeysHeld` other keys. Expired grants of the key are released first. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
-    this.core.memberRequests.expire();
+    this.core.memberRequests?.expire();
     queues.get(key)?.expireHeld();
     let queue = queues.get(key);
     if (queue === undefined) {

@@ -39,7 +39,7 @@ export class HeldGrant implements Placed {
     suspensions: number,
     readonly grantedAt: number,
   ) {
-    this.lease = new HeldLease(grant, suspensions, true);
+    this.lease = new HeldLease(grant, suspensions);
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
     // Limited grants are handed on side by side. Where the same callers come again and again, some would each time be the last of a grant, and

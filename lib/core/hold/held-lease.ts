@@ -27,21 +27,14 @@ export class HeldLease {
   #firstThatCounts = 0;
   #suspensions: number;
 
-  /**
-   * @param suspensions how many suspensions of the machine were known when the ask was sent
-   * @param isRenewed whether the watchdog renews it
-   */
-  constructor(
-    { lease, validUntil: until }: Pick<Grant, 'lease' | 'validUntil'>,
-    suspensions: number,
-    isRenewed: boolean,
-  ) {
+  /** @param suspensions how many suspensions of the machine were known when the request was sent */
+  constructor({ lease, validUntil: until }: Pick<Grant, 'lease' | 'validUntil'>, suspensions: number) {
     this.#validUntil = until;
     this.#length = lease;
     this.#longest = lease;
     this.#lengthSent = lease;
     this.#suspensions = suspensions;
-    this.#renewAt = isRenewed ? this.#nextRenewal() : Infinity;
+    this.#renewAt = this.#nextRenewal();
   }
 
   get validUntil(): number {
@@ -58,7 +51,7 @@ export class HeldLease {
     return this.#longest;
   }
 
-  /** When the watchdog renews it next; `Infinity` if it never does. */
+  /** When the watchdog renews it next. */
   get renewAt(): number {
     return this.#renewAt;
   }
@@ -80,7 +73,7 @@ export class HeldLease {
 
   /** The next renewal is due now. */
   hurry(): void {
-    if (this.#renewAt !== Infinity) this.#renewAt = -Infinity;
+    this.#renewAt = -Infinity;
   }
 
   /** A renewal is sent at `now`. Gives its number, for {@link acknowledged}. If it is not answered, the next one follows soon. */
@@ -92,7 +85,7 @@ export class HeldLease {
     }
     this.#lengthSent = this.#length;
     this.#longest = Math.max(this.#longest, this.#length);
-    if (this.#renewAt !== Infinity) this.#renewAt = now + this.#retryAfter;
+    this.#renewAt = now + this.#retryAfter;
     return this.#renewals;
   }
 

@@ -143,7 +143,7 @@ async function isReachable(member: Member, { random }: BackendContext): Promise<
     // Some know without a question to their server that they hold nothing, but not what others hold.
     await member.inspect?.(PROBE_KEY);
     const probe = probeFor(PROBE_KEY, random.id(), 0, new AbortController().signal);
-    return (await member.release(probe, UNUSED)) !== 'unknown';
+    return (await member.request(probe).release(UNUSED)) !== 'unknown';
   } catch {
     return false;
   }

@@ -1,11 +1,11 @@
 import type { Clock } from '../../api/clock.js';
-import { type LockError, LockUnavailableError } from '../../api/errors.js';
-import type { LockMode } from '../../api/lock-mode.js';
+import { LockUnavailableError } from '../../api/errors.js';
 import type {
   AcquireRequest,
   Grant,
   Holding,
   Member,
+  MemberRequest,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -17,68 +17,26 @@ import { pause } from '../../core/toolkit/timing.js';
 
 const NEVER = new AbortController().signal;
 
-/** The part of a request in one member, under an id that only this member gets. */
-class MemberRequest implements AcquireRequest {
-  readonly key: string;
-  readonly mode: LockMode;
-  readonly lease: number;
-  readonly minHold: number;
-  readonly otherKeysHeld: number;
-  readonly callers = 1;
-  /** The member's own. */
-  state: unknown;
-  /** Aborts when the member is not waited for any more. */
-  signal = NEVER;
-  grant: Grant | undefined;
-  /** Until when it is held, on the monotonic clock; in the past once it is lost. */
-  validUntil = -Infinity;
-
-  constructor(
-    readonly member: Member,
-    readonly id: string,
-    private readonly request: AcquireRequest,
-    private readonly onLost: (lock: MemberRequest, cause: unknown) => void,
-  ) {
-    this.key = request.key;
-    this.mode = request.mode;
-    this.lease = request.lease;
-    this.minHold = request.minHold;
-    this.otherKeysHeld = request.otherKeysHeld;
-  }
-
-  get since(): number {
-    return this.request.since;
-  }
-
-  // A caller whose time is up between two members still gets those that are free.
-  get wait(): number {
-    return this.signal.aborted ? 0 : this.request.wait;
-  }
-
-  waits(instead?: LockError): void {
-    this.request.waits(instead);
-  }
-
-  lost(cause?: unknown): void {
-    this.onLost(this, cause);
-  }
-}
-
 /**
- * One request in all members, and the lock that it becomes: held while every member has granted it and keeps it.
+ * One request to all members, and the lock that it becomes: held while every member holds it.
  *
- * The members are asked one after the other in the configured order, so no two processes wait for each other in a cycle. They are
- * released in reverse, so a caller that finds the first member free finds the others free as well.
+ * Members are requested one after the other in the configured order, so no two processes wait for each other in a cycle. They are released in
+ * reverse, so a caller that finds the first member free finds the others free as well.
  */
 export class CombinedRequest {
-  readonly #locks: MemberRequest[] = [];
+  /** The requests so far, in the order of the members. */
+  readonly #parts: MemberRequest[] = [];
+  /** How many members have granted. The part after these is the one in flight. */
+  #granted = 0;
+  /** The shortest lease that a member granted. */
+  #lease = Infinity;
   #isComplete = false;
   #isReleased = false;
-  /** Until when the lock is held, as last reported to the core, on the monotonic clock. */
+  /** Until when the lock is held, as last reported to the core. */
   #reportedUntil = -Infinity;
-  /** Ends the wait for a member. */
+  /** Aborts the wait for a member. */
   #waiting: AbortController | undefined;
-  /** Answers the ask in flight as busy. */
+  /** Resolves the attempt in flight as busy. */
   #answerBusy: () => void = () => undefined;
 
   constructor(
@@ -89,10 +47,10 @@ export class CombinedRequest {
   ) {}
 
   /**
-   * Asks the members in order, from the first that has not granted yet. `lost`: what one member had granted was lost before all
-   * had. What was granted is still to be released then, and after `busy`.
+   * Requests the members in order, from the first that has not granted yet. `lost`: a member lost its lock before all had granted. After `busy` and
+   * `lost`, the locks that were granted must still be released.
    *
-   * @throws LockUnavailableError when a member has not answered; it can be asked again
+   * @throws LockUnavailableError when a member did not answer; the request can be repeated
    */
   async acquire(): Promise<Grant | 'busy' | 'lost'> {
     const end = new AbortController();
@@ -101,58 +59,47 @@ export class CombinedRequest {
     if (wait > 0) abortWith(end, this.request.signal);
     let isRenewing = false;
     try {
-      for (const [index, member] of this.members.entries()) {
-        const lock = this.#locks[index] ?? this.#begin(member);
-        if (lock.grant) continue;
-        if (index > 0 && wait > 0 && !isRenewing) {
+      for (const member of this.members.slice(this.#granted)) {
+        if (this.#granted > 0 && wait > 0 && !isRenewing) {
           isRenewing = true;
           void this.#renewUntil(end);
         }
-        const answer = await this.#ask(lock, end);
-        if (this.#isReleased) {
-          // Its id ended while it was in flight, and that release may have arrived first.
-          if (answer !== 'busy') void member.release(lock, UNUSED);
-          return 'busy';
-        }
+        const answer = await this.#acquire(this.#inFlight ?? this.#addPart(member));
+        if (this.#isReleased) return 'busy';
         if (answer !== 'busy') {
-          lock.grant = answer;
-          lock.validUntil = answer.validUntil;
+          this.#granted += 1;
+          this.#lease = Math.min(this.#lease, answer.lease);
         }
         if (this.#hasLost()) return 'lost';
         if (answer === 'busy') return 'busy';
       }
     } finally {
-      // Nothing listens to the caller any more, who may ask again and again with the same signal.
+      // Stops listening to the caller, who may repeat the request with the same signal.
       end.abort();
     }
     if (this.#hasLost()) return 'lost';
     this.#isComplete = true;
-    const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
-    return { lease, validUntil: this.#report(), fencingToken: null };
+    return { lease: this.#lease, validUntil: this.#report(), fencingToken: null };
   }
 
-  /** For how many ms the member that is asked has not answered. */
+  /** For how many ms the member in flight has not answered. */
   get unansweredFor(): number {
-    const asked = this.#locks.at(-1);
-    return (asked && !asked.grant && asked.member.unansweredFor?.(asked)) || 0;
+    return this.#inFlight?.unansweredFor ?? 0;
   }
 
-  /** The holder that keeps it out of the member that is asked. */
+  /** The holder that keeps the request out of the member in flight. */
   get heldBy(): Holding | null {
-    const asked = this.#locks.at(-1);
-    return (asked && !asked.grant && asked.member.heldBy?.(asked)) || null;
+    return this.#inFlight?.heldBy ?? null;
   }
 
   /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */
   renew(lease: number): Promise<RenewOutcome> {
     if (this.#isReleased) return Promise.resolve('lost');
     return new Promise((resolve) => {
-      const outcomes = this.#granted().map(async (lock) => {
-        const outcome = await renewIn(lock, lease);
-        if (outcome === 'lost') {
-          lock.validUntil = -Infinity;
-          resolve('lost');
-        } else if (outcome !== 'unknown' && lock.validUntil > -Infinity) lock.validUntil = outcome.validUntil;
+      const outcomes = this.#grantedParts.map(async (part) => {
+        // A member that fails did not answer.
+        const outcome = await part.renew(lease).catch(() => 'unknown' as const);
+        if (outcome === 'lost') resolve('lost');
         return outcome;
       });
       void Promise.all(outcomes).then((all) => {
@@ -163,11 +110,9 @@ export class CombinedRequest {
   }
 
   /**
-   * Releases in all members, the last one first. A loss is reported immediately; the other outcomes when all have answered. The core
-   * repeats what a member has not answered.
+   * Releases in all members, the last one first. A loss is reported immediately; the other outcomes when all have answered.
    *
-   * When one member has lost the lock, the others retain it until the time that was reported to the holder, who may still be about to
-   * stop.
+   * If one member lost the lock, the others retain it until the time that was reported to the holder, who may not have stopped yet.
    */
   release({ keepFor, failed }: ReleaseOptions): Promise<ReleaseOutcome> {
     const keepUntil = this.#isComplete && this.#hasLost() ? this.#reportedUntil : -Infinity;
@@ -180,40 +125,63 @@ export class CombinedRequest {
     });
   }
 
-  #begin(member: Member): MemberRequest {
-    const lock = new MemberRequest(member, this.random.id(), this.request, this.#onLost);
-    this.#locks.push(lock);
-    return lock;
+  get #inFlight(): MemberRequest | undefined {
+    return this.#parts[this.#granted];
   }
 
-  /** A member reports its lock as lost. */
-  readonly #onLost = (lock: MemberRequest, cause: unknown): void => {
-    if (this.#isReleased) return;
-    lock.validUntil = -Infinity;
-    if (this.#isComplete) this.request.lost(cause);
-    else this.#stopAsking();
-  };
+  get #grantedParts(): readonly MemberRequest[] {
+    return this.#parts.slice(0, this.#granted);
+  }
 
-  /** The ask in flight is answered as busy now, also if the member has not answered at all. */
-  #stopAsking(): void {
-    const asked = this.#locks.at(-1);
-    if (!asked || asked.grant) return;
-    void asked.member.release(asked, UNUSED);
+  #addPart(member: Member): MemberRequest {
+    const { request } = this;
+    const signal = () => this.#waiting?.signal ?? NEVER;
+    const part = member.request(request, {
+      id: this.random.id(),
+      lease: request.lease,
+      minHold: request.minHold,
+      callers: 1,
+      // A caller whose time is up between two members still gets the members that are free.
+      get wait() {
+        return signal().aborted ? 0 : request.wait;
+      },
+      get signal() {
+        return signal();
+      },
+      waits: (instead) => {
+        request.waits(instead);
+      },
+      lost: (cause) => {
+        this.#onLost(cause);
+      },
+    });
+    this.#parts.push(part);
+    return part;
+  }
+
+  #onLost(cause: unknown): void {
+    if (this.#isReleased) return;
+    if (this.#isComplete) this.request.lost(cause);
+    else this.#stopWaiting();
+  }
+
+  /** Resolves the attempt in flight as busy, even if the member never answers. */
+  #stopWaiting(): void {
+    void this.#inFlight?.release(UNUSED);
     this.#answerBusy();
   }
 
-  async #ask(lock: MemberRequest, { signal }: AbortController): Promise<Grant | 'busy'> {
-    lock.signal = signal;
+  async #acquire(part: MemberRequest): Promise<Grant | 'busy'> {
     const stopped = new Promise<'busy'>((resolve) => {
       this.#answerBusy = () => {
         resolve('busy');
       };
     });
     try {
-      return await Promise.race([lock.member.acquire(lock), stopped]);
+      return await Promise.race([part.acquire(), stopped]);
     } catch (error) {
-      // Something is left in the members before it.
-      if (isUnavailable(error) && !error.sent && lock !== this.#locks[0]) {
+      // The members before this one have locks to release.
+      if (isUnavailable(error) && !error.sent && this.#granted > 0) {
         const { key, provider } = error;
         throw new LockUnavailableError(error.message, { key, provider, cause: error });
       }
@@ -221,23 +189,21 @@ export class CombinedRequest {
     }
   }
 
-  /** Renews what is granted while the next member is waited for, and ends that wait when some of it is lost. */
+  /** Renews the granted locks during the wait for the next member, and ends that wait when one of them is lost. */
   async #renewUntil(end: AbortController): Promise<void> {
     for (;;) {
-      const lease = Math.min(...this.#granted().map(({ grant }) => grant.lease));
-      await pause(this.clock, lease / 3, end.signal);
+      await pause(this.clock, this.#lease / 3, end.signal);
       if (end.signal.aborted) return;
-      if ((await this.renew(this.request.lease)) === 'lost') this.#stopAsking();
+      if ((await this.renew(this.request.lease)) === 'lost') this.#stopWaiting();
     }
   }
 
   async #releaseInReverse(options: ReleaseOptions, report: (outcome: ReleaseOutcome) => void): Promise<ReleaseOutcome> {
     let isUnknown = false;
-    for (const lock of this.#locks.toReversed()) {
-      const { member } = lock;
+    for (const [index, part] of [...this.#parts.entries()].reverse()) {
       // A member that cannot retain keys frees its own immediately.
-      const keepFor = member.capabilities.minHold ? options.keepFor : 0;
-      const outcome = await member.release(lock, { ...options, keepFor });
+      const keepFor = this.members[index]?.capabilities.minHold ? options.keepFor : 0;
+      const outcome = await part.release({ ...options, keepFor });
       if (outcome === 'unknown') isUnknown = true;
       else if (outcome !== 'released' && this.#isComplete) report(outcome);
     }
@@ -245,27 +211,15 @@ export class CombinedRequest {
     return this.#isComplete ? 'released' : 'lost';
   }
 
-  /** Whether a member has lost what it had granted, or may have. */
+  /** Whether a member lost its lock, or may have. */
   #hasLost(): boolean {
-    return this.#granted().some(({ validUntil }) => validUntil <= this.clock.now());
+    const now = this.clock.now();
+    return this.#grantedParts.some(({ validUntil }) => validUntil <= now);
   }
 
   #report(): number {
-    this.#reportedUntil = Math.min(...this.#locks.map(({ validUntil }) => validUntil));
+    this.#reportedUntil = Math.min(...this.#parts.map(({ validUntil }) => validUntil));
     return this.#reportedUntil;
-  }
-
-  #granted(): (MemberRequest & { readonly grant: Grant })[] {
-    return this.#locks.filter((lock): lock is MemberRequest & { readonly grant: Grant } => lock.grant !== undefined);
-  }
-}
-
-async function renewIn(lock: MemberRequest, lease: number): Promise<RenewOutcome> {
-  try {
-    return await lock.member.renew(lock, lease);
-  } catch {
-    // A member that fails has not answered.
-    return 'unknown';
   }
 }
 

@@ -83,11 +83,11 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   }
 
   unansweredFor({ state }: AcquireRequest<FailoverRequest>): number {
-    return state?.epoch.member.locking.unansweredFor?.(state) ?? 0;
+    return state?.atMember.unansweredFor ?? 0;
   }
 
   heldBy({ state }: AcquireRequest<FailoverRequest>): Holding | null {
-    return state?.epoch.member.locking.heldBy?.(state) ?? null;
+    return state?.atMember.heldBy ?? null;
   }
 
   acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {
@@ -107,7 +107,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
       throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
     };
-    return member.locking.acquire(own).then(onAnswer, onFailure);
+    return own.acquire().then(onAnswer, onFailure);
   }
 
   /**
@@ -130,7 +130,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
     const validUntil = this.#heldUntil(own, this.context.clock.now());
     if (validUntil <= reportedUntil) return 'unknown';
-    own.reported(validUntil);
+    own.reportedUntil = validUntil;
     return { validUntil };
   }
 
@@ -140,7 +140,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     if (own?.isOver !== false) return Promise.resolve('lost');
     // An ask that is still in flight finds that it was released.
     this.#forget(own);
-    return own.epoch.member.locking.release(own, options);
+    return own.atMember.release(options);
   }
 
   async inspect(key: string): Promise<LockInfo | null> {
@@ -196,10 +196,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const epoch = this.#epochs.at(now);
     const known = request.state;
     if (known?.isOver === false) {
-      if (known.epoch === epoch) {
-        known.askedAgain();
-        return known;
-      }
+      if (known.epoch === epoch) return known;
       this.#giveBack(known);
     }
     const { context, settings } = this;
@@ -215,12 +212,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   /** The answer of a member, as far as it counts when it comes. */
   #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
     const { epoch } = own;
-    if (answer !== 'busy') own.granted(answer);
-    if (own.isOver) {
-      // Released while in flight, and that release may have arrived first.
-      if (answer !== 'busy') this.#giveBack(own);
-      return 'busy';
-    }
+    if (own.isOver) return 'busy';
     const now = this.context.clock.now();
     if (answer === 'busy') {
       this.#forget(own);
@@ -228,28 +220,32 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
+    own.grant = answer;
     const validUntil = this.#heldUntil(own, now);
-    // A grant of the member that was over when it came is none: the core asks again.
-    if (validUntil <= now && own.keptUntil > now) {
+    // The core repeats a request whose grant the member's lease outran.
+    if (validUntil <= now && own.atMember.validUntil > now) {
       this.#giveBack(own);
       throw this.#overtaken();
     }
-    own.reported(validUntil);
+    own.reportedUntil = validUntil;
     const { followers } = answer;
     const lease = Math.min(this.settings.window, answer.lease);
     return { fencingToken: this.#tokenOf(answer.fencingToken, epoch), validUntil, lease, followers };
   }
 
-  #isDue({ isDoubtful, suspensions, keptUntil }: FailoverRequest, { lease }: Grant, known: number): boolean {
+  #isDue({ atMember, isDoubtful, suspensions }: FailoverRequest, { lease }: Grant, known: number): boolean {
     if (isDoubtful || suspensions !== known) return true;
-    return this.context.clock.now() >= keptUntil - (lease * 2 + this.settings.window) / 3;
+    return this.context.clock.now() >= atMember.validUntil - (lease * 2 + this.settings.window) / 3;
   }
 
   /** Waits only so long that the confirmation can still be reported in time. An answer that comes later still counts. */
   #renewOnMember(own: FailoverRequest, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
-    const answer = own.epoch.member.renew(own, grant.lease).then((outcome) => {
-      if (typeof outcome === 'object') own.renewed(outcome.validUntil, suspensions);
+    const answer = own.epoch.member.renew(own.atMember, grant.lease).then((outcome) => {
+      if (typeof outcome === 'object') {
+        own.isDoubtful = false;
+        own.suspensions = suspensions;
+      }
       if (isLate && outcome === 'lost') own.lost();
       return outcome;
     });
@@ -262,12 +258,12 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   /** Releases what nobody uses. */
   #giveBack(own: FailoverRequest): void {
     this.#forget(own);
-    void own.epoch.member.locking.release(own, UNUSED);
+    void own.atMember.release(UNUSED);
   }
 
   #forget(own: FailoverRequest): void {
     this.#requests.delete(own);
-    own.end();
+    own.isOver = true;
   }
 
   #heldUntil(own: FailoverRequest, now: number): number {
@@ -285,7 +281,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     switch (event.type) {
       case 'recovered':
         for (const own of this.#requests.values()) {
-          if (own.epoch.member.name === name) own.doubted();
+          if (own.epoch.member.name === name) own.isDoubtful = true;
         }
         this.context.emit(event);
         break;

@@ -1,6 +1,6 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError } from '../../api/errors.js';
-import type { AcquireRequest, BackendContext, Member, RenewOutcome } from '../../api/lock-provider.js';
+import type { BackendContext, Member, MemberRequest, RenewOutcome } from '../../api/lock-provider.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
@@ -61,9 +61,9 @@ export class FailoverMember {
   }
 
   /** Never rejects. */
-  async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
+  async renew(request: MemberRequest, lease: number): Promise<RenewOutcome> {
     try {
-      const outcome = await this.locking.renew(request, lease);
+      const outcome = await request.renew(lease);
       if (outcome === 'unknown') this.health.failed();
       else this.health.renewed();
       return outcome;
@@ -87,9 +87,10 @@ export class FailoverMember {
     const { random, name } = this.context;
     const leaving = new AbortController();
     // One key for all processes: a SQL member would keep a row for each. That another process is probing is an answer too.
-    const probe = probeFor(`failover:${name}:probe`, random.id(), PROBE_LEASE, leaving.signal);
+    const key = `failover:${name}:probe`;
+    const probe = this.locking.request(probeFor(key, random.id(), PROBE_LEASE, leaving.signal));
     try {
-      const answer = await this.#inTime(this.locking.acquire(probe), leaving);
+      const answer = await this.#inTime(probe.acquire(), leaving);
       if (answer !== undefined) this.health.succeeded();
       else if (!this.#isClosed) this.#failed();
     } catch (error) {
@@ -98,7 +99,7 @@ export class FailoverMember {
       else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
     // Also after a failure: a probe that was not granted in time may be granted late.
-    const released = this.locking.release(probe, UNUSED);
+    const released = probe.release(UNUSED);
     if (!this.#isClosed) await this.#inTime(released, new AbortController());
     this.#schedule();
   }

@@ -1,0 +1,227 @@
+import type { LockError } from '../../api/errors.js';
+import type { LimitShare, LockMode } from '../../api/lock-mode.js';
+import type {
+  AcquireRequest,
+  Grant,
+  Holding,
+  MemberRequest,
+  MemberTerms,
+  ReleaseOptions,
+  ReleaseOutcome,
+  RenewOutcome,
+} from '../../api/lock-provider.js';
+import { HeldLease } from '../hold/held-lease.js';
+import { asItIs, type ReleaseIntent } from '../hold/releases.js';
+import type { Placed } from '../toolkit/dense-set.js';
+import { promised } from '../toolkit/promised.js';
+import { isRetryable, wasSent } from '../toolkit/retryable.js';
+import type { MemberRequests } from './member-requests.js';
+
+/** The backend granted the lock, and the lease has neither ended nor been released. */
+interface Granted {
+  readonly phase: 'granted';
+  readonly grant: Grant;
+  readonly lease: HeldLease;
+  /** Until when the key stays retained after a loss (`minHold`); 0 if it is freed. */
+  readonly keepUntil: number;
+}
+
+/**
+ * - `new`: the request was never sent.
+ * - `asking`: the backend has neither answered nor queued the request.
+ * - `queued`: the request waits at the backend.
+ * - `unanswered`: the last attempt failed.
+ * - `busy`: the last attempt was refused, and left nothing at the backend.
+ * - `over`: the lock was released or lost, and the id is dead.
+ */
+type Stage =
+  | { readonly phase: 'new' | 'queued' | 'unanswered' | 'busy' | 'over' }
+  | { readonly phase: 'asking'; readonly askedAt: number }
+  | Granted;
+
+/** A request of a composite provider, as the backend of its member sees it. */
+export class CoreMemberRequest implements AcquireRequest, MemberRequest, Placed {
+  readonly id: string;
+  readonly key: string;
+  readonly mode: LockMode;
+  readonly limited: LimitShare | undefined;
+  readonly lease: number;
+  readonly minHold: number;
+  readonly otherKeysHeld: number;
+  /** The backend's state of this request. */
+  state: unknown;
+  seen: unknown;
+  place = -1;
+  #stage: Stage = { phase: 'new' };
+  /** Whether a command may have reached the server. */
+  #isSent = false;
+  /** Whether the server took the lock away before the grant arrived. */
+  #isRevoked = false;
+
+  constructor(
+    private readonly origin: AcquireRequest,
+    private readonly terms: MemberTerms,
+    private readonly all: MemberRequests,
+  ) {
+    this.id = terms.id;
+    this.lease = terms.lease;
+    this.minHold = terms.minHold;
+    this.key = origin.key;
+    this.mode = origin.mode;
+    this.limited = origin.limited;
+    this.otherKeysHeld = origin.otherKeysHeld;
+  }
+
+  // For the backend.
+
+  get since(): number {
+    return this.origin.since;
+  }
+
+  get wait(): number {
+    return this.terms.wait;
+  }
+
+  get callers(): number {
+    return this.terms.callers;
+  }
+
+  get signal(): AbortSignal {
+    return this.terms.signal;
+  }
+
+  waits(instead?: LockError): void {
+    if (instead === undefined) this.all.core.reachability.answered();
+    const { phase } = this.#stage;
+    if (phase !== 'asking' && phase !== 'queued') return;
+    this.#stage = { phase: 'queued' };
+    this.#isSent ||= instead === undefined;
+    this.terms.waits(instead);
+  }
+
+  lost(cause?: unknown): void {
+    if (this.#stage.phase === 'granted') this.#lose(this.#stage, cause);
+    else this.#isRevoked = true;
+  }
+
+  // For the composite.
+
+  acquire(): Promise<Grant | 'busy'> {
+    const { backend, clock } = this.all.core;
+    const stage = this.#stage;
+    if (stage.phase === 'over') return Promise.resolve('busy');
+    if (stage.phase === 'granted') {
+      return Promise.resolve({ ...stage.grant, validUntil: this.validUntil, followers: 0 });
+    }
+    this.#stage = { phase: 'asking', askedAt: clock.now() };
+    // While this attempt is in flight, the composite's own attempt is too, and the composite's `close` waits for that.
+    // A composite requests one key at a time, so no backend answers `not-asked`.
+    const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
+    const onFailure = (error: unknown) => this.#onFailure(error);
+    return promised(() => backend.acquire(this)).then(onAnswer, onFailure);
+  }
+
+  get unansweredFor(): number {
+    const { backend, clock } = this.all.core;
+    const stage = this.#stage;
+    if (stage.phase === 'queued') return backend.unansweredFor?.(this) ?? 0;
+    return stage.phase === 'asking' ? clock.now() - stage.askedAt : 0;
+  }
+
+  get heldBy(): Holding | null {
+    return this.all.core.backend.heldBy?.(this) ?? null;
+  }
+
+  get validUntil(): number {
+    return this.#stage.phase === 'granted' ? this.#stage.lease.validUntil : -Infinity;
+  }
+
+  async renew(length: number): Promise<RenewOutcome> {
+    const { backend, clock, reachability } = this.all.core;
+    const now = clock.now();
+    this.expire(now);
+    const stage = this.#stage;
+    if (stage.phase !== 'granted') return 'lost';
+    const { lease } = stage;
+    lease.change(length);
+    const number = lease.beginRenewal(now);
+    this.all.endsAt(lease.validUntil);
+    const outcome = await backend.renew(this, length);
+    if (outcome === 'lost') this.#lose(stage);
+    else this.expire(clock.now());
+    if (typeof outcome === 'object' && this.#stage === stage) {
+      lease.acknowledged(number, outcome.validUntil, 0);
+      this.all.endsAt(lease.validUntil);
+      reachability.answered();
+    }
+    return outcome;
+  }
+
+  release({ keepFor, failed }: ReleaseOptions): Promise<ReleaseOutcome> {
+    const { clock, releases } = this.all.core;
+    const now = clock.now();
+    this.expire(now);
+    const stage = this.#stage;
+    const { phase } = stage;
+    const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
+    if (phase === 'granted') return this.#giveBack(stage, intent, now);
+    this.#stage = { phase: 'over' };
+    if (phase === 'busy' || phase === 'over') return Promise.resolve('lost');
+    // The release of a request that was never sent is sent nevertheless: its answer shows that the backend is there.
+    if (phase === 'new') return releases.send(this, intent, 0, asItIs, now);
+    return releases.giveUp(this, this.#isSent || phase !== 'unanswered');
+  }
+
+  // For the requests of this member.
+
+  /** Loses the lock if its lease has expired. */
+  expire(now: number): void {
+    const stage = this.#stage;
+    if (stage.phase === 'granted' && now >= stage.lease.validUntil) this.#lose(stage);
+  }
+
+  #onAnswer(answer: Grant | 'busy'): Grant | 'busy' {
+    const { clock, reachability, releases } = this.all.core;
+    const { phase } = this.#stage;
+    if (phase === 'over') {
+      // The id is dead, so a grant that arrives this late is released.
+      if (answer !== 'busy') void releases.giveUp(this, true);
+      return 'busy';
+    }
+    reachability.answered();
+    if (answer === 'busy') {
+      // A backend answers an abort without the server, so the release takes the request out of the server's queue.
+      const hasLeft = phase === 'queued' && this.signal.aborted;
+      this.#stage = { phase: hasLeft ? 'over' : 'busy' };
+      if (hasLeft) void releases.giveUp(this, true);
+      return 'busy';
+    }
+    const grant = this.#isRevoked ? { ...answer, validUntil: -Infinity } : answer;
+    const keepUntil = this.minHold > 0 ? clock.now() + this.minHold : 0;
+    this.#stage = { phase: 'granted', grant, lease: new HeldLease(grant, 0), keepUntil };
+    this.all.add(this);
+    return grant;
+  }
+
+  #onFailure(error: unknown): 'busy' {
+    if (this.#stage.phase === 'over') return 'busy';
+    this.#stage = { phase: 'unanswered' };
+    this.#isSent ||= wasSent(error);
+    if (isRetryable(error)) this.all.core.reachability.failed(error);
+    throw error;
+  }
+
+  /** Releases the lock before it reports the loss, because a listener may request the key again. */
+  #lose(stage: Granted, cause?: unknown): void {
+    if (this.#stage !== stage) return;
+    void this.#giveBack(stage, { keepUntil: stage.keepUntil, failed: true }, this.all.core.clock.now());
+    this.terms.lost(cause);
+  }
+
+  #giveBack({ lease }: Granted, intent: ReleaseIntent, now: number): Promise<ReleaseOutcome> {
+    this.#stage = { phase: 'over' };
+    this.all.delete(this);
+    const lasting = Math.max(lease.longest, intent.keepUntil - now);
+    return this.all.core.releases.send(this, intent, lasting, asItIs, now);
+  }
+}

@@ -1,4 +1,4 @@
-// Draws chaos/results into docs/reliability.md and maintainers/lab-notes/chaos.md. Nobody edits the text between their markers.
+// Draws chaos/results into docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md. Don't edit the text between their markers.
 import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
@@ -6,15 +6,58 @@ import { RULES } from './judge/checker.mjs';
 import { keptOnOtherServers, keptResults } from './results.mjs';
 import { subjects } from './subjects/index.mjs';
 
+export const VERDICT = join(root, 'docs/trust.md');
 export const RELIABILITY = join(root, 'docs/reliability.md');
 export const LAB_NOTES = join(root, 'maintainers/lab-notes/chaos.md');
+
+/**
+ * Each promise, the rules of the judge that find it broken, and the faults that aim at it. Without a list, every fault does.
+ */
+const PROMISES = [
+  { promise: 'One holder, or as many as the limit', rules: ['overlap', 'limit'], attack: 'all faults' },
+  {
+    promise: 'You know when you lose a lock',
+    rules: ['late', 'signal'],
+    attack: 'paused processes, blocked event loops, silent connections',
+    faults: ['worker paused', 'event loop blocked', 'connections half-open', 'one server half-open', 'replies lost'],
+  },
+  {
+    promise: 'Tokens grow, and reject late writes',
+    rules: ['token', 'stale'],
+    attack: 'lost data, stepped clocks, failovers',
+    faults: [
+      ...['server restarted', 'server restarted empty', 'FLUSHALL', 'server clock stepped', 'client clock stepped'],
+      ...['failover', 'graceful switchover', 'cut-off standby promoted', 'leader killed', 'leader cut off'],
+    ],
+  },
+  {
+    promise: 'Every lock is released, every waiter served',
+    rules: ['stuck', 'leak', 'sessions'],
+    attack: 'killed processes, broken connections',
+    faults: [
+      ...['worker killed', 'connections reset', 'clients reset', 'connections forgotten', 'CLIENT KILL'],
+      ...['KILL CONNECTION', 'server paused in a handoff', 'many waiting keys'],
+    ],
+  },
+  {
+    promise: 'Busy, lost and unavailable are different errors',
+    rules: ['release', 'unexpected'],
+    attack: 'servers that are down, paused or unreachable',
+    faults: [
+      ...['server paused', 'server down', 'server flapping', 'all servers paused', 'one server refused'],
+      ...['connections refused', 'requests lost', 'network delayed', 'CLIENT PAUSE'],
+    ],
+  },
+];
 
 /** The generated parts of each page, by the names of their markers. */
 export function partsOfPages() {
   const [results, soaks] = [keptResults('faults'), keptResults('soak')].map(inOrder);
   const isControl = ({ subject }) => subjects[subject]?.control !== undefined;
   const providers = results.filter((result) => !isControl(result));
+  const all = [...providers, ...keptOnOtherServers()];
   return {
+    [VERDICT]: { attacks: compact(attackTable(all)), run: summary(all, results) },
     [RELIABILITY]: {
       results: compact(resultTable(providers)),
       servers: compact(serverTable(keptOnOtherServers())),
@@ -35,6 +78,51 @@ export function drawPages() {
 
 function inOrder(results) {
   return Object.keys(subjects).flatMap((name) => results.get(name) ?? []);
+}
+
+function attackTable(results) {
+  return markdownTable(
+    ['promise', 'attacked with', 'times', 'times broken'],
+    PROMISES.map(({ promise, rules, attack, faults: names }) => {
+      const aimed = results.flatMap(({ faults }) => faults).filter(({ fault }) => names?.includes(fault) ?? true);
+      const broken = results.flatMap(({ byRule }) => rules.map((rule) => byRule[rule] ?? 0));
+      return [promise, attack, total(aimed, 'times'), broken.reduce((sum, each) => sum + each, 0)];
+    }),
+  );
+}
+
+/** What the kept runs found, and which subjects have none. */
+function summary(results, withControls) {
+  const [faults, sections, violations, overlaps, refused] = [
+    'faults',
+    'sections',
+    'violations',
+    'documented',
+    'refused',
+  ]
+    .map((field) =>
+      total(
+        results.map((result) => result.total),
+        field,
+      ),
+    )
+    .map((number) => number.toLocaleString('en'));
+  const byDate = [...results].sort((one, other) => one.date.localeCompare(other.date));
+  const [first, last] = [byDate[0], byDate.at(-1)].map(({ date, commit }) => `${date} (commit ${commit})`);
+  const kept = new Set(withControls.map(({ subject }) => subject));
+  const without = Object.keys(subjects).filter((name) => !kept.has(name));
+  return [
+    `- **Runs:** ${results.length}, ${Math.round(total(results, 'minutes'))} minutes in total, from ${first} to ${last}.`,
+    `- **Faults:** ${faults}, during ${sections} critical sections.`,
+    `- **Broken promises:** ${violations}.`,
+    `- **Overlaps under the faults listed below:** ${overlaps}. The judge recorded them and counts none as a violation.`,
+    `- **Late writes that a fencing token rejected:** ${refused}.`,
+    ...(without.length > 0 ? [`- **No result yet:** ${without.join(', ')}.`] : []),
+  ].join('\n');
+}
+
+function total(all, field) {
+  return all.reduce((sum, each) => sum + each[field], 0);
 }
 
 function resultTable(results) {

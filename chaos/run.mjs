@@ -35,7 +35,7 @@ const USAGE = `usage: npm run chaos [-- options]
   --seed 7                decides the faults and the choices of the clients. Default: a new one
   --no-control            without the controls, which must be found guilty
   --soak                  moderate load without faults: checks that memory and connections do not grow
-  --keep                  keeps the results in chaos/results and draws docs/reliability.md and maintainers/lab-notes/chaos.md
+  --keep                  keeps the results in chaos/results and draws docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md
   --judge history.jsonl   judges a recorded history again
   --library dist          uses this build instead of a new one`;
 

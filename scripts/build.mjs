@@ -2,6 +2,7 @@ import { readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
 import { writeLuaModules } from './lua-modules.mjs';
+import { removeUnreachableTypes } from './reachable-types.mjs';
 
 /** Builds the library into dist/ (modules, then bundles of them) and the sample shop, which imports it by its package name, into sample-app/dist/. */
 export function build() {
@@ -15,6 +16,7 @@ export function buildLibrary() {
   runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
   writeLuaModules(join(root, 'lib'), join(root, 'dist'));
   runTool('rollup/dist/bin/rollup', ['--config', 'scripts/rollup.config.mjs', '--silent']);
+  removeUnreachableTypes();
 }
 
 // What the build reads; folders too, since a file that was deleted leaves its mark there.
@@ -24,6 +26,7 @@ const SOURCES = [
   'tsconfig.json',
   'tsconfig.build.json',
   'scripts/lua-modules.mjs',
+  'scripts/reachable-types.mjs',
   'scripts/rollup.config.mjs',
   'sample-app/tsconfig.json',
   'nest-cli.json',

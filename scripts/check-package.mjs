@@ -6,9 +6,11 @@ import { join, posix } from 'node:path';
 import { root, runTool } from './ensure-installed.mjs';
 import { packInto } from './tarball.mjs';
 
+const MOST_BYTES = 3_300_000;
 const PAGE_OR_PICTURE = /\.(md|svg|png|jpe?g|webp)$/;
-// The package leaves out some pages, which are on the site. Pages in the package may link to them.
-const SITE_ONLY = JSON.parse(textOf('package.json')).files.flatMap((path) => (path[0] === '!' ? [path.slice(1)] : []));
+// The package leaves out some pages and all pictures, which are on the site. Pages in the package may link to them.
+const EXCLUDED = JSON.parse(textOf('package.json')).files.flatMap((path) => (path[0] === '!' ? [path.slice(1)] : []));
+const SITE_ONLY = [...EXCLUDED, 'docs/images', 'CONTRIBUTING.md'];
 
 const folder = mkdtempSync(join(tmpdir(), 'package-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
@@ -18,6 +20,7 @@ runTool('publint/src/cli.js', ['run', '--strict', tarball]);
 runTool('@arethetypeswrong/cli/dist/index.js', ['--quiet', tarball]);
 
 const problems = [...files.flatMap(renamedClasses), ...files.flatMap(brokenLinks), ...SITE_ONLY.flatMap(misplaced)];
+if (unpackedSize > MOST_BYTES) problems.push(`${inKb(unpackedSize)} unpacked are more than ${inKb(MOST_BYTES)}.`);
 for (const problem of problems) console.error(problem);
 console.log(`The package has ${files.length} files: ${inKb(size)} packed, ${inKb(unpackedSize)} unpacked.`);
 process.exit(problems.length === 0 ? 0 : 1);

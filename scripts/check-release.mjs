@@ -1,26 +1,28 @@
-// Fails while something is missing that a release needs. The release workflow runs it before it publishes.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { commandLine } from './command-line.mjs';
 
-// Where the repository will be, once that is known.
-const PLACEHOLDER = '/OWNER/';
+const USAGE = `node scripts/check-release.mjs [--repository <address>]
 
-const { version, homepage, repository, bugs } = JSON.parse(readFileSync('package.json', 'utf8'));
-const changelog = readFileSync('CHANGELOG.md', 'utf8');
+Fails while something is missing that a release needs. The release workflow runs it before it publishes.
+  --repository https://github.com/acme/locks   first writes this address into package.json and the alert rules`;
+const RULES = 'docs/monitoring/alert-rules.yml';
+
+const { values } = commandLine(USAGE, { options: { repository: { type: 'string' } } });
+if (values.repository !== undefined) fillIn(values.repository.replace(/\/$/, ''));
+
+const { version, ...manifest } = JSON.parse(readFileSync('package.json', 'utf8'));
 const { GITHUB_REF_TYPE, GITHUB_REF_NAME } = process.env;
 const problems = [];
 
-for (const [key, address] of Object.entries({ homepage, repository: repository?.url, bugs: bugs?.url })) {
-  if (!address) problems.push(`package.json has no "${key}".`);
-  else if (address.includes(PLACEHOLDER)) {
-    problems.push(`"${key}" in package.json is a placeholder: replace OWNER in ${address}.`);
-  }
-}
+const missing = ['homepage', 'repository', 'bugs'].filter((name) => manifest[name] === undefined);
+for (const name of missing) problems.push(`package.json has no "${name}".`);
+if (/^ *runbook:/m.test(readFileSync(RULES, 'utf8'))) problems.push(`${RULES} has no address of the runbook.`);
+if (problems.length > 0)
+  problems.push('Run "node scripts/check-release.mjs --repository <address>" and commit the result.');
 
-for (const file of ['SECURITY.md', 'docs/monitoring/alert-rules.yml']) {
-  if (readFileSync(file, 'utf8').includes(PLACEHOLDER)) problems.push(`${file} has a placeholder: replace OWNER.`);
-}
-
-const heading = changelog.split('\n').find((line) => line.startsWith(`## ${version}`));
+const heading = readFileSync('CHANGELOG.md', 'utf8')
+  .split('\n')
+  .find((line) => line.startsWith(`## ${version}`));
 if (!heading) problems.push(`CHANGELOG.md has no heading "## ${version}".`);
 else if (heading.includes('unreleased')) problems.push(`CHANGELOG.md calls ${version} unreleased: write its date.`);
 
@@ -32,3 +34,16 @@ if (GITHUB_REF_TYPE === 'tag' && GITHUB_REF_NAME !== `v${version}`) {
 
 for (const problem of problems) console.error(problem);
 process.exit(problems.length === 0 ? 0 : 1);
+
+/** What only the owner knows. Until then, the package has no address rather than a false one. */
+function fillIn(address) {
+  const filled = {
+    ...JSON.parse(readFileSync('package.json', 'utf8')),
+    homepage: `${address}#readme`,
+    repository: { type: 'git', url: `git+${address}.git` },
+    bugs: { url: `${address}/issues` },
+  };
+  writeFileSync('package.json', `${JSON.stringify(filled, null, 2)}\n`);
+  const rules = readFileSync(RULES, 'utf8').replaceAll(/\brunbook: (?=docs)/g, `runbook_url: ${address}/blob/main/`);
+  writeFileSync(RULES, rules);
+}

@@ -1,6 +1,7 @@
 // Bundles what tsc wrote to dist/: one file for each entry and chunks for what entries share, so that an application
 // loads a dozen files instead of hundreds. dist/esm is the package; dist/cjs is for tools that cannot require() an ES module.
 // Rollup is its WebAssembly build, because the others are a package for each platform, which a lock file may lack.
+import { parse } from 'acorn';
 import { isAbsolute } from 'node:path';
 import { packageEntries } from './package-entries.mjs';
 
@@ -14,6 +15,24 @@ const types = {
       const source = `export * from '${types.replace('./dist/', '../').replace(/\.d\.ts$/, '.js')}';\n`;
       this.emitFile({ type: 'asset', fileName: `${name}.d.cts`, source });
     }
+  },
+};
+
+// Stack traces lead into dist/esm, which keeps its comments. The copy for tools would only repeat them.
+const withoutComments = {
+  name: 'without-comments',
+  renderChunk(code) {
+    const comments = [];
+    parse(code, { ecmaVersion: 'latest', sourceType: 'script', onComment: comments });
+    let text = '';
+    let copied = 0;
+    for (const { start, end } of comments) {
+      const before = code.slice(copied, start);
+      const isWholeLine = /(?:^|\n)[ \t]*$/.test(before) && code[end] === '\n';
+      text += isWholeLine ? before.replace(/[ \t]+$/, '') : before;
+      copied = isWholeLine ? end + 1 : end;
+    }
+    return { code: text + code.slice(copied), map: null };
   },
 };
 
@@ -46,7 +65,7 @@ export default [
       chunkFileNames: 'chunks/[name].cjs',
       hoistTransitiveImports: false,
       dynamicImportInCjs: false, // Jest refuses import() in CommonJS
-      plugins: [types],
+      plugins: [withoutComments, types],
     },
   },
 ];

@@ -8,7 +8,8 @@ import { packageEntries } from '../../scripts/package-entries.mjs';
 const work = join(root, '.cache/docs');
 const pages = join(work, 'pages');
 const { name, description, repository } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-const home = repository.url.replace(/^git\+|\.git$/g, '');
+// Undefined until the owner has filled it in: scripts/check-release.mjs.
+const home = repository?.url.replace(/^git\+|\.git$/g, '');
 
 // The browser refuses what another host would serve.
 const POLICY =
@@ -33,7 +34,7 @@ export default defineConfig({
       { text: 'API', link: '/docs/api/' },
     ],
     sidebar: [...sidebar(), { text: 'API', collapsed: true, items: packageEntries().map(apiPage) }],
-    socialLinks: [{ icon: 'github', link: home }],
+    socialLinks: home === undefined ? [] : [{ icon: 'github', link: home }],
   },
   markdown: {
     anchor: { slugify: githubAnchor },
@@ -42,8 +43,10 @@ export default defineConfig({
       md.disable('emoji', true); // `:key:` is text
       md.core.ruler.push('repository-links', (state) => {
         const page = posix.relative(pages, state.env.path);
-        for (const token of state.tokens.flatMap(({ children }) => children ?? []))
-          if (token.type === 'link_open') rewriteLink(token, page);
+        for (const { children } of state.tokens)
+          children?.forEach((token, index) => {
+            if (token.type === 'link_open') rewriteLink(token, page, children.slice(index));
+          });
       });
     },
   },
@@ -72,8 +75,11 @@ function apiPage(entry) {
     : { text: `${name}/${entry.name}`, link: `/docs/api/${entry.name}` };
 }
 
-/** Links of pages are written for GitHub: relative, to Markdown or to any other file of the repository. */
-function rewriteLink(token, page) {
+/**
+ * Links of pages are written for GitHub: relative, to Markdown or to any other file of the repository. Without an address of the
+ * repository, a link to such a file becomes text.
+ */
+function rewriteLink(token, page, following) {
   const href = token.attrGet('href');
   const [, path, anchor] = /^([^#]*)(.*)$/.exec(href);
   if (path === '' || /^[a-z]+:/.test(path)) return;
@@ -83,7 +89,11 @@ function rewriteLink(token, page) {
     .replace(/^api-report\/(.+)\.api\.md$/, 'docs/api/$1.md'); // GitHub shows the report instead of the reference
   if (onSite.endsWith('.md') && existsSync(join(pages, onSite))) token.attrSet('href', `/${onSite}${anchor}`);
   else if (!existsSync(join(root, target))) throw new Error(`${page} links to ${href}, which does not exist.`);
-  else token.attrSet('href', `${home}/blob/main/${target}`);
+  else if (home !== undefined) token.attrSet('href', `${home}/blob/main/${target}`);
+  else {
+    following.find(({ type }) => type === 'link_close').tag = token.tag = 'span';
+    token.attrs = null;
+  }
 }
 
 /** GitHub's anchors, so that a link with `#…` works in both places. */

@@ -550,6 +550,15 @@ describe('a board', () => {
     },
   });
 
+  it('whose server counts fractions of a ms: a cycle is found', async () => {
+    const { clock, store, start } = await applications();
+    const precise = onBoard(store, ({ serverTime }) => ({ serverTime: async () => (await serverTime()) + 0.25 }));
+    const shop = { ...(await start('shop', precise)), clock };
+    const both = [nest(shop, 'a', 'b'), nest(shop, 'b', 'a')];
+    await longEnough(clock);
+    expect(both.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
+  });
+
   it.each([100, 200, 700])('that is %d ms away: a cycle of three is found', async (delay) => {
     const { clock, store, start } = await applications();
     const far = onBoard(store, ({ holders }) => ({

@@ -24,13 +24,13 @@ export interface CodeBlock {
 
 // Hidden comments before a block: `ts` defines what the block uses and does not show, `then` uses what the block defines, and
 // `not run` says why the tests only compile it. A `ts` comment that begins with `// app.module.ts` is that file of the reader's application,
-// which this block and later ones import.
+// which this block and later ones import. With a name without dots, such as `// murlock.ts`, it stands for a package that is not installed.
 const BLOCK = /(?<comments>(?:<!-- (?:ts|then|not run):(?:(?!-->).)*-->\s*)*)```ts\n(?<code>.*?)```/gs;
 const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
 const DECLARED = /\bdeclare class (\w+)/g;
 const EXPORTED = /\bexport class (\w+)/g;
 const FILE_NAME = /^\s*\/\/ ([\w.-]+)\.ts\n/;
-const IMPORTED_FILE = /(?<=from ')\.\/([\w.-]+)\.js(?=')/g;
+const IMPORTED_FILE = /(?<=from ')(?:\.\/([\w.-]+)\.js|([\w-]+))(?=')/g;
 const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
 const STAGE = `import { balanceAfter, lateDeposit, start, sqlite, stub } from './test/docs/stage.js';`;
 
@@ -99,8 +99,8 @@ type Linked = Pick<CodeBlock, 'text' | 'imported'>;
 /** Code that imports the files of its page by their paths. */
 function linked(code: string, files: ReadonlyMap<string, CodeBlock>): Linked {
   const imported = new Map<string, CodeBlock>();
-  const text = code.replaceAll(IMPORTED_FILE, (specifier, name: string) => {
-    const from = files.get(name);
+  const text = code.replaceAll(IMPORTED_FILE, (specifier, name?: string, otherPackage?: string) => {
+    const from = files.get(name ?? otherPackage ?? '');
     if (!from) return specifier;
     const module = `./${basename(from.file).replace(/\.ts$/, '.js')}`;
     imported.set(module, from);

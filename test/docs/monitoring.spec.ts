@@ -131,7 +131,7 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       const page = readFileSync(RUNBOOK, 'utf8');
       const headings = Array.from(page.matchAll(/^## (.+)$/gm), ([, text = '']) => text);
       for (const { name, annotations } of await prometheus.rules()) {
-        const { pathname, hash } = new URL(annotations['runbook_url'] ?? '');
+        const { pathname, hash } = new URL(annotations['runbook_url'] ?? annotations['runbook'] ?? '', 'file:///');
         expect(pathname).toMatch(/\/docs\/operate\/runbook\.md$/);
         expect(headings.map(anchorOf)).toContain(hash.slice(1));
         expect(page).toMatch(new RegExp(`^- \\[.*\\]\\(${hash}\\)[^-]*\`${name}\``, 'm'));
@@ -142,7 +142,8 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       const rules = await prometheus.rules();
       expect(rules.map(({ name }) => name)).toHaveLength(8);
       for (const { query, annotations, labels } of rules) {
-        expect(Object.keys(annotations).sort()).toEqual(['description', 'runbook_url', 'summary']);
+        const names = Object.keys(annotations).map((name) => name.replace('runbook_url', 'runbook'));
+        expect(names.sort()).toEqual(['description', 'runbook', 'summary']);
         expect(labels['severity']).toMatch(/^(critical|warning)$/);
         const [, kept = ''] = /(?:sum|max|min) by \(([^)]*)\)/.exec(query) ?? [];
         const used = Object.values(annotations).flatMap((text) => [...text.matchAll(/\$labels\.(\w+)/g)]);

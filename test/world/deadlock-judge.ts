@@ -57,7 +57,8 @@ export class DeadlockJudge {
 /**
  * The calls that wait for each other, from this one on.
  *
- * @param isPossible whether a call for several keys counts as having each of them, since nobody knows how many it has
+ * @param isPossible whether also calls count as holders that may not be: for several keys, of which nobody knows how many they have, and those that
+ * have lost their locks
  */
 function findCycle(start: Call, calls: ReadonlySet<Call>, isPossible: boolean): Call[] | undefined {
   const seen = new Set<Call>();
@@ -65,7 +66,10 @@ function findCycle(start: Call, calls: ReadonlySet<Call>, isPossible: boolean): 
     if (seen.has(waiter)) return undefined;
     seen.add(waiter);
     for (const holder of calls) {
-      const has = holder.lock !== undefined || (isPossible && holder !== waiter && holder.keys.length > 1);
+      const has = isPossible
+        ? holder.lock !== undefined || (holder !== waiter && holder.keys.length > 1)
+        : // The server may have given a lost lock to another caller.
+          holder.lock !== undefined && !holder.isLost && !holder.isTold;
       if (!has || !waiter.keys.some((key) => holder.keys.includes(key))) continue;
       if (waiter.mode === 'shared' && holder.mode === 'shared') continue;
       for (const next of calls) {

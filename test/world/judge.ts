@@ -421,13 +421,17 @@ export class Judge {
     const retained = this.#retained.filter((each) => each.key === key && each.freeAt > now).length;
     const taken = retained + calls.filter((call) => call.lock ?? (call.outer || call.keys.length > 1)).length;
     const room = calls[0]?.mode === 'limited' ? calls[0].limit : 1;
-    const waits = calls.some((call) => call.lock === undefined && call.wait > 0 && !this.#isTroubled(call.place));
-    if (taken >= room || !waits) {
+    const first = calls
+      .filter((call) => call.lock === undefined && call.wait > 0 && !this.#isTroubled(call.place))
+      .reduce((first, { startedAt }) => Math.min(first, startedAt), Infinity);
+    if (taken >= room || first === Infinity) {
       this.#idleSince.delete(key);
       return;
     }
     const since = Math.max(
       this.#idleSince.get(key) ?? now,
+      // Below a limit there may always be room, though each caller gets it in time.
+      first,
       this.#disturbedUntil + this.bounds.recovery,
       this.#orphanedUntil + this.bounds.provisional,
     );

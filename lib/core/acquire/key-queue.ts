@@ -259,7 +259,8 @@ export class KeyQueue {
 
   #giveBack<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { capabilities, clock, releases, watchdog } = this.core;
-    const { request, keepUntil } = grant;
+    const { request } = grant;
+    const keepUntil = grant.keepUntil(now);
     grant.end();
     this.#held.delete(grant);
     // Removed before the release is sent, so that no renewal follows it.

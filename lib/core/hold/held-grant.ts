@@ -4,6 +4,7 @@ import type { KeyQueue } from '../acquire/key-queue.js';
 import type { KeyRequest } from '../acquire/key-request.js';
 import type { Placed } from '../toolkit/dense-set.js';
 import { Few } from '../toolkit/few.js';
+import { retainedUntil } from '../toolkit/validity.js';
 import { Cohort } from './cohort.js';
 import { HeldLease } from './held-lease.js';
 import type { Holder } from './holder.js';
@@ -67,10 +68,10 @@ export class HeldGrant implements Placed {
     return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
 
-  /** Until when the key stays retained after a release (`minHold`), on the monotonic clock; 0 for not at all, as before it is used. */
-  get keepUntil(): number {
+  /** Until when the key stays retained after a release at `now` (`minHold`); 0 if it is freed, as it is before a lock was made of the grant. */
+  keepUntil(now: number): number {
     const { minHold } = this.request;
-    return minHold === 0 || !this.#isUsed ? 0 : this.grantedAt + minHold;
+    return minHold === 0 || !this.#isUsed ? 0 : retainedUntil(this.grantedAt, minHold, now);
   }
 
   /** Those that hold by it, as they are now. */

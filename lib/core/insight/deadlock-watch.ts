@@ -191,7 +191,9 @@ export class DeadlockWatch {
     const { terms, subject } = oldest;
     this.#numbers += 1;
     const id = `${this.instance.id}.${this.#numbers}`;
-    return { id, key, mode: terms.mode, since, instance: this.instance.name, method: subject.method };
+    // A record has whole numbers, and a clock may count fractions of a ms.
+    const published = Math.floor(since);
+    return { id, key, mode: terms.mode, since: published, instance: this.instance.name, method: subject.method };
   }
 
   /** The same text for callers under the same locks. */

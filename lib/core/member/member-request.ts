@@ -15,6 +15,7 @@ import { asItIs, type ReleaseIntent } from '../hold/releases.js';
 import type { Placed } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
+import { retainedUntil } from '../toolkit/validity.js';
 import type { MemberRequests } from './member-requests.js';
 
 /** The backend granted the lock, and the lease has neither ended nor been released. */
@@ -22,8 +23,7 @@ interface Granted {
   readonly phase: 'granted';
   readonly grant: Grant;
   readonly lease: HeldLease;
-  /** Until when the key stays retained after a loss (`minHold`); 0 if it is freed. */
-  readonly keepUntil: number;
+  readonly grantedAt: number;
 }
 
 /**
@@ -197,8 +197,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberRequest, Placed 
       return 'busy';
     }
     const grant = this.#isRevoked ? { ...answer, validUntil: -Infinity } : answer;
-    const keepUntil = this.minHold > 0 ? clock.now() + this.minHold : 0;
-    this.#stage = { phase: 'granted', grant, lease: new HeldLease(grant, 0), keepUntil };
+    this.#stage = { phase: 'granted', grant, lease: new HeldLease(grant, 0), grantedAt: clock.now() };
     this.all.add(this);
     return grant;
   }
@@ -214,7 +213,9 @@ export class CoreMemberRequest implements AcquireRequest, MemberRequest, Placed 
   /** Releases the lock before it reports the loss, because a listener may request the key again. */
   #lose(stage: Granted, cause?: unknown): void {
     if (this.#stage !== stage) return;
-    void this.#giveBack(stage, { keepUntil: stage.keepUntil, failed: true }, this.all.core.clock.now());
+    const now = this.all.core.clock.now();
+    const keepUntil = this.minHold > 0 ? retainedUntil(stage.grantedAt, this.minHold, now) : 0;
+    void this.#giveBack(stage, { keepUntil, failed: true }, now);
     this.terms.lost(cause);
   }
 

@@ -1,3 +1,5 @@
+const DRIFT = 0.01;
+
 /**
  * Until when a lease of `lease` ms is surely ours, if the command that the backend acknowledged was sent at `sentAt`.
  *
@@ -6,5 +8,13 @@
  * different speeds is that of the Redlock algorithm (redis.io, "Distributed Locks with Redis").
  */
 export function validUntil(sentAt: number, lease: number): number {
-  return sentAt + lease - (lease * 0.01 + 2);
+  return sentAt + lease - (lease * DRIFT + 2);
+}
+
+/**
+ * Until when a key stays retained that was granted at `grantedAt` with a `minHold` of so many ms. The clock of a holder may run faster than the
+ * server's, so what has passed on it counts 1 % less.
+ */
+export function retainedUntil(grantedAt: number, minHold: number, now: number): number {
+  return grantedAt + minHold + (now - grantedAt) * DRIFT;
 }

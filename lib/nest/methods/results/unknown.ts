@@ -73,7 +73,7 @@ async function awaited(
     // For a promise of a generator, the function has worked under the lock. The result of a locked method below this
     // one is both a promise and a generator. A run for a tick has started with the call.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
-    else if (lock.holds.some(({ grant }) => grant.keepUntil > 0)) {
+    else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
         `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
       );

@@ -48,7 +48,8 @@ export type { KeyValue } from './key/key-value.js';
 export { LockManager } from './core/lock-manager.js';
 export type { LockManagerOptions } from './core/lock-manager-options.js';
 
-export type { LeaderTerm } from './recipes/leader-term.js';
+export { type CurrentRun, currentRun } from './recipes/jobs/job.js';
+export type { LeaderTerm } from './recipes/campaign.js';
 export type { CampaignOptions, RunAsLeaderOptions } from './recipes/leadership.js';
 export type { RunDueOptions, RunOnceOptions, RunOnceResult, RunTicksOptions } from './recipes/run-once.js';
 
@@ -76,7 +77,7 @@ export type { ClassLockDefaults } from './nest/methods/method-plan.js';
 export { LockDefaults } from './nest/decorators/lock-defaults.decorator.js';
 export { LockErrorFilter } from './nest/transports/lock-error.filter.js';
 export { provideLockEventRelay } from './integrations/event-emitter/lock-event-relay.js';
-export { LockInterceptor } from './nest/transports/lock.interceptor.js';
+export { LockRequestInterceptor } from './nest/transports/lock-request.interceptor.js';
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type { DistributedLockModuleOptions } from './nest/options/module-options.js';
 export { LockGraphqlError } from './nest/transports/lock-graphql-error.js';

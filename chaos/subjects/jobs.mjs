@@ -37,12 +37,12 @@ export function jobsOf(subject, forgetful = []) {
 }
 
 async function firing({ library, keys }, { manager, options, endOf, ...locks }) {
-  const { looksOf } = await load(library, 'recipes/jobs/missing-runs.js');
+  const { runGuarded } = await load(library, 'core/hold/guarded-task.js');
   const { ScheduledJob } = await load(library, 'recipes/jobs/scheduled-job.js');
   const latest = (time) => Math.floor(time / PERIOD) * PERIOD;
   const schedule = { text: 'every 3 s (UTC)', latest, next: (tick) => latest(tick) + PERIOD };
   const plan = manager.plan({ ...options, wait: 0 });
-  const looks = looksOf({ catchUp: '1m', afterCrash: AFTER_CRASH });
+  const looks = { catchUp: 60_000, afterCrash: AFTER_CRASH };
   const pending = new Set();
   manager.events.on('release-pending', ({ key }) => pending.add(key));
   /** Set in what a job calls for a run that was begun already. */
@@ -79,15 +79,17 @@ async function firing({ library, keys }, { manager, options, endOf, ...locks }) 
         end = resolve;
       });
       pending.delete(key);
-      const performed = run
-        .perform(() => over)
-        .then(
-          () => (pending.has(key) ? 'pending' : 'released'),
-          (error) => {
-            if (error.code === 'LOCK_LOST') return 'lost';
-            throw error;
-          },
-        );
+      const performed = runGuarded(
+        lock,
+        run.recorded(() => over),
+        plan.settings.onLost,
+      ).then(
+        () => (pending.has(key) ? 'pending' : 'released'),
+        (error) => {
+          if (error.code === 'LOCK_LOST') return 'lost';
+          throw error;
+        },
+      );
       // Its section waits for it later.
       performed.catch(() => undefined);
       return {

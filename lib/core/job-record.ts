@@ -18,9 +18,6 @@ export interface JobRecord {
   readonly schedule: string | null;
 }
 
-/** By how many ms a tick may be later than the time of the server. */
-export const MOST_AHEAD = 60_000;
-
 const VERSION = 1;
 /** How many characters the text of a schedule may have: a list of each second, minute, hour and day has about 500. */
 const MOST_SCHEDULE = 1_000;
@@ -56,23 +53,4 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
 /** In ms, with fractions: a server counts in µs. */
 function isTime(value: unknown): boolean {
   return Number.isFinite(value) && Math.abs(Number(value)) <= LAST_TIME;
-}
-
-/**
- * The order of the records of one job: by tick, then by attempt, then a run that goes on comes before its end. Negative if `one` comes before `other`.
- *
- * Each process knows a part of them. After a loss of data the last one of all of them counts, or a run that has ended would be begun again.
- */
-export function compareRecords(one: JobRecord, other: JobRecord): number {
-  return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
-}
-
-function isOver({ state }: JobRecord): boolean {
-  return state !== 'running';
-}
-
-/** Until when the run of a record went on, as far as it says. A server whose clock was ahead has written a time that has not come: then only the tick counts. */
-export function lastTimeOf({ tick, begunAt, endedAt }: JobRecord, serverTime: number): number {
-  const last = endedAt ?? begunAt;
-  return last > serverTime + MOST_AHEAD ? tick : last;
 }

@@ -14,7 +14,6 @@ import type { LockEventPublisher } from './events/publisher.js';
 import { Reachability } from './events/reachability.js';
 import type { MemberRequests } from './member/member-requests.js';
 import { Registration } from './registration.js';
-import type { LocalJob } from './schedule.js';
 import { Releases } from './hold/releases.js';
 import { KeyQueues } from './acquire/key-queues.js';
 import type { LockObserver } from './acquire/lock-observer.js';
@@ -25,6 +24,14 @@ import type { SuspensionDetector } from './toolkit/suspension.js';
 
 // How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
 const LAST_RELEASES = 2_000;
+
+/** A job that this process can run, for operators. */
+export interface LocalJob {
+  /** The tick after this time, if it is known here when the job is due. */
+  nextTick(time: number): number | undefined;
+  /** Runs it without a tick. Resolves to whether it ran: not while its lock is busy. @throws what it throws */
+  runNow(): Promise<boolean>;
+}
 
 /** One provider of one application: its backend, the locks that this process holds there, and the releases that are pending. */
 export class ProviderCore {

@@ -96,8 +96,8 @@ function parameter(index: number, path: readonly PropertyStep[]): Root {
 function requestOf({ request }: KeyScope, { method }: KeySite): unknown {
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
-    `The lock key of ${method} reads the request, but LockInterceptor did not run for this call: call it as a handler. ` +
-      'A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).',
+    `The lock key of ${method} reads the request, but LockRequestInterceptor did not run for this call: call it as a handler. ` +
+      'A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockRequestInterceptor).',
   );
 }
 

@@ -1,57 +1,69 @@
+import type { Clock } from '../api/clock.js';
 import { LockError } from '../api/errors.js';
-import type { LockEvent, LockEventMap } from '../api/lock-events.js';
+import type { LockEvent, ResignReason } from '../api/lock-events.js';
 import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
 import type { GrantedLock } from '../core/hold/granted-lock.js';
+import { lossSignal } from '../core/hold/loss-signal.js';
 import type { LockManager } from '../core/lock-manager.js';
 import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
-import { type LeaderTask, Term } from './leader-term.js';
+import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term others go first, and processes that lost together do not return together. A task that ends or fails soon after each
-// election is started again less and less often, as is an election that is refused. A loss is not the fault of the candidate: if it
-// counted, a few losses in a row would leave no candidate that asks.
+// After a term others go first, and processes that lost together do not return together. If a task ends or fails soon
+// after each election, it is started less and less often, and so is an election that is refused. A loss is not the
+// candidate's fault: if it counted, a few losses in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only during a failover.
+// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only
+// during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
-/** The purpose of a campaign. */
+/** The argument of a task that runs while this process leads. */
+export interface LeaderTerm {
+  /** The key that this process leads. */
+  readonly key: string;
+  /**
+   * Larger than the token of every earlier leader. Send it along with every write, and let the resource refuse a token
+   * smaller than the largest it has seen. `null` if the provider has no honest one.
+   */
+  readonly fencingToken: bigint | null;
+  /**
+   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application starts to stop: end
+   * the task then. Reading it after the event loop was blocked checks the clock; its listeners are called when timers
+   * run.
+   *
+   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added
+   * after it has aborted: check `aborted` before you add one later.
+   */
+  readonly signal: AbortSignal;
+}
+
+/** The work of a leader. It runs until it ends or its term's signal aborts. */
+export type LeaderTask = (term: LeaderTerm) => PromiseLike<unknown>;
+
+/** What a campaign is for. */
 export interface Candidacy {
   readonly key: string;
   /** Checked options, with an endless wait. */
   readonly plan: LockPlan;
   readonly task: LeaderTask;
-  /** The caller's; the campaign ends also without it. */
+  /** The caller's signal; the campaign may end without it. */
   readonly signal: AbortSignal | undefined;
   /** Gets the errors of the task, after which the campaign goes on. Default: the first one ends it. */
   readonly onError: ((error: unknown) => void) | undefined;
 }
 
-interface TermEnd extends Pick<LockEventMap['resigned'], 'reason' | 'ledFor'> {
-  /** How many ms after the election the task has returned, if that ended the term. */
-  readonly returnedAt: number | undefined;
-}
-
 /** One candidate of this process for one key: term after term, never two at a time, until it is ended. */
 export class Campaign {
-  readonly #subject: LockEvent;
+  readonly subject: LockEvent;
   #term: Term | undefined;
-  #isFirst = true;
   #hasWarned = false;
 
   constructor(
     private readonly manager: LockManager,
     private readonly candidacy: Candidacy,
   ) {
-    this.#subject = subjectOf(candidacy.key, candidacy.plan);
-  }
-
-  get key(): string {
-    return this.#subject.key;
-  }
-
-  get provider(): string {
-    return this.#subject.provider;
+    this.subject = subjectOf(candidacy.key, candidacy.plan);
   }
 
   /** The term of this process, if it leads at this moment. */
@@ -64,82 +76,186 @@ export class Campaign {
     return this.#term?.overdue ?? 0;
   }
 
-  /** Campaigns until `ending` aborts. @throws what the task throws (see `onError`), and a refusal of the backend at the first ask */
+  /**
+   * Campaigns until `ending` aborts.
+   *
+   * @throws what the task throws (see `onError`), and a refusal of the backend at the first attempt
+   */
   async run(ending: AbortSignal): Promise<void> {
-    const { clock, random } = this.candidacy.plan.core;
+    const { clock, random, events } = this.candidacy.plan.core;
     let shortTerms = 0;
-    while (!ending.aborted) {
+    for (let isFirst = true; !ending.aborted; isFirst = false) {
       const startedAt = clock.now();
-      const term = await this.#campaign(ending);
-      const wasLost = term?.reason === 'lost';
-      // The wait for an election says nothing about the task: only the term counts, and the wait where there was none.
-      const lasted = term?.ledFor ?? clock.now() - startedAt;
+      const lock = await this.#elect(ending, isFirst, startedAt);
+      const waited = clock.now() - startedAt;
+      let wasLost = false;
+      // The wait for an election says nothing about the task, so it only counts if no term follows.
+      let lasted = waited;
+      if (lock) {
+        const term = (this.#term = new Term(this.manager, lock, clock));
+        events.publish('elected', { ...this.subject, waited: Math.round(waited), fencingToken: lock.fencingToken });
+        await this.#lead(term, ending);
+        wasLost = term.reason === 'lost';
+        lasted = term.ledFor;
+      }
       if (wasLost || lasted >= PAUSE.most) shortTerms = 0;
-      // Whatever its task has started runs on, in each process that is elected.
-      if (term?.returnedAt !== undefined && term.returnedAt < PAUSE.first) this.#warnOfReturn();
       await pause(clock, backOff(random, shortTerms, PAUSE), ending, true);
       if (!wasLost) shortTerms += 1;
-      this.#isFirst = false;
     }
   }
 
-  /** From the first ask to the end of one term. Resolves to how it ended; to `undefined` if there was none. */
-  async #campaign(ending: AbortSignal): Promise<TermEnd | undefined> {
-    const { clock, events } = this.candidacy.plan.core;
-    const startedAt = clock.now();
-    const lock = await this.#elect(ending, startedAt);
-    if (!lock) return undefined;
-    const { fencingToken } = lock;
-    const term = new Term(this.manager, lock, clock);
-    this.#term = term;
-    events.publish('elected', { ...this.#subject, waited: Math.round(clock.now() - startedAt), fencingToken });
-    return await this.#lead(term, ending);
-  }
-
-  async #elect(ending: AbortSignal, startedAt: number): Promise<GrantedLock | undefined> {
+  async #elect(ending: AbortSignal, isFirst: boolean, startedAt: number): Promise<GrantedLock | undefined> {
     const { plan, key, onError } = this.candidacy;
-    const { core } = plan;
+    const { clock, reachability } = plan.core;
     try {
       return await this.manager.acquirePlanned(plan, key, { signal: ending });
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
       // Refused soon after the start, it is a mistake of the caller, who gets it.
-      if (!onError && this.#isFirst && core.clock.now() - startedAt < PAUSE.first) throw error;
-      core.reachability.failed(error);
+      if (!onError && isFirst && clock.now() - startedAt < PAUSE.first) throw error;
+      reachability.failed(error);
       return undefined;
     }
   }
 
-  async #lead(term: Term, ending: AbortSignal): Promise<TermEnd> {
+  async #lead(term: Term, ending: AbortSignal): Promise<void> {
     const { task, signal, onError, plan } = this.candidacy;
     const end = () => {
       term.end(signal?.aborted ? 'signal' : 'shutdown', ending.reason);
     };
-    let failure: { readonly error: unknown } | undefined;
-    let returnedAt: number | undefined;
-    await withAbort(ending, end, async () => {
-      try {
-        await term.run(task);
-        if (term.isValid) returnedAt = term.ledFor;
-      } catch (error) {
-        failure = { error };
-      }
-    });
+    const failure = await withAbort(ending, end, () => term.run(task));
+    if (!failure && term.isValid && term.ledFor < PAUSE.first) this.#warnOfReturn();
     // Before the resignation, which waits for the calls that have joined the term.
     if (failure) onError?.(failure.error);
-    const reason = await term.resign(failure !== undefined);
+    await term.resign(failure !== undefined);
     this.#term = undefined;
-    const { ledFor } = term;
-    plan.core.events.publish('resigned', { ...this.#subject, reason, ledFor: Math.round(ledFor) });
+    const { reason, ledFor } = term;
+    plan.core.events.publish('resigned', { ...this.subject, reason, ledFor: Math.round(ledFor) });
     if (failure && !onError) throw failure.error;
-    return { reason, ledFor, returnedAt };
   }
 
+  /** Whatever the task has started keeps running, in each process that is elected. */
   #warnOfReturn(): void {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
     this.candidacy.plan.core.logger.warn(
-      `The task of the leader of "${this.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
+      `The task of the leader of "${this.subject.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
     );
+  }
+}
+
+/** A term leads until its signal aborts. Then it waits for its task and for the calls that have joined it. */
+type TermState =
+  | { readonly phase: 'leading' }
+  | {
+      readonly phase: 'ending';
+      readonly reason: ResignReason;
+      /**
+       * Since when nothing of the term should run. `undefined` after an end that the application requested, which may
+       * take its time.
+       */
+      readonly overdueSince: number | undefined;
+      readonly lostAt: number | undefined;
+    };
+
+/** One term of this process: from the election to the resignation. */
+export class Term {
+  readonly #controller = new AbortController();
+  readonly #joined = new Set<Promise<unknown>>();
+  readonly #electedAt: number;
+  #state: TermState = { phase: 'leading' };
+
+  constructor(
+    private readonly manager: LockManager,
+    private readonly lock: GrantedLock,
+    private readonly clock: Clock,
+  ) {
+    this.#electedAt = clock.now();
+    lossSignal(this.#controller, () => lock.lostError);
+    lock.whenLost((error) => {
+      this.end('lost', error);
+    });
+  }
+
+  /** Whether this process leads, by the validity of the lock at this moment, and is not about to resign. */
+  get isValid(): boolean {
+    return !this.#controller.signal.aborted && this.lock.isHeld();
+  }
+
+  /** Why the term ends. */
+  get reason(): ResignReason {
+    return this.#state.phase === 'ending' ? this.#state.reason : 'task-ended';
+  }
+
+  /** How long anything of this term has kept running after a loss, or after its task has ended or failed, in ms. */
+  get overdue(): number {
+    // Checks the clock.
+    const isOver = this.#controller.signal.aborted;
+    const since = isOver && this.#state.phase === 'ending' ? this.#state.overdueSince : undefined;
+    return since === undefined ? 0 : this.clock.now() - since;
+  }
+
+  /** How long this process has led, or had led until the loss, in ms. */
+  get ledFor(): number {
+    const lostAt = this.#state.phase === 'ending' ? this.#state.lostAt : undefined;
+    return (lostAt ?? this.clock.now()) - this.#electedAt;
+  }
+
+  /**
+   * Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is noted
+   * all the same.
+   */
+  end(reason: ResignReason, cause?: unknown): void {
+    const now = this.clock.now();
+    switch (this.#state.phase) {
+      case 'leading': {
+        const isRequested = reason === 'signal' || reason === 'shutdown';
+        const lostAt = reason === 'lost' ? now : undefined;
+        this.#state = { phase: 'ending', reason, overdueSince: isRequested ? undefined : now, lostAt };
+        this.#controller.abort(cause);
+        return;
+      }
+      case 'ending':
+        if (reason !== 'lost') return;
+        this.#state = { ...this.#state, lostAt: now, overdueSince: this.#state.overdueSince ?? now };
+    }
+  }
+
+  /** Runs the task. Resolves to its failure, unless the term had ended before: then the failure is not the task's. */
+  async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
+    const { key, fencingToken } = this.lock;
+    const { signal } = this.#controller;
+    try {
+      // If the term has ended by now, a task that waits for the event `abort` would wait forever.
+      await this.join(() => (signal.aborted ? undefined : task(withJson({ key, fencingToken, signal }))));
+      return undefined;
+    } catch (error) {
+      return signal.aborted ? undefined : { error };
+    }
+  }
+
+  /**
+   * Runs work as a part of a valid term: this process does not resign before the work has ended. It enters the lock
+   * once more, so a release in it (`currentLock().release()`) ends its own entry and not the term.
+   */
+  join<T>(work: () => T | PromiseLike<T>): Promise<T> {
+    const { manager, lock } = this;
+    const { key, provider } = lock;
+    const call = manager.withLock(key, work, { provider, within: lock });
+    const over = Promise.allSettled([call]);
+    this.#joined.add(over);
+    void over.then(() => this.#joined.delete(over));
+    return call;
+  }
+
+  /** Waits for what has joined, and releases the lock. @param failed whether the task failed */
+  async resign(failed: boolean): Promise<void> {
+    // Work that the task has left behind ends as well.
+    this.end('task-ended');
+    while (this.#joined.size > 0) await Promise.all(this.#joined);
+    const result = await this.lock.releaseAfterTask(failed);
+    if (this.#state.phase === 'ending' && this.#state.reason === 'task-ended' && result === 'lost') {
+      this.#state = { ...this.#state, reason: 'lost' };
+    }
   }
 }

@@ -7,31 +7,36 @@ import { OF_LOCK } from '../core/plan/lock-settings.js';
 import { type LockOrigin, nameOf } from '../core/events/subject.js';
 import { surroundingLocks } from '../core/hold/granted-lock.js';
 import type { LockManager } from '../core/lock-manager.js';
-import { withAbort } from '../core/toolkit/abort-listeners.js';
+import { underAny, untilAborted } from '../core/toolkit/abort-listeners.js';
 import { type OptionTable, read, type Settings } from '../core/toolkit/options.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
-import { Campaign } from './campaign.js';
-import type { LeaderTask, LeaderTerm } from './leader-term.js';
+import { Campaign, type Candidacy, type LeaderTask, type Term } from './campaign.js';
 
-/** How to campaign. */
+/** Options of a campaign. */
 export interface CampaignOptions {
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
-  /** How long the others wait after a leader has died, in ms. At least 100 ms and at most 24.8 days. Default: `lease` of the module's `defaults`, or 30 s. */
+  /**
+   * How long the key stays locked after its leader crashed, in ms. At least 100 ms and at most 24.8 days. Default:
+   * `lease` of the module's `defaults`, or 30 s.
+   */
   lease?: Duration | undefined;
 }
 
-/** How `runAsLeader` campaigns. */
+/** Options of `runAsLeader`. */
 export interface RunAsLeaderOptions extends CampaignOptions {
-  /** Ends the campaign: the term's signal aborts, the process resigns when the task has ended, and `runAsLeader` resolves. */
+  /**
+   * Ends the campaign: the term's signal aborts, the process resigns when the task has ended, and `runAsLeader`
+   * resolves.
+   */
   signal?: AbortSignal | undefined;
 }
 
 const { provider, lease, signal } = OF_LOCK;
 const OPTIONS = {
   '@RunAsLeader': { provider, lease } satisfies OptionTable<CampaignOptions>,
-  // A lease belongs to a campaign, of which all methods of a key have one.
+  // All methods of a key share one campaign, which has the lease.
   '@OnlyLeader': { provider },
   'runAsLeader()': { provider, lease, signal } satisfies OptionTable<RunAsLeaderOptions>,
 };
@@ -42,39 +47,36 @@ export interface CampaignState {
   readonly provider: string;
   /** Whether this process leads now. */
   readonly isLeading: boolean;
-  /** For how many ms something of a term has run on after its loss, or after its task had ended or failed; 0 where nothing does. */
+  /**
+   * How long anything of a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing
+   * does.
+   */
   readonly overdue: number;
 }
 
-/** How a campaign ends, and who gets the errors that do not end it. */
-interface EndOptions {
-  readonly signal?: AbortSignal | undefined;
-  readonly onError?: ((error: unknown) => void) | undefined;
-}
+/** The end of a campaign, and the listener for errors that do not end it. */
+type EndOptions = Partial<Pick<Candidacy, 'signal' | 'onError'>>;
 
-/** The keys that this process leads or campaigns for: one object for each application. */
+/** The campaigns of one application. */
 export class Leadership {
   readonly #campaigns = new Set<Campaign>();
-  /** The campaigns without a task, by their keys. */
+  /** The campaigns without a task, by {@link campaignIdOf}. */
   readonly #idle = new Map<string, AbortController>();
   readonly #end = new AbortController();
 
-  constructor(private readonly manager: LockManager) {
-    const end = () => {
-      this.end();
-    };
-    manager.stopping.addEventListener('abort', end, { once: true });
-    if (manager.stopping.aborted) end();
-  }
+  constructor(private readonly manager: LockManager) {}
 
   /** All campaigns of this process. */
   get campaigns(): CampaignState[] {
-    return Array.from(this.#campaigns, ({ key, provider, term, overdue }) => ({
+    return Array.from(this.#campaigns, ({ subject: { key, provider }, term, overdue }) => ({
       ...{ key, provider, isLeading: term !== undefined, overdue },
     }));
   }
 
-  /** Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign} and {@link Campaign}. */
+  /**
+   * Runs `task` whenever this process leads, until the signal aborts or the application stops. See {@link planCampaign}
+   * and {@link Campaign}.
+   */
   async run(key: string, task: LeaderTask, plan: LockPlan, options: EndOptions = {}): Promise<void> {
     const isNested = surroundingLocks(this.manager).some(
       (lock) => lock.provider === plan.core.name && lock.keys.includes(key),
@@ -90,20 +92,27 @@ export class Leadership {
     await this.#campaign(key, task, plan, options);
   }
 
-  /** Campaigns for a key that only {@link isLeader} and {@link runIfLeader} ask about, until a campaign with a task for it begins here. */
+  /**
+   * Campaigns for {@link isLeader} and {@link runIfLeader} only, until a campaign with a task for the same key starts
+   * here.
+   */
   async runIdle(key: string, plan: LockPlan, onError: (error: unknown) => void): Promise<void> {
-    if ([...this.#campaigns].some((each) => each.key === key && each.provider === plan.core.name)) return;
+    if ([...this.#campaigns].some(isFor(key, plan))) return;
     const idle = new AbortController();
     this.#idle.set(campaignIdOf(key, plan), idle);
-    await this.#campaign(key, untilItsEnd, plan, { signal: idle.signal, onError });
+    await this.#campaign(key, (term) => untilAborted(term.signal), plan, { signal: idle.signal, onError });
   }
 
-  /** Whether this process leads the key now, by the validity of its lock: asks no backend. @throws LockConfigError for an unknown provider */
+  /**
+   * Whether this process leads the key now, by the validity of its lock, without a request.
+   *
+   * @throws LockConfigError for an unknown provider
+   */
   isLeader(key: string, provider?: string): boolean {
     return this.#termOf(key, this.manager.plan({ provider })) !== undefined;
   }
 
-  /** The process that holds the key, by a question to the backend; see `LockService.leader`. */
+  /** The process that holds the key, according to the backend. See `LockService.leader`. */
   async leader(key: string, provider: string | undefined): Promise<Leader | null> {
     assertLeaderKey(key);
     const info = await this.manager.admin.inspect(key, provider);
@@ -112,12 +121,12 @@ export class Leadership {
     return withJson({ instance: instances[0] ?? null, since, fencingToken });
   }
 
-  /** Runs `work` under the lock of the term if this process leads the key now; otherwise not, and answers undefined. */
+  /** Runs `work` under the lock of the term if this process leads the key now. Otherwise returns `undefined`. */
   runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
     return this.#termOf(key, plan)?.join(work);
   }
 
-  /** Ends all campaigns, and those that would begin later. Does not wait for their tasks. */
+  /** Ends all campaigns, including later ones. Does not wait for their tasks. */
   end(): void {
     this.#end.abort();
   }
@@ -125,32 +134,29 @@ export class Leadership {
   async #campaign(key: string, task: LeaderTask, plan: LockPlan, { signal, onError }: EndOptions): Promise<void> {
     assertLeaderKey(key);
     const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
-    const ending = new AbortController();
-    const endBy = (cause: AbortSignal) => () => {
-      ending.abort(cause.reason);
-    };
-    const run = () => campaign.run(ending.signal);
+    const ends = [this.manager.stopping, this.#end.signal, ...(signal ? [signal] : [])];
     this.#campaigns.add(campaign);
     try {
-      const { signal: stop } = this.#end;
-      await withAbort(stop, endBy(stop), signal ? () => withAbort(signal, endBy(signal), run) : run);
+      await underAny(ends, (ending) => campaign.run(ending));
     } finally {
       this.#campaigns.delete(campaign);
     }
   }
 
-  #termOf(key: string, { core }: LockPlan) {
-    for (const campaign of this.#campaigns) {
-      if (campaign.key === key && campaign.provider === core.name && campaign.term) return campaign.term;
-    }
-    return undefined;
+  #termOf(key: string, plan: LockPlan): Term | undefined {
+    return [...this.#campaigns].filter(isFor(key, plan)).find(({ term }) => term)?.term;
   }
 }
 
+function isFor(key: string, { core }: LockPlan): (campaign: Campaign) => boolean {
+  return ({ subject }) => subject.key === key && subject.provider === core.name;
+}
+
 /**
- * The lock of a campaign: it is waited for without end, and held without end, whatever the module's defaults for tasks are.
+ * The plan for the lock of a campaign: it waits and holds without a limit, regardless of the module's defaults for
+ * tasks.
  *
- * @throws LockConfigError for an option that does not exist, or is not for the provider
+ * @throws LockConfigError for an unknown option, or one that the provider does not support
  */
 export function planCampaign(
   manager: LockManager,
@@ -165,7 +171,7 @@ export function planCampaign(
   return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity }, origin);
 }
 
-/** @throws LockKeyError for what cannot be a key, and for several */
+/** @throws LockKeyError for an invalid key, and for several keys */
 export function assertLeaderKey(key: unknown): asserts key is string {
   if (typeof key !== 'string')
     throw new LockKeyError(
@@ -174,15 +180,7 @@ export function assertLeaderKey(key: unknown): asserts key is string {
   normalizeKeys(key);
 }
 
-/** The same for all campaigns for one key of one provider. */
+/** Identifies the campaigns for one key of one provider. */
 export function campaignIdOf(key: string, { core }: LockPlan): string {
   return JSON.stringify([core.name, key]);
-}
-
-function untilItsEnd({ signal }: LeaderTerm): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener('abort', () => {
-      resolve();
-    });
-  });
 }

@@ -11,57 +11,76 @@ import type { LockManager } from '../core/lock-manager.js';
 import { assertTask } from '../core/toolkit/arguments.js';
 import { count, duration, option, type OptionTable, read } from '../core/toolkit/options.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
-import { BegunRun, Job } from './jobs/job.js';
-import type { Looks } from './jobs/missing-runs.js';
+import { Job } from './jobs/job.js';
+import type { MissingRunOptions } from './jobs/missing-runs.js';
 
 /** How often a job may run. */
 export interface RunOnceOptions {
   /**
-   * The shortest time between two runs, in ms. Processes start a job a little apart; the key stays locked for this time, so an instance
-   * with a slow clock skips the run. At most 24.8 days. 0 can run twice; row, advisory and ZooKeeper locks know only 0.
+   * The shortest time between two runs, in ms. Processes start a job a little apart. The key stays locked for this
+   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row, advisory
+   * and ZooKeeper locks only support 0.
    */
   minHold: Duration;
-  /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days,
+   * or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
 }
 
-/** How a method runs that `@Cron` schedules: each tick, the time at which it is due, is begun by one process. */
+/** How a method with `@Cron` runs. One process starts each tick, which is a time at which the method is due. */
 export interface RunTicksOptions {
-  /** How old a tick that no process has begun may be to be made up for, in ms. 1 s to 24.8 days. Default: none is made up for. */
+  /**
+   * Makes up for a tick that no process has started, if it is at most this old, in ms. 1 s to 24.8 days. Default: a
+   * missed tick is not made up for.
+   */
   catchUp?: Duration | undefined;
   /**
-   * How often a run that has lost its process or its lock is begun again: a whole number from 0 to 100. Default 0. A task that fails is not run
-   * again.
+   * How often a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default
+   * 0. A task that fails is not repeated.
    */
   afterCrash?: number | undefined;
-  /** The longest time that a run may take, in ms; then its signal aborts and another may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that a run may take, in ms. Then its signal aborts, and another run may start. At most 24.8 days,
+   * or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
-  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
+  /**
+   * Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's
+   * default provider.
+   */
   provider?: string | undefined;
 }
 
 /** For which due time a job runs. */
 export interface RunDueOptions {
   /**
-   * When the run was due: all processes must give the same time for it, so take it from the scheduler rather than from the clock. It runs unless a run for this or
-   * a later time was begun with this key, by any process. More than 1 minute later than the time of the server, it does not run.
+   * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock.
+   * The job runs unless any process has started a run of this key for this or a later time. It does not run if the time
+   * is more than 1 minute ahead of the server's.
    */
   due: Date;
-  /** The longest time that the run may take, in ms; then its signal aborts and a later one may start. At most 24.8 days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`. */
+  /**
+   * The longest time that the run may take, in ms. Then its signal aborts, and a later run may start. At most 24.8
+   * days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
   maxHold?: Duration | undefined;
-  /** Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's default provider. */
+  /**
+   * Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's
+   * default provider.
+   */
   provider?: string | undefined;
 }
 
-/** Whether the job ran here, and what it gave. */
+/** Whether the job ran here, and its result. */
 export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { readonly ran: false };
 
 const EXAMPLE =
   "locks.runOnce('report', task, { minHold: '1m' }), or give the time at which the run was due as { due }";
 
-/** One of the two. */
 type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { minHold?: undefined });
 
 type LockOfRun = Pick<LockOptions, 'wait' | 'minHold' | 'maxHold' | 'provider'>;
@@ -77,23 +96,30 @@ const OPTIONS = {
 const OF_METHOD = {
   ...{ minHold, maxHold, provider },
   catchUp: duration({ min: 1_000 }),
-  afterCrash: count(0, 'a whole number from 0 to 100: how often a run is begun again that has lost its process', 100),
+  afterCrash: count(0, 'a whole number from 0 to 100: how often a run is started again after a crash', 100),
 } satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
-/** The options of `@RunOnce`: the lock of a run, and the looks of a job with ticks. @throws LockConfigError */
-export function readRunOptions(options: object): { readonly lock: LockOfRun; readonly looks: Looks | undefined } {
+/**
+ * The options of `@RunOnce`: for the lock of a run, and for the missing runs of a job with ticks.
+ *
+ * @throws LockConfigError
+ */
+export function readRunOptions(options: object): {
+  readonly lock: LockOfRun;
+  readonly missingRuns: MissingRunOptions | undefined;
+} {
   const { catchUp, afterCrash, ...run } = read({ name: '@RunOnce' }, options, OF_METHOD);
   const lock = { wait: 0, ...run, minHold: run.minHold ?? 0 };
-  if (run.minHold === undefined) return { lock, looks: { catchUp, afterCrash: afterCrash ?? 0 } };
+  if (run.minHold === undefined) return { lock, missingRuns: { catchUp, afterCrash: afterCrash ?? 0 } };
   const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
-  if (excluded === undefined) return { lock, looks: undefined };
+  if (excluded === undefined) return { lock, missingRuns: undefined };
   throw new LockConfigError(
     `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
   );
 }
 
 /**
- * Runs `task` in the process that gets the lock, or that begins the run for `due` before all others; in the others it does not run.
+ * Runs `task` in the process that gets the lock, or that starts the run for `due` first. It does not run in the others.
  *
  * @throws what `task` throws, and every lock error but busy
  */
@@ -138,8 +164,10 @@ async function runDue<T>(
       'runOnce() with "due" takes one key, because a job has one record: join the keys into one string.',
     );
   }
-  const begun = await new Job(manager, only, plan, () => undefined).begin(due.getTime());
-  if (begun instanceof BegunRun) return { ran: true, value: await begun.perform(task) };
-  publishSkipped(plan, only, begun.skipped);
+  const started = await new Job(manager, only, plan).startTick(due.getTime(), undefined);
+  if ('lock' in started) {
+    return { ran: true, value: await runGuarded(started.lock, started.recorded(task), plan.settings.onLost) };
+  }
+  publishSkipped(plan, only, started.skipped);
   return { ran: false };
 }

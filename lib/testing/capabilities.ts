@@ -3,16 +3,16 @@ import { describe } from '../core/plan/lock-plan.js';
 import { LockManager } from '../core/lock-manager.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 
-/** The abilities of a provider, for a stand-in that refuses the rest. */
+/** The capabilities of a provider, for a stand-in that refuses everything else. */
 export interface Abilities extends LockCapabilities {
   /** The provider keeps records, so jobs can have ticks there. */
   readonly records: boolean;
 }
 
 /**
- * The capabilities of each provider: their backends are made, as at boot, and never connected.
+ * The capabilities of each provider. Their backends are created, as at boot, but never connected.
  *
- * @throws LockConfigError for what fails the boot, such as members of a composite that are missing
+ * @throws LockConfigError for mistakes that fail the boot, such as a missing member of a composite
  */
 export function capabilitiesOf(options: LockManagerOptions): ReadonlyMap<string, Abilities> {
   const manager = new LockManager(options);

@@ -4,13 +4,16 @@ import { DistributedLockModule } from '../nest/module/distributed-lock.module.js
 import type { DistributedLockModuleOptions } from '../nest/options/module-options.js';
 import { TestLocks, type TestLocksOptions } from './test-locks.js';
 
-/** The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and what a test watches for. */
+/**
+ * The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and the faults that a test
+ * watches for.
+ */
 export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions & TestLocksOptions;
 
 /**
- * Replaces `DistributedLockModule` in tests, with the same services and options, and {@link TestLocks}
- * beside them. Providers among the options are not connected: memory stands for them, under their names and with their capabilities, so a
- * test refuses what production refuses.
+ * Replaces `DistributedLockModule` in tests, with the same services and options, and adds {@link TestLocks}. Providers
+ * in the options are not connected: memory stands in for them, under their names and with their capabilities, so a test
+ * refuses what production refuses.
  *
  * @example
  * ```ts
@@ -37,7 +40,7 @@ export class DistributedLockTestingModule {
       providers: [
         ...(definition.providers ?? []),
         { provide: TestLocks, useValue: locks },
-        // The last one of a token is the one that counts.
+        // The last provider of a token counts.
         { provide: LockManager, useFactory: locks.manager.factory, inject: locks.manager.inject },
       ],
       exports: [...(definition.exports ?? []), TestLocks],

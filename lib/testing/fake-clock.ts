@@ -7,7 +7,7 @@ interface FakeTimer {
 }
 
 /**
- * A clock that stops until the test advances it, for tests of anything that has to do with time.
+ * A clock that stands still until the test advances it.
  *
  * @example
  * ```ts
@@ -54,7 +54,7 @@ export class FakeClock implements Clock {
     return this.#timers.size;
   }
 
-  /** Goes on by `milliseconds`, firing each timer at its time and letting promises settle after each. */
+  /** Advances by `milliseconds`. Fires each timer at its time, and lets promises settle after each. */
   async advance(milliseconds: number): Promise<void> {
     const end = this.#now + milliseconds;
     await settle();
@@ -64,29 +64,29 @@ export class FakeClock implements Clock {
       timer.callback();
       await settle();
     }
-    // Another call of advance() may have come further meanwhile.
+    // Another call of advance() may have advanced further.
     this.#now = Math.max(this.#now, end);
     await settle();
   }
 
-  /** Goes on to the time of the next timer and fires it. Where no timer is armed, only promises settle. */
+  /** Advances to the time of the next timer and fires it. If no timer is armed, only promises settle. */
   async advanceToNextTimer(): Promise<void> {
     for (let turn = 0; turn < TURNS; turn += 1) await settle();
     await this.advance(Math.max(0, (this.#next(Infinity)?.at ?? this.#now) - this.#now));
   }
 
-  /** Time passes and nothing runs: a blocked event loop, or a process that was stopped. Timers are late afterwards. */
+  /** Lets time pass while nothing runs, as in a blocked event loop or a stopped process. Timers are late afterwards. */
   block(milliseconds: number): void {
     this.#now += milliseconds;
   }
 
-  /** The machine sleeps: the monotonic clock stops, the time since boot and the wall clock go on. */
+  /** Suspends the machine: the monotonic clock stops, while the time since boot and the wall clock go on. */
   suspend(milliseconds: number): void {
     this.#suspended += milliseconds;
     this.#wallOffset += milliseconds;
   }
 
-  /** Somebody sets the wall clock. */
+  /** Steps the wall clock, as an operator or NTP does. */
   stepWallTime(milliseconds: number): void {
     this.#wallOffset += milliseconds;
   }
@@ -98,7 +98,7 @@ export class FakeClock implements Clock {
   }
 }
 
-// Work that hops from one turn of the event loop to the next a few times is done before time goes on.
+// Lets work finish that takes a few turns of the event loop, before time goes on.
 const TURNS = 4;
 
 // Long enough for any chain of promises between two timers: setImmediate runs after all of them.

@@ -12,24 +12,25 @@ import { recordText } from '../core/job-record.js';
 import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
+import { untilAborted } from '../core/toolkit/abort-listeners.js';
 import { setImmediate } from '../core/toolkit/real-timers.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
-import {
-  type AcquireRequest,
-  type Grant,
-  type LockCapabilities,
-  type LockProvider,
-  type BackendContext,
-  type LockBackend,
-  type RecordStore,
-  type ReleaseOutcome,
-  type RenewOutcome,
-  type StoredRecord,
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  LockCapabilities,
+  LockProvider,
+  RecordStore,
+  ReleaseOptions,
+  ReleaseOutcome,
+  StoredRecord,
 } from '../api/lock-provider.js';
+import { MemoryStore } from '../providers/memory/memory-store.js';
+import { BackendInMemory } from './provider-in-memory.js';
 import { Leadership } from '../recipes/leadership.js';
 import type { Leader, LockInfo } from '../api/lock-info.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
-import { validUntil } from '../core/toolkit/validity.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { type Abilities, capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
@@ -40,18 +41,20 @@ const STUB = 'stub';
 /** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
   /**
-   * The providers that the code under test names; the first is the default. Names alone: each can do everything. Otherwise each is given with what it
-   * stands for, and refuses what that cannot do, with the same error: a provider, which is not connected, or the capabilities that differ
-   * from all (`{ minHold: false }`).
+   * The providers that the code under test names; the first is the default. A list of names gives each provider all
+   * capabilities. An object gives the provider that each name stands for, which is not connected, or the capabilities
+   * that it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same error.
    */
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
-  /** The value that functions of decorators get, as in the module's options. */
+  /** The argument of option functions in decorators, as in the module's options. */
   readonly config?: unknown;
 }
 
-/** A call for a lock, with all options that apply to it: its own, those of its class, and defaults. All times in ms. */
+/**
+ * A call for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms.
+ */
 export interface StubCall {
   /** Sorted, without repetition. */
   readonly keys: readonly string[];
@@ -72,8 +75,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, over locks that everybody gets at once and that
- * exclude nobody. Time stops for them, so no lease ends by itself.
+ * Provides a `LockService` for unit tests: the real service and core, on locks that every caller gets immediately and
+ * that exclude no caller. Time stands still for them, so no lease ends.
  *
  * @example
  * ```ts
@@ -94,9 +97,9 @@ export function provideLockServiceStub(options: LockServiceStubOptions = {}): Lo
 /** A provider for Nest's `providers`, and the handle on the locks behind it. */
 export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly provide = LockService;
-  /** The keys of all locks that were taken, in order. */
+  /** The keys of all locks that were acquired, in order. */
   readonly acquired: string[] = [];
-  /** All calls for locks, in order: also those that found the key busy, and nested ones. */
+  /** All calls for locks, in order, including nested calls and calls that found the key busy. */
   readonly calls: StubCall[] = [];
   readonly #busy = new Set<string>();
   readonly #backends: StubBackend[] = [];
@@ -126,18 +129,21 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   #standIns(providers: NonNullable<LockServiceStubOptions['providers']>): Readonly<Record<string, LockProvider>> {
     const standIn = (capabilities: Abilities): LockProvider => ({
       createBackend: (context) => {
-        const backend = new StubBackend(context, this.#busy, this.acquired, capabilities);
+        const backend = new StubBackend(context, capabilities, this.#busy, this.acquired);
         this.#backends.push(backend);
         return backend;
       },
     });
-    if (isList(providers)) return Object.fromEntries(providers.map((name) => [name, standIn(EVERYTHING)]));
-    const originals = Object.entries(providers).map(
+    const named: Exclude<typeof providers, readonly string[]> = isList(providers)
+      ? Object.fromEntries(providers.map((name) => [name, {}]))
+      : providers;
+    const originals = Object.entries(named).map(
       ([name, each]) => [name, 'createBackend' in each ? each : standIn({ ...EVERYTHING, ...each })] as const,
     );
+    const [[first] = []] = originals;
     const capabilities = capabilitiesOf({
       providers: Object.fromEntries(originals),
-      default: originals[0]?.[0],
+      default: first,
       clock: new FakeClock(),
     });
     return Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, standIn(can)]));
@@ -146,20 +152,21 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   /**
    * From now on the key is busy, however long a caller would wait.
    *
-   * @throws LockKeyError for a key that nothing can ask for, such as a template: write `order:42` instead of `order:#{order.id}`
+   * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of
+   * `order:#{order.id}`
    */
   busy(key: string): void {
     this.#busy.add(asKey(key));
   }
 
-  /** The key can be had again. @throws LockKeyError as {@link busy} */
+  /** The key is free again. @throws LockKeyError as {@link busy} */
   free(key: string): void {
     this.#busy.delete(asKey(key));
   }
 
   /**
-   * Takes the key away from all that hold it, also from calls that were made just before: their signals abort, and they end with
-   * `LockLostError`. Resolves when they have been notified.
+   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they end
+   * with `LockLostError`. Resolves when they have been notified.
    *
    * @throws LockKeyError as {@link busy}
    */
@@ -168,7 +175,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     await new Promise((resolve) => {
       setImmediate(resolve);
     });
-    for (const backend of this.#backends) backend.lose(asKey(key));
+    await Promise.all(this.#backends.map((backend) => backend.forceRelease(asKey(key))));
   }
 }
 
@@ -189,7 +196,10 @@ class StubManager extends LockManager {
     return super.acquirePlanned(plan, key, options);
   }
 
-  /** Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would reveal the mistake. */
+  /**
+   * Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would
+   * reveal the mistake.
+   */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
     if (settings.reentrant !== 'explicit') return;
     const entered = [within, ...locksInHand(this)];
@@ -216,7 +226,7 @@ class StubManager extends LockManager {
   }
 }
 
-/** Leads whatever it is asked for, unless the key is busy: nothing campaigns for `@OnlyLeader` in a unit test. */
+/** Leads every key that is not busy, because nothing campaigns for `@OnlyLeader` in a unit test. */
 class StubLeadership extends Leadership {
   constructor(
     private readonly locks: LockManager,
@@ -228,7 +238,7 @@ class StubLeadership extends Leadership {
   /** Waits while the key is busy, as a campaign does while another process leads. */
   override async run(...[key, task, plan, options]: Parameters<Leadership['run']>): Promise<void> {
     if (this.isLeader(key)) await super.run(key, task, plan, options);
-    else await untilAborted(options?.signal);
+    else await untilAborted(options?.signal ?? new AbortController().signal);
   }
 
   override async leader(key: string, provider: string | undefined): Promise<Leader | null> {
@@ -245,22 +255,13 @@ class StubLeadership extends Leadership {
   }
 }
 
-/** The one key that it names, as a caller would ask for it. */
+/** The key as a caller would request it. @throws LockKeyError */
 function asKey(key: string): string {
   return normalizeKeys(key)[0] ?? key;
 }
 
-function isList(value: object): value is readonly unknown[] {
+function isList(value: object): value is readonly string[] {
   return Array.isArray(value);
-}
-
-function untilAborted(signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal?.aborted) resolve();
-    signal?.addEventListener('abort', () => {
-      resolve();
-    });
-  });
 }
 
 const EVERYTHING: Abilities = {
@@ -275,7 +276,52 @@ const EVERYTHING: Abilities = {
   records: true,
 };
 
-/** Every run is the first one; a job whose key is busy was run by somebody else. No time is too early for it. */
+/** Locks that every caller gets immediately, unless the test made the key busy. */
+class StubBackend extends BackendInMemory {
+  constructor(
+    context: BackendContext,
+    capabilities: Abilities,
+    private readonly busy: ReadonlySet<string>,
+    private readonly acquired: string[],
+  ) {
+    super(context, new OpenStore(), capabilities, new StubRecords(busy));
+  }
+
+  override acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
+    if (this.busy.has(request.key)) return Promise.resolve('busy');
+    this.acquired.push(request.key);
+    return super.acquire(request);
+  }
+
+  /** Time stands still, so `minHold` would never end. */
+  override release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
+    return super.release(request, { ...options, keepFor: 0 });
+  }
+
+  override heldBy(): null {
+    return null;
+  }
+
+  override async inspect(key: string): Promise<LockInfo | null> {
+    const info = await super.inspect(key);
+    const rival = { key, state: 'held', mode: 'exclusive', holders: 1, waiters: 0, fencingToken: null } as const;
+    const found = info ?? (this.busy.has(key) ? { ...rival, instances: [] } : null);
+    return found && { ...found, expiresIn: null, since: null };
+  }
+}
+
+/** A store whose holders exclude no caller, and whose tokens count from 1. */
+class OpenStore extends MemoryStore {
+  protected override admits(): boolean {
+    return true;
+  }
+
+  override wallTime(): number {
+    return 0;
+  }
+}
+
+/** Every run is the first one, unless its key is busy: then another process has run it. No time is too early for it. */
 class StubRecords implements RecordStore {
   constructor(private readonly busy: ReadonlySet<string>) {}
 
@@ -297,78 +343,3 @@ const RUN_ELSEWHERE = recordText({
   ...{ tick: LAST_TIME, run: '', state: 'ended', begunAt: 0, endedAt: 0 },
   ...{ instance: 'another one', attempt: 1, schedule: null },
 });
-
-/** Locks that everybody gets immediately, and that exclude nobody. */
-class StubBackend implements LockBackend {
-  readonly records?: RecordStore;
-  readonly #held = new Set<AcquireRequest>();
-  #token = 0n;
-
-  constructor(
-    private readonly context: BackendContext,
-    private readonly busy: ReadonlySet<string>,
-    private readonly acquired: string[],
-    readonly capabilities: Abilities,
-  ) {
-    if (capabilities.records) this.records = new StubRecords(busy);
-  }
-
-  connect(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
-    const { key, lease } = request;
-    if (this.busy.has(key)) return Promise.resolve('busy');
-    this.acquired.push(key);
-    this.#held.add(request);
-    this.#token += 1n;
-    const fencingToken = this.#tokenOf(request.mode);
-    return Promise.resolve({ lease, fencingToken, validUntil: this.#validUntil(lease) });
-  }
-
-  renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
-    return Promise.resolve(this.#held.has(request) ? { validUntil: this.#validUntil(lease) } : 'lost');
-  }
-
-  release(request: AcquireRequest): Promise<ReleaseOutcome> {
-    return Promise.resolve(this.#held.delete(request) ? 'released' : 'lost');
-  }
-
-  inspect(key: string): Promise<LockInfo | null> {
-    const held = [...this.#held].filter((request) => request.key === key);
-    if (held.length === 0 && !this.busy.has(key)) return Promise.resolve(null);
-    const [{ mode } = { mode: 'exclusive' as const }] = held;
-    return Promise.resolve({
-      ...{ key, state: 'held', mode, holders: Math.max(held.length, 1), waiters: 0 },
-      ...{ expiresIn: null, fencingToken: this.#tokenOf(mode), since: null },
-      instances: held.length > 0 ? [this.context.instance.name] : [],
-    });
-  }
-
-  forceRelease(key: string): Promise<boolean> {
-    return Promise.resolve(this.lose(key));
-  }
-
-  /** Answers whether anybody held it. */
-  lose(key: string): boolean {
-    const held = [...this.#held].filter((request) => request.key === key);
-    for (const request of held) {
-      this.#held.delete(request);
-      request.lost();
-    }
-    return held.length > 0;
-  }
-
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  #tokenOf(mode: LockMode): bigint | null {
-    return this.capabilities.fencing && mode !== 'limited' ? this.#token : null;
-  }
-
-  #validUntil(lease: number): number {
-    return validUntil(this.context.clock.now(), lease);
-  }
-}

@@ -6,7 +6,7 @@ import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js'
 import { MemoryStore } from '../providers/memory/memory-store.js';
 import type { Abilities } from './capabilities.js';
 
-/** Locks in memory in place of a provider: what that cannot do, these refuse. */
+/** Locks in memory that stand in for another provider, and refuse what it cannot do. */
 export class ProviderInMemory extends MemoryLockProvider {
   readonly #store = new MemoryStore();
 
@@ -19,14 +19,16 @@ export class ProviderInMemory extends MemoryLockProvider {
   }
 }
 
-class BackendInMemory extends MemoryBackend {
+/** Locks in memory with the capabilities of another backend. */
+export class BackendInMemory extends MemoryBackend {
   constructor(
     context: BackendContext,
     store: MemoryStore,
     override readonly capabilities: Abilities,
+    records?: RecordStore,
   ) {
     super(context, store);
-    if (!capabilities.records) delete (this as { records?: RecordStore }).records;
+    Object.assign(this, { records: capabilities.records ? (records ?? this.records) : undefined });
   }
 
   override async acquire(request: AcquireRequest): Promise<Grant | 'busy'> {

@@ -9,11 +9,12 @@ import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 import { ProviderInMemory } from './provider-in-memory.js';
 
-/** Faults that a test watches for. */
+/** Which faults a test watches for. */
 export interface TestLocksOptions {
   /**
-   * Whether a call rejects with `LockDeadlockError` when the application has nested its locks in another order before, so that two callers could
-   * wait for each other: in production the log warns of it. The call acquires nothing. Default false.
+   * Whether a call rejects with `LockDeadlockError` if the application has nested its locks in the opposite order
+   * before, so that two callers could wait for each other. The call acquires nothing. In production, the log warns
+   * about it. Default false.
    */
   readonly detectDeadlocks?: boolean | undefined;
 }
@@ -21,15 +22,14 @@ export interface TestLocksOptions {
 const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
- * The locks of an application under test, and the means of the test to disturb them. The core is the real one, and its
- * locks exclude for real, in the memory of this process. Each provider of the application is there under its own name and with its own
- * capabilities, so a test refuses what production refuses. Time stops until `clock.advance()`: until then no wait, no lease and no
- * `minHold` ends.
+ * The locks of an application under test, and the ways in which the test can disturb them. They are real locks of the
+ * real core, in the memory of this process. Each provider of the application has its name and its capabilities, so a
+ * test refuses what production refuses. Time stands still: no wait, lease or `minHold` ends until `clock.advance()`.
  *
- * The features of one backend alone, such as the transaction of a row lock, are not there.
+ * Features that only one backend has, such as the transaction of a row lock, are missing.
  */
 export class TestLocks {
-  /** Begins at the present, so what is due now (`runOnce()` with `due`) is not in the future. */
+  /** Starts at the present, so a run that is due now (`runOnce()` with `due`) is not in the future. */
   readonly clock = new FakeClock(Date.now());
   readonly #others = new Map<string, Lock>();
   #application: LockManager | undefined;
@@ -57,7 +57,7 @@ export class TestLocks {
     inject: [MODULE_OPTIONS_TOKEN],
   };
 
-  /** Takes the key as another process would, and keeps it until `free()`. @throws AssertionError when it is held */
+  /** Takes the key as another process would, and keeps it until `free()`. @throws AssertionError if it is held */
   async busy(key: string, provider?: string): Promise<void> {
     const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
     if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {
@@ -67,14 +67,18 @@ export class TestLocks {
     this.#others.set(`${lock.provider}:${key}`, lock);
   }
 
-  /** Releases what `busy()` has taken; the first waiter gets it. */
+  /** Releases the key that `busy()` took. The first waiter gets it. */
   async free(key: string, provider?: string): Promise<void> {
     const name = `${this.#nameOf(provider)}:${key}`;
     await this.#others.get(name)?.release();
     this.#others.delete(name);
   }
 
-  /** Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`. @throws AssertionError when it is not held */
+  /**
+   * Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`.
+   *
+   * @throws AssertionError if it is not held
+   */
   async lose(key: string, provider?: string): Promise<void> {
     this.expectLocked(key, provider);
     // Not by its forceRelease(), which some providers do not offer.
@@ -86,7 +90,7 @@ export class TestLocks {
     if (!this.#holds(key, provider)) this.#fail(key, 'to be locked');
   }
 
-  /** @throws AssertionError when the application holds the key now */
+  /** @throws AssertionError if the application holds the key now */
   expectUnlocked(key: string, provider?: string): void {
     if (this.#holds(key, provider)) this.#fail(key, 'not to be locked');
   }

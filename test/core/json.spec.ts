@@ -3,7 +3,7 @@ import { inspect } from 'node:util';
 import * as errors from '../../lib/api/errors.js';
 import type { LockError } from '../../lib/api/errors.js';
 import type { LockEventMap } from '../../lib/api/lock-events.js';
-import type { LeaderTerm } from '../../lib/recipes/leader-term.js';
+import type { LeaderTerm } from '../../lib/recipes/campaign.js';
 import { planCampaign, Leadership } from '../../lib/recipes/leadership.js';
 import { runOnce } from '../../lib/recipes/run-once.js';
 import { acquireChannel, eventChannels, holdChannel } from '../../lib/core/events/channels.js';

@@ -37,9 +37,12 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     await clock.advance(2_000);
     expect(nested.error).toBeInstanceOf(LockBusyError);
     expect(String(nested.error)).toMatch(says);
-    // Warned once.
+    // It is warned of once, and each end is logged. A call that does not wait may ask whether its caller holds the key.
     await lock.surround(() => expect(locks.tryAcquire('a')).resolves.toBeNull());
-    expect(log).toHaveLength(1);
+    const again = lock.surround(() => watch(locks.acquire('a', { wait: '2s' })));
+    await clock.advance(2_000);
+    const ends = [nested, again].map(({ error }) => (error as LockBusyError).message);
+    expect(log.slice(1)).toEqual(ends);
   });
 
   it.each([{ mode: 'shared' }, { limit: 2 }] as const)('is no obstacle beside %j', async (kind) => {

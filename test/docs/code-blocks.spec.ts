@@ -57,6 +57,13 @@ describe('a block runs as a module, in a real application and on real servers', 
     itUnless(missingServer(block.text))(block.place, () => runBlock(block, compilerOptions(), folder), 120_000);
   }
 
+  it('the end-to-end test shows why a boot has failed', async () => {
+    const block = blocks.find(({ text }) => text.includes('.overrideProvider(LockManager)'))!;
+    const file = block.file.replace(/\.ts$/, '-without-boot.ts');
+    const text = block.text.replace('imports: [AppModule]', 'imports: [AppModule, undefined as never]');
+    await expect(runBlock({ ...block, file, text }, compilerOptions(), folder)).rejects.toThrow('Nest cannot create');
+  });
+
   it('few others say why they do not', () => {
     expect(blocks.length - run.length).toBeLessThan(blocks.length / 10);
   });

@@ -14,10 +14,11 @@ class DeclaredTests {
 
   async run(): Promise<void> {
     for (const body of this.tests) {
-      for (const hook of this.before) await hook();
       try {
+        for (const hook of this.before) await hook();
         await body();
       } finally {
+        // As in a test runner, also if a hook before the test has failed.
         for (const hook of this.after) await hook();
       }
     }

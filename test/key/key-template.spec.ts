@@ -305,7 +305,7 @@ describe('KeyTemplate', () => {
     ])('a request that is %s, whatever the default', (_, given) => {
       const error = errorOf(() => evaluate('#{request?.id ?? "none"}', given));
       expect(error.message).toContain('OrderService.pay reads the request');
-      expect(error.message).toMatch(/gateway of Nest 11.*needs @UseInterceptors\(LockInterceptor\)/);
+      expect(error.message).toMatch(/gateway of Nest 11.*needs @UseInterceptors\(LockRequestInterceptor\)/);
     });
 
     it.each<[string, string]>([

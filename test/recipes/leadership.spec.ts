@@ -5,7 +5,7 @@ import { currentLock } from '../../lib/nest/service/current-lock.js';
 import { LockService } from '../../lib/nest/service/lock.service.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import type { LeaderTerm } from '../../lib/recipes/leader-term.js';
+import type { LeaderTerm } from '../../lib/recipes/campaign.js';
 import type { RunAsLeaderOptions } from '../../lib/recipes/leadership.js';
 import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
 import { deferred, startManager, watch } from '../core/manager-rig.js';

@@ -1,7 +1,7 @@
 import { LockError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { runGuarded } from '../../lib/core/hold/guarded-task.js';
-import type { Schedule } from '../../lib/core/schedule.js';
+import type { Schedule } from '../../lib/recipes/jobs/schedule.js';
 import { ScheduledJob } from '../../lib/recipes/jobs/scheduled-job.js';
 import { Leadership, planCampaign } from '../../lib/recipes/leadership.js';
 import { Dice } from './dice.js';

@@ -1,4 +1,4 @@
-import { LockLostError, type LossReason } from '../../api/errors.js';
+import { type LockError, LockLostError, type LossReason } from '../../api/errors.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
@@ -34,15 +34,15 @@ export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLos
   return error;
 }
 
-// Copies of an error, which other callers get, are marked as well: a loss is logged one time.
-const reported = new WeakSet<LockLostError>();
+// Copies of an error, which other callers get, are marked as well: each occurrence is logged one time.
+const reported = new WeakSet<LockError>();
 
-/** Notes that the loss is in the log. */
-export function markReported(error: LockLostError): void {
+/** Notes that the error is in the log. */
+export function markReported(error: LockError): void {
   reported.add(error);
 }
 
-export function isReported(error: LockLostError): boolean {
+export function isReported(error: LockError): boolean {
   return reported.has(error);
 }
 

@@ -18,7 +18,15 @@ import { DeadlockWatch } from './deadlock-watch.js';
 import { holderBeside, holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
 import { Labels } from './labels.js';
 import type { LockOrder } from './lock-order.js';
-import { busyError, capacityError, deadlockError, nestedOrQueued, ownHolder, unavailableError } from './refusals.js';
+import {
+  busyError,
+  capacityError,
+  deadlockError,
+  isSelfWait,
+  nestedOrQueued,
+  ownHolder,
+  unavailableError,
+} from './refusals.js';
 import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 
 /** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
@@ -150,7 +158,13 @@ export class LockInsight implements LockObserver {
     const inWords = holding && holderInWords(holding, startedAt, now);
     // The number that the user gave, not what a timer made of it.
     const waited = Math.min(now - startedAt, waiter.terms.wait);
-    return busyError(subject, waited, own ?? other, heldBy, inWords);
+    const error = busyError(subject, waited, own ?? other, heldBy, inWords);
+    // A call that does not wait may ask whether its own caller holds the key.
+    if (isSelfWait(error) && waiter.terms.wait > 0) {
+      this.core.logger.error(error.message);
+      markReported(error);
+    }
+    return error;
   }
 
   #publishBusy({ subject, startedAt }: Waiter, holding: KnownHolding | null, now: number): LockHolder | null {

@@ -25,6 +25,13 @@ export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
   return method === null ? 'its own holder' : `its own holder, ${method}`;
 }
 
+const selfWaits = new WeakSet<LockError>();
+
+/** Whether the error ended a call that, very probably, waited for itself. It is a mistake in the program, which a retry repeats. */
+export function isSelfWait(error: LockError): boolean {
+  return selfWaits.has(error);
+}
+
 /**
  * For a caller whose wait of `waited` ms is over.
  *
@@ -47,12 +54,10 @@ export function busyError(
   const when = waited < 1 ? '' : ` for the whole wait of ${Math.round(waited)} ms`;
   const { key, provider } = subject;
   const because = holderInWords === null ? '' : `: ${holderInWords}`;
-  return new LockBusyError(`${nameOf(subject)} was busy${when}${because}. ${advice}`, {
-    key,
-    provider,
-    waited: Math.round(waited),
-    heldBy,
-  });
+  const details = { key, provider, waited: Math.round(waited), heldBy };
+  const error = new LockBusyError(`${nameOf(subject)} was busy${when}${because}. ${advice}`, details);
+  if (typeof holder === 'object') selfWaits.add(error);
+  return error;
 }
 
 // A message names so many of a cycle, which may have dozens.

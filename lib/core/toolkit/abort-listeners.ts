@@ -28,6 +28,27 @@ export function forgetAbort(signal: AbortSignal, leaving: Leaving): void {
   if (all?.delete(leaving) && all.size === 0) signal.removeEventListener('abort', leaveAll);
 }
 
+/** Resolves when the signal aborts. */
+export function untilAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    leaveOnAbort(signal, { leave: resolve });
+  });
+}
+
+/** Runs `work` under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
+export function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  let under = () => work(controller.signal);
+  for (const signal of signals) {
+    const inner = under;
+    const passOn = () => {
+      controller.abort(signal.reason);
+    };
+    under = () => withAbort(signal, passOn, inner);
+  }
+  return under();
+}
+
 /** The result of `work`. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };

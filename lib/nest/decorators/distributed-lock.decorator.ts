@@ -9,26 +9,36 @@ import type { LockDecorator, SkippableLockDecorator } from './decorator-types.js
 const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 
 /**
- * Runs the method under a lock, on every instance that Nest makes of the class.
+ * Runs the method under a lock, on every instance that Nest creates of the class.
  *
- * Async methods hold it until they settle, async generators from the first value to the end, methods that return an
- * Observable for the time of each subscription. Composes with other decorators in any order; of two that wrap the
- * method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit comes before the
- * release.
+ * An async method holds it until it settles, an async generator from the first value to the end, and a method that
+ * returns an Observable for the time of each subscription. You can combine it with other decorators in any order. Of
+ * two that wrap the method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit
+ * comes before the release.
  *
- * A consumer that leaves a generator while it works on its next value aborts `currentLock().signal`. JavaScript cannot interrupt a
- * generator that ignores the signal, so such a generator holds the lock up to its next value.
+ * If a consumer leaves a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
+ * interrupt a generator that ignores the signal, so it holds the lock up to its next value.
  *
- * The branches of one `Promise.all` that have the lock in hand are one owner: the lock does not keep them apart.
+ * If you pass the lock on to several branches of one `Promise.all`, they are one owner, and the lock does not keep them
+ * apart.
  *
+ * @example
+ * ```ts
+ * @DistributedLock('order:#{order.id}', { wait: '2s' })
+ * async pay(order: Order): Promise<void> {
+ *   await this.payments.charge(order, { signal: currentLock().signal });
+ * }
+ * ```
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
- * keys are taken in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its subclasses, and
- * bundlers rename classes: write a name that must outlive a build as text.
- * A template or an option that cannot work fails the boot of the application.
- * @param options a function gets the module's `config`, once, at boot: `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
+ * keys are acquired in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its
+ * subclasses. Bundlers rename classes, so write a name that must outlive a build as text. A template or an option that
+ * cannot work fails the boot of the application.
+ * @param options or a function of the module's `config`, which is called once, at boot:
+ * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
-// One signature: for a mistaken option TypeScript reports the last of several overloads, whose key is of another kind.
+// One signature, because TypeScript reports a wrong option for the last of several overloads, which has another kind of
+// key.
 export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,
@@ -40,7 +50,7 @@ export function DistributedLock<
     | ((config: never) => LockDecorator.ConfiguredLockOptions<S> & LockDecorator.BusyOption<B>),
 ): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
-  // Its signature for properties has no descriptor, and fits none.
+  // The declared type has a signature for properties without a descriptor, which this function does not match.
   return declaration({
     decorator: '@DistributedLock',
     example: EXAMPLE,

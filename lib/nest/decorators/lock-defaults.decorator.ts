@@ -2,8 +2,16 @@ import { type ClassLockDefaults, recordClassDefaults } from '../methods/method-p
 import type { Configurable } from '../methods/decorator-options.js';
 
 /**
- * Sets defaults for all `@DistributedLock` methods, and `provider` and `lease` for the `@RunAsLeader` and `@OnlyLeader` methods, that a class declares, or that classes declare which extend it. The method's own
- * options win. A function gets the module's `config`, once, at boot. An inherited method keeps the defaults of the class that declares it.
+ * Sets defaults for the `@DistributedLock` methods that a class or its subclasses declare, and `provider` and `lease`
+ * for their `@RunAsLeader` and `@OnlyLeader` methods. The method's own options win. A function gets the module's
+ * `config`, once, at boot. An inherited method keeps the defaults of the class that declares it.
+ *
+ * @example
+ * ```ts
+ * @LockDefaults({ wait: '10s', provider: 'redis' })
+ * @Injectable()
+ * export class Billing {}
+ * ```
  */
 export function LockDefaults(defaults: Configurable<ClassLockDefaults>): ClassDecorator {
   return (target) => {

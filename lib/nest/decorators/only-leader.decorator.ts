@@ -6,9 +6,9 @@ import type { Configurable } from '../methods/decorator-options.js';
 import { serviceOf } from '../service/service-slot.js';
 import type { LockDecorator } from './decorator-types.js';
 
-/** Decorates async methods whose result may be `undefined`: a skipped call has none. */
+/** Decorates async methods whose result may be `undefined`, as that of a skipped call is. */
 export interface OnlyLeaderDecorator {
-  // These fit no method: as in LockDecorator.
+  // These signatures match no method, as in LockDecorator.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -22,11 +22,12 @@ export interface OnlyLeaderDecorator {
 }
 
 /**
- * Runs a call only in the process that leads the key at that moment, without asking the backend; elsewhere the call resolves to
- * `undefined` and publishes `skipped`. Where the application has no `@RunAsLeader` of that key, it campaigns for it all the same.
+ * Runs a call only in the process that leads the key at that moment, without a request to the backend. In other
+ * processes, the call resolves to `undefined` and publishes `skipped`. If the application has no `@RunAsLeader` for
+ * that key, it campaigns for the key anyway.
  *
- * The method runs under the lock of the term (`currentLock()`), and the process does not resign before it has ended. If the lock is lost
- * meanwhile, the call ends as one of `withLock` does (see `onLost`).
+ * The method runs under the lock of the term (`currentLock()`), and the process does not resign before the method has
+ * ended. If the lock is lost in the meantime, the call ends like a call of `withLock` (see `onLost`).
  *
  * @example
  * ```ts
@@ -40,7 +41,7 @@ export function OnlyLeader(
   key: string,
   options: Configurable<Pick<CampaignOptions, 'provider'>> = {},
 ): OnlyLeaderDecorator {
-  // Its signature for properties has no descriptor, and fits none.
+  // The declared type has a signature for properties without a descriptor, which this function does not match.
   return declaration({
     decorator: '@OnlyLeader',
     example: "@OnlyLeader('billing')",

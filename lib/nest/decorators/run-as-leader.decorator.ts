@@ -1,4 +1,4 @@
-import type { LeaderTerm } from '../../recipes/leader-term.js';
+import type { LeaderTerm } from '../../recipes/campaign.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
@@ -6,7 +6,7 @@ import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or nothing. */
 export interface RunAsLeaderDecorator {
-  // These fit no method: as in LockDecorator.
+  // These signatures match no method, as in LockDecorator.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -21,10 +21,11 @@ export interface RunAsLeaderDecorator {
 
 /**
  * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
- * `LockService.runAsLeader`. An error of the method is logged, and the process campaigns again after a pause.
+ * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
- * The decorator changes nothing about the method, so it goes with other decorators in any order, and a unit test can call the method with a term of
- * its own. A key or option that cannot work fails the boot, as do a request-scoped provider and two methods that lead the same key.
+ * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test
+ * can call the method with its own term. A key or option that cannot work fails the boot, and so do a request-scoped
+ * provider and two methods that lead the same key.
  *
  * @example
  * ```ts
@@ -36,7 +37,7 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  // Its signature for properties has no descriptor, and fits none.
+  // The declared type has a signature for properties without a descriptor, which this function does not match.
   return declaration({
     decorator: '@RunAsLeader',
     example: "@RunAsLeader('billing')",

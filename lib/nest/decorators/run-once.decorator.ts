@@ -8,14 +8,16 @@ import type { SkippableLockDecorator } from './decorator-types.js';
 const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
 
 /**
- * Runs the method once in the whole fleet: the process that comes first runs it, the others skip it.
+ * Runs the method once in the whole fleet: the first process to call it runs it, and the others skip it.
  *
- * A method that `@Cron` schedules has ticks, the times at which it is due, and each is begun by one process, however far apart their clocks are and
- * however short the run is. A call that nothing has scheduled belongs to the latest tick. What was begun is recorded at the provider, which must keep records:
- * Redis, SQL, ZooKeeper, failover or memory. The key must be the same for all calls, and belong to this method alone.
+ * A method with `@Cron` has ticks, the times at which it is due. One process starts each tick, however far apart the
+ * clocks are and however short the run is. A call outside of the schedule belongs to the latest tick. The last tick is
+ * recorded with the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Use one fixed key for
+ * all calls, and for this method only.
  *
- * With `minHold` the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`, and for the other providers. It is then
- * the same as `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
+ * With `minHold`, the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`,
+ * and for the other providers. That is the same as
+ * `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
  *
  * @example
  * ```ts
@@ -30,7 +32,7 @@ export function RunOnce(
     (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined })
   > = {},
 ): SkippableLockDecorator {
-  // Its signature for properties has no descriptor, and fits none.
+  // The declared type has a signature for properties without a descriptor, which this function does not match.
   return declaration({
     decorator: '@RunOnce',
     example: EXAMPLE,
@@ -42,6 +44,6 @@ export function RunOnce(
 }
 
 function toLock(given: object): MethodOptions {
-  const { lock, looks } = readRunOptions({ ...given });
-  return { ...lock, onBusy: 'skip', ...(looks && { [TICKS]: looks }) };
+  const { lock, missingRuns } = readRunOptions({ ...given });
+  return { ...lock, onBusy: 'skip', ...(missingRuns && { [TICKS]: missingRuns }) };
 }

@@ -4,8 +4,9 @@ import type { LockDecorator } from './decorator-types.js';
 const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
 
 /**
- * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires one itself. Without it,
- * the boot warns of an override that has no `@DistributedLock` and does not call `super`. The decorator changes nothing about the method.
+ * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires
+ * one itself. Without it, the boot warns about an override that has no `@DistributedLock` and does not call `super`.
+ * The decorator does not change the method.
  *
  * @example
  * ```ts
@@ -21,7 +22,7 @@ export function Unlocked(): (target: LockDecorator.Prototype, name: string | sym
   };
 }
 
-/** Whether the class with this prototype has declared so. */
+/** Whether the class with this prototype declares `@Unlocked` for the method. */
 export function isUnlocked(prototype: object, name: string | symbol): boolean {
   return Reflect.hasOwnMetadata(UNLOCKED, prototype, name);
 }

@@ -1,27 +1,23 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../../api/errors.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
-import type { Schedule } from '../../core/schedule.js';
 import { normalizeKeys } from '../../key/lock-key.js';
-import type { Looks } from '../../recipes/jobs/missing-runs.js';
+import type { MissingRunOptions } from '../../recipes/jobs/missing-runs.js';
 import { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { type CronTimeClass, scheduleOf, type ScheduleZone } from '../../recipes/jobs/ticks.js';
+import { type CronTimeClass, scheduleOf } from '../../recipes/jobs/schedule.js';
 import type { LockService } from '../service/lock.service.js';
-import type { DeclaredJob, DueTimes } from '../service/scheduler.js';
+import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
 
-/** The metadata that `@Cron` of @nestjs/schedule has recorded of a method. */
-export interface CronMark extends ScheduleZone, DeclaredJob {
-  readonly cronTime: DueTimes['source'];
-  readonly disabled?: boolean | undefined;
-}
-
-/** Whether `@nestjs/schedule` calls a method: known by the mark that `@Cron`, `@Interval` and `@Timeout` leave, without that package. */
+/**
+ * Whether `@nestjs/schedule` calls a method, by the metadata of `@Cron`, `@Interval` and `@Timeout`. That package is
+ * not loaded.
+ */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
   return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);
 }
 
-/** The mark that `@Cron` leaves on a method, read without its package. */
+/** The metadata of `@Cron` on a method. */
 export function cronMarkOf(method: object): CronMark | undefined {
   return Reflect.getMetadata('SCHEDULE_CRON_OPTIONS', method) as CronMark | undefined;
 }
@@ -33,7 +29,7 @@ export function cronMarkOf(method: object): CronMark | undefined {
  */
 export function jobOf(
   { key, kind, inEffect }: DeclaredMethod,
-  looks: Looks,
+  missingRuns: MissingRunOptions,
   plan: LockPlan,
   service: LockService,
 ): ScheduledJob {
@@ -50,20 +46,7 @@ export function jobOf(
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
-  return new ScheduledJob(service.manager, fixed, plan, scheduleIn(service, cron), looks);
-}
-
-/** Gives the schedule in an application, as it is at the moment. */
-function scheduleIn({ scheduler }: LockService, cron: CronMark): () => Schedule | undefined {
-  const declared: DueTimes = { ...cron, source: cron.cronTime };
-  let known: { readonly times: DueTimes; readonly schedule: Schedule } | undefined;
-  return () => {
-    const CronTime = scheduler.cronTime;
-    if (!CronTime) return undefined;
-    const times = scheduler.dueTimesOf(cron) ?? declared;
-    if (known?.times !== times) known = { times, schedule: scheduleOf(CronTime, times.source, times) };
-    return known.schedule;
-  };
+  return new ScheduledJob(service.manager, fixed, plan, service.scheduler.scheduleOf(cron), missingRuns);
 }
 
 function withoutCron(method: object): string {
@@ -77,21 +60,22 @@ function withoutCron(method: object): string {
     : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
 }
 
-/** How many ticks are compared: all minutes of an hour. Each takes `cron` up to a millisecond. */
+/** How many ticks are compared: each minute of an hour. `cron` takes up to a millisecond for each. */
 const TICKS = 61;
 /** The ticks of an expression are at least a second apart. */
 const SECOND = 1_000;
 
 /**
- * The shortest time between two runs for which `@nestjs/schedule` calls a method, in ms, among those of the near future: read from the marks that
- * `@Cron` and `@Interval` leave. `undefined` for a method that is not scheduled, or only once, or while the class is not known.
+ * The shortest time between two calls of a method by `@nestjs/schedule` in the near future, in ms, by the metadata of
+ * `@Cron` and `@Interval`. `undefined` for a method that is not scheduled, or is scheduled for one time, and while the
+ * class is not known.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
   const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;
   if (typeof interval?.timeout === 'number') return interval.timeout;
   const cron = cronMarkOf(inEffect);
   if (!cron || cron.disabled === true || !CronTime) return undefined;
-  // No clock is changed in this zone: an hour that is left out in spring is no reason to warn.
+  // In UTC, because an hour that is skipped in spring is not a reason to warn.
   const schedule = scheduleOf(CronTime, cron.cronTime, { timeZone: 'UTC' });
   let shortest: number | undefined;
   let tick = schedule.next(Date.now());

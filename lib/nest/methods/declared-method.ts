@@ -19,10 +19,13 @@ import { MethodPlan } from './method-plan.js';
 const LOCKS_BEHIND = Symbol('locked methods behind a function');
 const DECLARED = Symbol('decorated methods of a class');
 
-/** What declares a method: one name for both forms of a locked call, and one for each part in an election. */
+/**
+ * The decorator that declares a method: `@DistributedLock` and `@RunOnce` for a lock per call, the other two for an
+ * election.
+ */
 export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeader' | '@OnlyLeader';
 
-/** A decorated method as it is declared: its key and its options. An application makes a plan of it. */
+/** A decorated method as declared: its key and its options. Each application makes its plan from it. */
 export class DeclaredMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -47,22 +50,26 @@ export class DeclaredMethod {
     this.locksBelow = locksBehind(original);
   }
 
-  /** Whether it takes part in an election, instead of having a lock for each call. */
+  /** Whether the method takes part in an election. Otherwise each call has a lock. */
   get isElected(): boolean {
     return this.decorator === '@RunAsLeader' || this.decorator === '@OnlyLeader';
   }
 
-  /** Whether `LockInterceptor` takes the lock. */
+  /** Whether `LockRequestInterceptor` acquires the lock. */
   get isAroundRequest(): boolean {
     return this.options.fixed?.around === 'request';
   }
 
-  /** The function that a call runs, with all decorators on it: their marks are its metadata. */
+  /** The function that a call runs, wrapped by all decorators, whose marks are its metadata. */
   get inEffect(): object {
     return Object(Reflect.get(this.target, this.methodName)) as object;
   }
 
-  /** The plan in an application, made once: at boot, or at the first call in a unit test. @throws LockConfigError for options that cannot work */
+  /**
+   * The plan in an application, which is made once: at boot, or in a unit test at the first call.
+   *
+   * @throws LockConfigError for options that cannot work
+   */
   planIn(service: LockService): MethodPlan {
     let plan = this.#plans.get(service);
     if (!plan) {
@@ -80,9 +87,9 @@ interface Declaration<O extends object> {
   readonly example: string;
   readonly key: KeySource;
   readonly options: Configurable<O>;
-  /** The options of the lock that the given ones mean. Default: the same. @throws LockConfigError */
+  /** Converts the given options to those of the lock. Default: no change. @throws LockConfigError */
   readonly toLock?: (options: O) => MethodOptions;
-  /** Makes the function that replaces the method. Without it the method stays as it is. */
+  /** Creates the function that replaces the method. Without it, the method stays as it is. */
   readonly wrap?: (method: DeclaredMethod, original: Method) => Method;
 }
 
@@ -109,7 +116,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
       throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
     }
     Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
-    // Without the module the boot fails, instead of a method that never runs.
+    // Without the module, the boot must fail. Otherwise the method would never run.
     reserveServiceSlot(target);
     if (!wrap) return;
     const wrapper = wrap(method, original);
@@ -119,12 +126,15 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
   };
 }
 
-/** The locks of a handler, the outermost first: also through wrappers of other decorators, as they copy metadata. */
+/** The locks of a handler, outermost first, also through wrappers of other decorators, which copy metadata. */
 export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }
 
-/** All decorated methods of a class, its own and the inherited ones. An elected method that is decorated again replaces the inherited one. */
+/**
+ * All decorated methods of a class, including inherited ones. An elected method that a subclass decorates again
+ * replaces the inherited one.
+ */
 export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   const methods = prototypesOf(prototype).flatMap(declaredBy);
   const elected = methods.filter(({ isElected }) => isElected);
@@ -134,7 +144,7 @@ export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   );
 }
 
-/** A prototype and those that it inherits from, itself first. */
+/** The prototype chain, starting with `prototype`. */
 export function prototypesOf(prototype: object | null): object[] {
   return prototype ? [prototype, ...prototypesOf(Object.getPrototypeOf(prototype) as object | null)] : [];
 }

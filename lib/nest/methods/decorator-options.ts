@@ -3,27 +3,27 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockService } from '../service/lock.service.js';
 
-/** Options, or a function that makes them of the module's `config`. */
+/** Options, or a function that makes them from the module's `config`. */
 export type Configurable<O> = O | ((config: never) => Configurable.Options<O>);
 
 // eslint-disable-next-line @typescript-eslint/no-namespace -- no name of its own in the entry
 export declare namespace Configurable {
-  /** Options as they come from configuration: a duration may be any text, which is checked at boot. */
+  /** Options from the configuration, where a duration may be any string, which is checked at boot. */
   type Options<O> = {
     [K in keyof O]: Duration extends O[K] ? ConfiguredDuration | Exclude<O[K], Duration> : O[K];
   };
 }
 
-/** The options of one decorator: the same in all applications, or made once for each of its configuration. */
+/** The options of one decorator: the same in all applications, or made once from the configuration of each. */
 export class DecoratorOptions<O extends object> {
   /** The options that are known at decoration. */
   readonly fixed: O | undefined;
   readonly #made = new WeakMap<LockManager, O>();
 
   /**
-   * @param place where the decorator stands, such as `OrderService.pay`
-   * @param read makes the options of those that are given
-   * @throws LockConfigError what `read` throws of options that are known
+   * @param place of the decorator, such as `OrderService.pay`
+   * @param read checks the given options
+   * @throws LockConfigError as `read`, for options that are known
    */
   constructor(
     private readonly decorator: string,
@@ -40,7 +40,7 @@ export class DecoratorOptions<O extends object> {
     }
   }
 
-  /** The options in an application. @throws LockConfigError where its configuration does not give them */
+  /** The options in an application. @throws LockConfigError if its configuration does not provide them */
   in(service: LockService): O {
     const options = this.fixed ?? this.#made.get(service.manager) ?? this.#make(service.config);
     if (!this.fixed) this.#made.set(service.manager, options);

@@ -1,51 +1,54 @@
 import type { LockDefaults, LockOptions, LossPolicy } from '../../api/lock-options.js';
 import type { LockBusyError, LockDeadlockError, LockLostError } from '../../api/errors.js';
-import type { Looks } from '../../recipes/jobs/missing-runs.js';
+import type { MissingRunOptions } from '../../recipes/jobs/missing-runs.js';
 
 /** The argument of an `onBusy` handler. */
 export interface BusyContext {
-  /** The keys that the call wanted, sorted. */
+  /** The keys that the call requested, sorted. */
   readonly keys: readonly string[];
   readonly provider: string;
   /** The decorated method, such as `OrderService.pay`. */
   readonly method: string;
   /** The arguments of the call. */
   readonly args: readonly unknown[];
-  /** The error that would be thrown by default. A {@link LockDeadlockError} if callers waited for each other, this one among them. */
+  /**
+   * The error that would be thrown by default. A {@link LockDeadlockError} if callers, including this one, waited for
+   * each other.
+   */
   readonly error: LockBusyError | LockDeadlockError;
 }
 
 /** The argument of an `onLost` handler. */
 export interface LossContext extends Omit<BusyContext, 'error'> {
-  /** The error that would be thrown by default; its `outcome` is that of the method. */
+  /** The error that would be thrown by default. Its `outcome` says how the method ended. */
   readonly error: LockLostError;
 }
 
-/** Answers the call instead of the method. Its `this` is the instance: write `function (this: OrderService, busy) {…}`. */
+/** Answers the call instead of the method. `this` is the instance: write `function (this: OrderService, busy) {…}`. */
 export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 
-/** Answers the call whose lock was lost, after the method has ended. Its `this` is the instance. */
+/** Answers a call whose lock was lost, after the method has ended. `this` is the instance. */
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
 /** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
-   * Takes the caller's `AbortSignal` out of the arguments of the call. It ends the wait: the call rejects with `signal.reason` and
-   * leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
+   * Gets the caller's `AbortSignal` from the arguments of the call. It ends the wait: the call rejects with
+   * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
   signal?: ((...args: S) => AbortSignal | undefined) | undefined;
   /**
-   * The answer of a call when the lock stays busy.
+   * The answer of a call whose lock stays busy.
    *
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
-   * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only for
-   *   methods whose result may be undefined.
-   * - a function: its result, or what it throws, is that of the call.
+   * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
+   *   for methods whose result may be undefined.
+   * - a function: the call ends with its result or error.
    *
-   * There is no way to run the method without its lock.
+   * You cannot run the method without its lock.
    */
   onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
   /**
@@ -53,23 +56,24 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    *
    * - `throw`: `LockLostError` after the method, with its `outcome`.
    * - `ignore`: the method's own value or error.
-   * - a function: called after the method; its result, or what it throws, is that of the call. An
-   *   Observable has sent its values by then, and a result that is not undefined follows them.
+   * - a function: called after the method. The call ends with its result or error. An Observable has sent its values by
+   *   then, and a result other than `undefined` follows them.
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**
-   * The scope of the lock. `method` (default): the decorated method. `request`: handlers only; `LockInterceptor` takes
-   * the lock before pipes and inner interceptors and holds it until the response is complete. The key then comes from
-   * `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does not read a streamed response keeps the lock
-   * until its connection ends: set `maxHold`, or a timeout of the HTTP server.
+   * The scope of the lock. `method` (default): the decorated method. `request`: only for handlers.
+   * `LockRequestInterceptor` acquires the lock before pipes and inner interceptors, and holds it until the response is
+   * complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does
+   * not read a streamed response keeps the lock until its connection ends: set `maxHold`, or a timeout of the HTTP
+   * server.
    */
   around?: 'method' | 'request' | undefined;
 }
 
-/** Marks the options of `@RunOnce` without `minHold`. A symbol, since `@DistributedLock` has no such option. */
+/** Marks the options of `@RunOnce` without `minHold`. It is a symbol, because `@DistributedLock` has no such option. */
 export const TICKS = Symbol('options of ticks');
 
-/** The options of a decorated method, of whichever decorator. */
+/** The options of a decorated method, for all decorators. */
 export interface MethodOptions extends DistributedLockOptions {
-  readonly [TICKS]?: Looks;
+  readonly [TICKS]?: MissingRunOptions;
 }

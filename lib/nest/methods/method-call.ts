@@ -3,7 +3,7 @@ import { isBusy } from '../../api/is-busy.js';
 import { publishSkipped } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import { type OnLoss, runGuarded } from '../../core/hold/guarded-task.js';
-import { withAbort } from '../../core/toolkit/abort-listeners.js';
+import { underAny } from '../../core/toolkit/abort-listeners.js';
 import { type LockKey, normalizeKeys } from '../../key/lock-key.js';
 import type { Run } from '../../recipes/jobs/job.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
@@ -14,27 +14,27 @@ import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
 import { requestHandledBy } from './request-context.js';
 
-/** One call of a decorated method: by which plan, on which instance, and with which arguments. */
+/** One call of a decorated method. */
 interface MethodCall {
   readonly plan: MethodPlan;
   readonly self: unknown;
   readonly args: readonly unknown[];
 }
 
-/** The lock of one call; or what the call answers instead, because the lock stayed busy. */
+/** The lock of one call, or the answer of a call whose lock stayed busy. */
 export type CallLock =
   | {
       readonly lock: GrantedLock;
       readonly onLost: OnLoss<unknown>;
-      /** Set where the call is a run of a job, whose end is to be recorded. */
+      /** Set if the call is a run of a job, whose end must be recorded. */
       readonly run: Run | undefined;
     }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
 /**
- * Acquires the lock of a call, or begins its tick.
+ * Acquires the lock of a call, or starts its tick.
  *
- * @param signal ends the wait, like the signal that the caller may have given: of a stream, whose consumer may leave
+ * @param signal ends the wait for the lock of a stream whose consumer leaves. The caller's own signal ends it as well
  * @throws what `onBusy` throws for a busy lock, and every other lock error
  */
 export async function lockCall(
@@ -68,7 +68,11 @@ export async function lockCall(
   }
 }
 
-/** Runs a task under the lock of its call, which is released at its end. @param check throws for a result that the method must not give */
+/**
+ * Runs a task under the lock of its call, then releases it.
+ *
+ * @param check throws for a result that the method must not return
+ */
 export function perform(
   { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
   task: () => unknown,
@@ -94,7 +98,7 @@ async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream
   return { lock: run.lock, onLost: lock.settings.onLost, run };
 }
 
-/** The signal of the caller, if the call has one. @throws LockConfigError for what is no `AbortSignal` */
+/** The signal of the caller, if the call has one. @throws LockConfigError for any other value */
 function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
   if (signal === undefined) return [];
@@ -126,18 +130,4 @@ function answerLoss(call: MethodCall, handle: LossHandler, keys: LockKey): OnLos
 
 function described({ plan: { name, lock }, args }: MethodCall, keys: LockKey): Omit<BusyContext, 'error'> {
   return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args };
-}
-
-/** Works under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
-function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const controller = new AbortController();
-  let under = () => work(controller.signal);
-  for (const signal of signals) {
-    const inner = under;
-    const passOn = () => {
-      controller.abort(signal.reason);
-    };
-    under = () => withAbort(signal, passOn, inner);
-  }
-  return under();
 }

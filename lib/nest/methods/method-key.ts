@@ -6,16 +6,18 @@ import type { LockKey } from '../../key/lock-key.js';
 import { parameterNamesOf } from '../../key/parameter-names.js';
 import type { KeyScope } from '../../key/scope.js';
 
-/** The key as a decorator gets it: a template, several, or a function of the method's arguments. */
+/** The key as passed to a decorator: a template, several templates, or a function of the method's arguments. */
 export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 
 /** The key of a decorated method, read at decoration: templates, or a function of the arguments. */
 export class MethodKey {
-  /** Kept for the list of problems at boot: thrown at decoration, the first one would hide the others. */
+  /**
+   * Collected for the list of problems at boot. If they were thrown at decoration, the first one would hide the others.
+   */
   readonly errors: LockKeyError[] = [];
-  /** The templates as they are written; `null` for a function. */
+  /** The templates as written, or `null` for a function. */
   readonly template: string | null = null;
-  /** Each of them; empty for a function. */
+  /** Each template; empty for a function. */
   readonly templates: readonly string[] = [];
   readonly #templates: KeyTemplate[] = [];
   readonly #function: ((...args: never[]) => LockKey) | undefined;
@@ -23,7 +25,7 @@ export class MethodKey {
   /** @param method its name for messages, such as `OrderService.pay` */
   constructor(
     private readonly method: string,
-    /** As it is written. */
+    /** The key as written. */
     readonly source: KeySource,
     target: object,
     methodName: string | symbol,
@@ -72,17 +74,17 @@ export class MethodKey {
     return this.#templates.flatMap((template) => template.evaluate(scope));
   }
 
-  /** Mistakes that are probable, although the templates can make keys. */
+  /** Probable mistakes in templates that can make keys. */
   get warnings(): readonly string[] {
     return this.#templates.flatMap(({ warning }) => warning ?? []);
   }
 
-  /** The names that it reads as `#{ctx.name}`. */
+  /** The names that the templates read as `#{ctx.name}`. */
   get contextNames(): readonly string[] {
     return this.#templates.flatMap((template) => template.contextNames);
   }
 
-  /** The key, if there is one that is the same for all calls. */
+  /** The key, if it is the same for all calls. */
   get fixed(): string | undefined {
     const [first, second] = this.#templates;
     return second ? undefined : first?.fixed;
@@ -97,7 +99,7 @@ export class MethodKey {
   }
 }
 
-/** The templates of a key; none where JavaScript or a cast gives something else. */
+/** The templates of a key. Empty if JavaScript or a cast passes something else. */
 function templatesOf(key: unknown): readonly string[] {
   const sources: unknown = typeof key === 'string' ? [key] : key;
   return Array.isArray(sources) && sources.every((source) => typeof source === 'string') ? sources : [];

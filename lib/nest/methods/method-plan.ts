@@ -12,7 +12,10 @@ import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from './distributed-lock-options.js';
 import type { MethodKey } from './method-key.js';
 
-/** A decorated method in one application: everything that its calls need, with the options of its class and the module, checked. */
+/**
+ * A decorated method in one application: everything that its calls need, from the checked options of the method, its
+ * class and the module.
+ */
 export class MethodPlan {
   readonly lock: LockPlan;
   readonly onBusy: 'throw' | 'skip' | BusyHandler;
@@ -40,8 +43,8 @@ export class MethodPlan {
       : callLock(method, options, defaults, service);
     this.onBusy = options.onBusy ?? 'throw';
     this.onLost = typeof options.onLost === 'function' ? options.onLost : this.lock.settings.onLost;
-    const { [TICKS]: looks } = options;
-    this.job = looks && jobOf(method, looks, this.lock, service);
+    const { [TICKS]: missingRuns } = options;
+    this.job = missingRuns && jobOf(method, missingRuns, this.lock, service);
     this.context = (name) => service.context[name]?.();
     this.signal = options.signal;
   }
@@ -54,13 +57,13 @@ function callLock(
   classDefaults: ClassLockDefaults | undefined,
   { manager }: LockService,
 ): LockPlan {
-  // The signal is one of each call.
+  // Each call has its own signal.
   const own = { ...withoutUndefined(options), signal: undefined };
-  // As with tryAcquire(), only the call itself can override it: skipping after a wait is rarely what is meant.
+  // As with tryAcquire(), only an explicit `wait` overrides it: skipping after a wait is rarely intended.
   if (own.onBusy === 'skip') own.wait ??= 0;
-  // A handler gets the error that would be thrown.
+  // The handler gets the error that would be thrown.
   if (typeof own.onLost === 'function') own.onLost = 'throw';
-  // The decorator has options that are none of a lock.
+  // The decorator has options that a lock does not have.
   const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
   const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
   return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
@@ -81,7 +84,7 @@ function electionLock(
   });
 }
 
-// An option that is set to undefined is left open: spread as it is, it would hide the default.
+// An option that is set to undefined counts as not set. If it were spread, it would hide the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }
@@ -93,13 +96,17 @@ export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' |
 const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 const OPTIONS = { ...DEFAULTS, provider: OF_LOCK.provider } satisfies OptionTable<ClassLockDefaults>;
 
-/** Records the defaults that `@LockDefaults` gives to a class. */
+/** Records the defaults of a class with `@LockDefaults`. */
 export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
   const options = new DecoratorOptions('@LockDefaults', '', defaults, (given: ClassLockDefaults) => given);
   Reflect.defineMetadata(CLASS_DEFAULTS, options, target);
 }
 
-/** The defaults of the class that declares a method, in an application. @throws LockConfigError where its configuration does not give them, and for what is no default */
+/**
+ * The defaults of the class that declares a method, in an application.
+ *
+ * @throws LockConfigError if the configuration lacks them, and for other options
+ */
 function defaultsOfClass({ constructor }: object, service: LockService): Settings<typeof OPTIONS> | undefined {
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, constructor) as DecoratorOptions<ClassLockDefaults> | undefined;
   return defaults && read({ name: `@LockDefaults of ${constructor.name}` }, defaults.in(service), OPTIONS);

@@ -5,7 +5,7 @@ import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
 
-/** The lock that the interceptor has taken around the whole pipeline of a handler. */
+/** The lock that the interceptor holds around the whole pipeline of a handler. */
 export interface RequestLock {
   readonly method: DeclaredMethod;
   readonly plan: MethodPlan;
@@ -16,9 +16,9 @@ export interface RequestLock {
 export interface RequestContext {
   /** The request object of the transport, for `#{request…}`. */
   readonly request: unknown;
-  /** The locks of its handler, the outermost first. */
+  /** The locks of the handler, outermost first. */
   readonly methods: readonly DeclaredMethod[];
-  /** Over HTTP: aborts when the response has been sent. A client that has read of a failure must not see its work done later. */
+  /** Over HTTP: aborts when the response has been sent. After the client got a failure, the work must not be done. */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }
@@ -31,20 +31,23 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
 }
 
 /**
- * The Observable of a handler, subscribed in the context of its request: Nest subscribes to the Observable that a handler returns long after
- * the handler itself was called.
+ * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after it called the
+ * handler.
  */
 export function observedInRequest(context: RequestContext, handler: CallHandler): Observable<unknown> {
   return new Observable((subscriber) => storage.run(context, () => handler.handle().subscribe(subscriber)));
 }
 
-/** The request whose handler is `method`. Any other method may run in the async context of an unrelated request, as behind a queue. */
+/**
+ * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, such as
+ * behind a queue.
+ */
 export function requestHandledBy(method: DeclaredMethod): RequestContext | undefined {
   const context = storage.getStore();
   return context?.methods.includes(method) ? context : undefined;
 }
 
-/** The lock around the current call of `method`, if there is one: work that outlives its request has none any more. */
+/** The lock around the current call of `method`. `undefined` without one, and for work that outlives its request. */
 export function requestLockOf(method: DeclaredMethod): RequestLock | undefined {
   const locked = storage.getStore()?.locked;
   return locked?.method === method && locked.lock.isOpen ? locked : undefined;

@@ -5,7 +5,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { setImmediate } from '../../core/toolkit/real-timers.js';
 import { isObservablePrototype } from '../../decoration/decorated-method.js';
 
-/** Whether a result is read only after it was returned, and so after the method has ended. */
+/** Whether a result is read after it is returned, and so after the method has ended. */
 export function isStream(result: unknown): boolean {
   if (typeof result !== 'object' || result === null) return false;
   if (Symbol.asyncIterator in result || isObservable(result)) return true;
@@ -21,7 +21,7 @@ export function isIteration(result: unknown): result is AsyncGenerator<unknown, 
   return isIterable(result) && 'next' in result && typeof result.next === 'function';
 }
 
-/** A stream that outlives its method would be read without the lock, so the caller does not get it. @throws LockConfigError */
+/** Rejects a stream, which outlives its method and would be read without the lock. @throws LockConfigError */
 export function refuseStream(method: string, result: unknown): void {
   if (!isStream(result)) return;
   throw new LockConfigError(
@@ -29,26 +29,29 @@ export function refuseStream(method: string, result: unknown): void {
   );
 }
 
-/** The stream of messages that Nest gives to a handler with `@GrpcStreamMethod`, as Nest marks it. */
+/** The stream of messages that Nest passes to a handler with `@GrpcStreamMethod`. */
 interface RequestStream extends Observable<unknown> {
-  /** Empties Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it when the handler has returned; a second call does nothing. */
+  /**
+   * Drains Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it when the handler has returned. A second
+   * call does nothing.
+   */
   drainBuffer(): void;
 }
 
 const kept = new WeakSet<RequestStream>();
 
 /**
- * Keeps the messages of gRPC request streams among the arguments of a call until somebody subscribes, without a bound, as Nest does while
- * guards run.
+ * Buffers the messages of gRPC request streams among the arguments of a call until the handler subscribes, without a
+ * bound, as Nest does while guards run.
  *
- * The client sends them while the call waits for its lock, and Nest drops what comes between the return of the handler and its
- * subscription. An Observable of any other origin is left alone, since a cold one starts its work when it is subscribed.
+ * The client sends messages while the call waits for its lock, and Nest drops those between the return of the handler
+ * and its subscription. Other Observables are left alone, because a cold one starts its work when it is subscribed.
  */
 export function keepRequestStreams(args: readonly unknown[]): void {
   for (const argument of args) if (typeof argument === 'object' && argument !== null) keepStreamBehind(argument);
 }
 
-/** Also behind the operators that a controller has put on it for a service. */
+/** Finds the stream also behind operators that a controller applied to it for a service. */
 function keepStreamBehind(argument: { readonly source?: unknown }): void {
   if (!isObservablePrototype(Object.getPrototypeOf(argument))) return;
   if (Object.hasOwn(argument, 'drainBuffer')) keep(argument as RequestStream);
@@ -71,11 +74,11 @@ function keep(stream: RequestStream): void {
       target.complete();
     },
   });
-  // In the same tick as the subscription: Nest would repeat the messages that come between the two.
+  // In the same tick as the subscription, or Nest would repeat the messages in between.
   stream.drainBuffer();
   let isSubscribed = false;
   const replayed = new Observable((subscriber) => {
-    // Messages arrive outside of the lock and of the request of their call.
+    // Messages arrive outside of the async context of their call, with its lock and request.
     const here = new AsyncResource('RequestStream');
     const subscription = live.subscribe({
       next: (message) => {
@@ -96,7 +99,7 @@ function keep(stream: RequestStream): void {
     });
     if (!isSubscribed) {
       isSubscribed = true;
-      // After the handler has made all of its subscriptions, as Nest does.
+      // After the handler has made all its subscriptions, as Nest does.
       setImmediate(() => {
         const early = target;
         target = live;
@@ -105,7 +108,8 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // The stream itself changes, since others have it already: a controller that has put operators on it, or Nest for another try.
+  // The stream itself is changed, because others refer to it already: a controller that applied operators, or Nest for
+  // a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),
   });

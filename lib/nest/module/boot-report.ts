@@ -9,8 +9,8 @@ import { logger } from '../options/module-logger.js';
 import type { Application } from './explore-application.js';
 
 /**
- * Logs what an application locks with, one line for each provider, and what it locks, as one table for debugging. Warns of
- * scheduled methods whose runs nothing keeps apart, and of keys that are probably not meant.
+ * Logs one line for each provider of an application, and, for debugging, a table of its locked methods. Warns about
+ * scheduled methods that several processes may run, and about keys that are probably mistakes.
  */
 export function reportBoot(
   { service: { manager }, plans, warnings }: Application,
@@ -41,8 +41,8 @@ export function reportBoot(
 }
 
 /**
- * Warns of scheduled methods that are kept locked beyond their next run. Called after `ScheduleModule` has made its jobs, which have the class that
- * computes their ticks: without it, nothing is known of them.
+ * Warns about scheduled methods whose key stays locked beyond their next run. Called after `ScheduleModule` has created
+ * its jobs, whose class computes the ticks.
  */
 export function warnOfSkippedRuns({ service, plans }: Application): void {
   for (const [method, plan] of plans) {
@@ -54,8 +54,8 @@ export function warnOfSkippedRuns({ service, plans }: Application): void {
 }
 
 /**
- * Warns if no code handles SIGTERM or SIGINT: the locks of the process then stay until their leases have run out. Locks in memory and those of a
- * session end with the process.
+ * Warns if no code handles SIGTERM or SIGINT, because the locks of a killed process stay until their leases expire.
+ * Locks in memory and session locks end with the process.
  */
 export function warnOfUnhandledSignals({ service: { manager } }: Application): void {
   if (process.listenerCount('SIGTERM') > 0 || process.listenerCount('SIGINT') > 0) return;
@@ -69,13 +69,14 @@ export function warnOfUnhandledSignals({ service: { manager } }: Application): v
   );
 }
 
-/** A method and the lock that is planned for it. */
+/** A method and its planned lock. */
 interface Planned {
   readonly name: string;
   readonly lock: LockDescription;
 }
 
-// Processes fire a little apart, also with synchronised clocks: a process that comes when the run is over runs it once more.
+// Processes fire a little apart, even with synchronized clocks. A process that fires after the run has ended runs it
+// again.
 function runsTwice({ name, lock }: Planned): string {
   return (
     `${name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
@@ -99,7 +100,7 @@ function hasNoValue({ name }: Planned, { key, segment }: MissingValue): string {
   );
 }
 
-/** A time in the largest unit that leaves no fraction: `ms()` would print 90 s as 2m. */
+/** A time in the largest unit without a fraction, because `ms()` would print 90 s as 2m. */
 function exactly(time: number): string {
   const [unit, length] = UNITS.find(([, each]) => time % each === 0) ?? ['ms', 1];
   return `${time / length}${unit}`;

@@ -8,7 +8,10 @@ import type { DistributedLockOptions } from '../methods/distributed-lock-options
 import type { MethodPlan } from '../methods/method-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
-/** The metadata of handlers: of HTTP, microservices, WebSockets, and GraphQL with its field resolvers. Their packages may be absent. */
+/**
+ * The metadata keys of handlers for HTTP, microservices, WebSockets, and GraphQL with its field resolvers. Their
+ * packages may be absent.
+ */
 const HANDLER_MARKS = [
   METHOD_METADATA,
   'microservices:pattern',
@@ -17,7 +20,10 @@ const HANDLER_MARKS = [
   'graphql:resolve_property',
 ];
 
-/** The plan of a method in an application, if it can work. Adds to `problems` everything that is wrong with the method, found without calling it. */
+/**
+ * The plan of a method in an application, if it can work. Checks the method without a call, and adds its mistakes to
+ * `problems`.
+ */
 export function checkMethod(
   method: DeclaredMethod,
   service: LockService,
@@ -77,7 +83,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   try {
     options = method.options.in(service);
   } catch {
-    // There is no plan without them either, which is a problem already.
+    // Without options, there is no plan either, and that is reported already.
     return [];
   }
   const problems = mistypedOptions(options);
@@ -98,7 +104,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   return problems;
 }
 
-/** Mistakes that the types refuse, in the options that the core does not check. */
+/** Mistakes that the types reject, in options that the core does not check. */
 function mistypedOptions(options: DistributedLockOptions): string[] {
   const { around, onBusy, signal } = options;
   const problems: string[] = [];

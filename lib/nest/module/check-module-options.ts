@@ -13,7 +13,7 @@ import {
 } from '../../core/toolkit/options.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-/** The call for a word: the name of a server or of its client, or an address. */
+/** The call that fits a word, which is the name of a server or of its client, or an address. */
 const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^(?:postgres|pg|mysql|mariadb|sql)/, 'new SqlVersionLockProvider({ url })'],
   [/^(?:typeorm|dataSource)/, 'new TypeOrmVersionLockProvider({ dataSource })'],
@@ -42,7 +42,7 @@ const MAPPED = group('false, or { http: { busy: 409 } } for another status of a 
   }),
 });
 
-/** Those without a check here are read by the LockManager. */
+/** Options with `anything()` are checked by the LockManager. */
 const OPTIONS = {
   provider: anything<LockProvider>().written(),
   providers: option<object>(
@@ -62,7 +62,7 @@ const OPTIONS = {
   ),
 } satisfies OptionTable<DistributedLockModuleOptions>;
 
-/** @throws LockConfigError for options that the types would have refused */
+/** @throws LockConfigError for options that the types reject */
 export function assertUsable(options: unknown): asserts options is DistributedLockModuleOptions {
   if (typeof options !== 'object' || options === null) {
     throw new LockConfigError(
@@ -98,7 +98,11 @@ function contextOf(context: unknown, owner: Owner, option: string): object | und
   return context;
 }
 
-/** Nest copies the options of `forRoot()`, and of a provider or a client nothing would be left in the copy. @throws LockConfigError */
+/**
+ * Rejects a provider or a client as options: Nest copies the options of `forRoot()`, and such a copy is empty.
+ *
+ * @throws LockConfigError
+ */
 export function assertNoProvider(options: object): void {
   const call = callForClient(options);
   if (whyNoProvider('', options) !== undefined && call === undefined) return;
@@ -115,13 +119,13 @@ function nameOfClass(value: object): string {
   return (value.constructor as { readonly name?: string } | undefined)?.name || 'RedisLockProvider';
 }
 
-/** The complaint about an option that is no lock provider. */
+/** The complaint about an option that is not a lock provider. */
 function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
   if (typeof provider === 'function') {
     return `Option "${option}" is the class ${provider.name}, but must be an instance: write new ${provider.name}(…).`;
   }
-  // A text may be an address with a password.
+  // A string may be an address with a password, so it is not shown.
   const call = callForClient(provider);
   const given = call ? 'a client' : typeof provider === 'string' ? 'a text' : shown(provider);
   return `Option "${option}" is ${given}, but must be a lock provider: write ${call ?? callFor(provider)}.`;
@@ -131,7 +135,7 @@ function callFor(word: unknown): string {
   return CALLS.find(([pattern]) => pattern.test(String(word)))?.[1] ?? '';
 }
 
-/** Undefined for what is no client. */
+/** The call that fits a client. `undefined` for any other value. */
 function callForClient(client: unknown): string | undefined {
   const { duplicate, createQueryRunner } = Object(client) as Partial<Record<string, unknown>>;
   if (typeof duplicate === 'function') return callFor('client');

@@ -7,7 +7,7 @@ import { bootingServices } from '../service/service-slot.js';
 import { assertNoProvider } from './check-module-options.js';
 import { DistributedLockCoreModule, ModuleLifecycle } from './module-lifecycle.js';
 import { LockErrorFilter } from '../transports/lock-error.filter.js';
-import { LockInterceptor } from '../transports/lock.interceptor.js';
+import { LockRequestInterceptor } from '../transports/lock-request.interceptor.js';
 import { createLockManager } from './lock-manager.factory.js';
 import { LockService } from '../service/lock.service.js';
 import {
@@ -18,17 +18,38 @@ import {
 
 /**
  * Locks for an application: `LockService`, `LockAdmin`, and what `@DistributedLock` needs. Import it once, in the root
- * module. It starts the providers before anybody is injected with them, and stops them after the last shutdown hook.
+ * module. It starts the providers before Nest injects them anywhere, and stops them after the last shutdown hook.
  */
 @Module({})
 export class DistributedLockModule {
-  /** Without options: locks in the memory of this process. @throws LockConfigError for a provider in place of the options; at boot for others that are wrong */
+  /**
+   * Without options, locks are in the memory of this process.
+   *
+   * @example
+   * ```ts
+   * DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })
+   * ```
+   * @throws LockConfigError for a provider in place of the options; at boot for other wrong options
+   */
   static forRoot(options: DistributedLockModuleOptions = {}): DynamicModule {
     assertNoProvider(options);
     return withLocks(ConfigurableModuleClass.forRoot(options));
   }
 
-  /** With options from `useFactory`, `useClass` or `useExisting`. @throws LockConfigError at boot */
+  /**
+   * With options from `useFactory`, `useClass` or `useExisting`.
+   *
+   * @example
+   * ```ts
+   * DistributedLockModule.forRootAsync({
+   *   inject: [ConfigService],
+   *   useFactory: (config: ConfigService) => ({
+   *     provider: new RedisLockProvider({ url: config.getOrThrow('REDIS_URL') }),
+   *   }),
+   * })
+   * ```
+   * @throws LockConfigError at boot
+   */
   static forRootAsync(
     options: ConfigurableModuleAsyncOptions<DistributedLockModuleOptions, 'createDistributedLockOptions'>,
   ): DynamicModule {
@@ -53,7 +74,7 @@ function withLocks(definition: DynamicModule): DynamicModule {
     global: true,
     imports: [...(definition.imports ?? []), DistributedLockCoreModule],
     providers: [...(definition.providers ?? []), ...PROVIDERS],
-    exports: [LockService, LockAdmin, LockInterceptor, MODULE_OPTIONS_TOKEN],
+    exports: [LockService, LockAdmin, LockRequestInterceptor, MODULE_OPTIONS_TOKEN],
   };
 }
 
@@ -70,13 +91,14 @@ const PROVIDERS: Provider[] = [
   },
   { provide: LockAdmin, useFactory: ({ admin }: LockManager) => admin, inject: [LockManager] },
   ModuleLifecycle,
-  LockInterceptor,
-  { provide: APP_INTERCEPTOR, useExisting: LockInterceptor },
+  LockRequestInterceptor,
+  { provide: APP_INTERCEPTOR, useExisting: LockRequestInterceptor },
   {
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest asks global filters from the last to the first, and adds the application's own ones later: this is the last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later: this is the
+      // last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

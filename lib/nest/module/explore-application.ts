@@ -17,30 +17,30 @@ export interface DecoratedProvider {
   readonly methods: readonly DeclaredMethod[];
   readonly prototype: object;
   readonly instance: unknown;
-  /** One instance for the whole application, so that it can be called without a request. */
+  /** Whether the application has one instance, which can be called without a request. */
   readonly isSingleton: boolean;
 }
 
-/** The decorated methods of an application, and everything that was found about them. */
+/** The decorated methods of an application, and what the exploration has found. */
 export interface Application {
   readonly service: LockService;
   readonly providers: readonly DecoratedProvider[];
-  /** All methods whose options can work. */
+  /** The methods whose options can work. */
   readonly plans: ReadonlyMap<DeclaredMethod, MethodPlan>;
   /** Mistakes, each of which fails the boot. */
   readonly problems: Set<string>;
   readonly warnings: Set<string>;
 }
 
-/** What begins at the end of the boot. */
+/** An application with the campaigns and jobs that start at the end of the boot. */
 export interface ExploredApplication extends Application {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;
 }
 
 /**
- * Gives the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every decorated method, so that
- * mistakes come as one list at boot and not one by one at the first call.
+ * Passes the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every
+ * decorated method, so that all mistakes are listed at boot instead of one by one at the first call.
  *
  * @throws LockConfigError with the list of mistakes
  */
@@ -53,8 +53,8 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     const plan = checkMethod(method, service, problems);
     if (plan) plans.set(method, plan);
   }
-  // `@Transactional` of nestjs-cls leaves no mark on a method but its Proxy, as `@UseCls` does, so only where the application has transactions of
-  // it the one is taken for the other.
+  // `@Transactional` of nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is taken for
+  // `@Transactional` only if the application has its TransactionHost.
   if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
   findUnlockedOverrides(application);
   const campaigns = new LeaderCampaigns(application);

@@ -1,18 +1,18 @@
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { detached } from '../../core/toolkit/detached.js';
-import type { LeaderTask } from '../../recipes/leader-term.js';
+import type { LeaderTask } from '../../recipes/campaign.js';
 import { campaignIdOf } from '../../recipes/leadership.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';
 import { logger } from '../options/module-logger.js';
 import type { LockService } from '../service/lock.service.js';
 import type { Application, DecoratedProvider } from './explore-application.js';
 
-/** One campaign that the module starts with the application. */
+/** A campaign that starts with the application. */
 interface ModuleCampaign {
   readonly method: DeclaredMethod;
   readonly key: string;
   readonly plan: LockPlan;
-  /** Undefined for a key that only `@OnlyLeader` reads. */
+  /** `undefined` for a key that only `@OnlyLeader` reads. */
   readonly task: LeaderTask | undefined;
 }
 
@@ -41,14 +41,14 @@ export class LeaderCampaigns {
     return Array.from(this.#byKey.values(), ({ method }) => method);
   }
 
-  /** Starts them, and does not wait for an election. */
+  /** Starts the campaigns without waiting for an election. */
   start(): void {
     const { leadership } = this.#service;
     for (const { method, key, plan, task } of this.#byKey.values()) {
       const onError = (error: unknown) => {
         logger.error(`${method.name} failed as leader of "${key}"; it campaigns again. ${describe(error)}`);
       };
-      // Elections, and the terms after them, outlive the boot.
+      // Elections and terms outlive the boot.
       const campaign = detached(() =>
         task ? leadership.run(key, task, plan, { onError }) : leadership.runIdle(key, plan, onError),
       );
@@ -58,7 +58,7 @@ export class LeaderCampaigns {
     }
   }
 
-  /** @returns the mistake that keeps the method from working */
+  /** Adds the campaign of a method. @returns the mistake that keeps it from working */
   #add(method: DeclaredMethod, plan: LockPlan, { instance, isSingleton }: DecoratedProvider): string | undefined {
     const key = method.key.source as string;
     const id = campaignIdOf(key, plan);

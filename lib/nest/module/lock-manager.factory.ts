@@ -6,7 +6,7 @@ import { assertUsable } from './check-module-options.js';
 import { logger } from '../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-/** The `LockManager` of an application, started, so that everything it is injected into can use it. */
+/** Creates and starts the `LockManager` of an application, so that it is usable wherever it is injected. */
 export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
   assertUsable(options);
   const { namespace, instance, defaults, shutdownGrace, failFast } = options;
@@ -38,7 +38,11 @@ export async function createLockManager(options: DistributedLockModuleOptions): 
   return manager;
 }
 
-/** The providers that an application has asked for, by name. @throws LockConfigError when it asks for two things at once */
+/**
+ * The providers that an application configures, by name.
+ *
+ * @throws LockConfigError if it sets both "provider" and "providers"
+ */
 export function providersOf({ provider, providers, default: chosen }: DistributedLockModuleOptions): {
   providers: Readonly<Record<string, LockProvider>>;
   default?: string | undefined;

@@ -19,8 +19,8 @@ import { LockService } from '../service/lock.service.js';
 const SIGNAL_CHECK_AFTER_MS = 1_000;
 
 /**
- * Starts and ends what the module does in an application. At the start the application is explored; then it campaigns for what its leader
- * methods lead. At the end it drains and stops the core: the module is global, so this is after all others.
+ * Starts and stops the module in an application. At the start, it explores the application, then starts the campaigns
+ * of leader methods. At the end, it drains and stops the core, after all other modules, because the module is global.
  */
 @Injectable()
 export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
@@ -39,7 +39,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
       this.#service = this.#lockService();
       this.#explored = exploreApplication([...this.#wrappers()], this.#service);
     } catch (error) {
-      // Nobody closes an application that failed to boot, and an open connection would keep the process alive.
+      // Nest does not close an application that failed to boot, and an open connection would keep the process alive.
       await this.#stop();
       throw error;
     }
@@ -49,7 +49,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     this.#explored?.campaigns.start();
   }
 
-  /** After all hooks of the boot: {@link DistributedLockCoreModule} calls it. */
+  /** Called by {@link DistributedLockCoreModule}, after all other hooks of the boot. */
   onBooted(): void {
     const explored = this.#explored;
     if (!this.#service || !explored) return;
@@ -63,7 +63,8 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }, SIGNAL_CHECK_AFTER_MS).unref();
   }
 
-  // Nest calls it after those of most other modules, and before the servers close. Connections that close in a later hook still work.
+  // Nest calls this after the hooks of most other modules, and before the servers close. Connections that close in a
+  // later hook still work.
   onModuleDestroy(): void {
     this.#service?.leadership.end();
   }
@@ -90,7 +91,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     return this.moduleRef.get(LockService, { strict: false });
   }
 
-  // After a failed boot there may be two managers or none.
+  // After a failed boot, there may be two managers, or none.
   async #stop(): Promise<void> {
     clearTimeout(this.#signalCheck);
     const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
@@ -102,7 +103,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }
   }
 
-  // Injectables are guards, interceptors, pipes and filters that are named by their class.
+  // Injectables are guards, interceptors, pipes and filters that are given as classes.
   *#wrappers(): Generator<InstanceWrapper> {
     for (const module of this.modules.values()) {
       yield* module.providers.values();
@@ -113,8 +114,9 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 }
 
 /**
- * Ends the boot of the lock module after the hooks of all other modules. `ScheduleModule` makes its jobs in such a hook, and is as global as the lock module, so
- * the order of these two depends on the imports of the application. A job that is run for a missed tick may need what the last of the others does.
+ * Ends the boot of the lock module after the hooks of all other modules. `ScheduleModule` creates its jobs in such a
+ * hook and is also global, so the order of the two would depend on the application's imports. A job that runs for a
+ * missed tick may need the result of any other hook.
  */
 @Module({})
 export class DistributedLockCoreModule implements OnApplicationBootstrap {
@@ -122,7 +124,7 @@ export class DistributedLockCoreModule implements OnApplicationBootstrap {
     private readonly moduleRef: ModuleRef,
     modules: ModulesContainer,
   ) {
-    // Nest calls the hooks of modules by their distance from the root module, which has 1, the farthest first.
+    // Nest calls the hooks of the modules farthest from the root module first. The root module has distance 1.
     for (const module of modules.values()) if (module.metatype === DistributedLockCoreModule) module.distance = 0;
   }
 

@@ -5,8 +5,9 @@ import type { DeclaredMethod } from '../methods/declared-method.js';
 import type { Application } from './explore-application.js';
 
 /**
- * Finds locks that wait for another lock of the same application which is not released before they give up: two locks of one method, and a lock of
- * the key that a leader holds for its whole term. A job would be skipped silently, and a call would fail after its whole wait.
+ * Finds locks that can only time out, because another lock of the same application holds the key for longer: two locks
+ * of one method, and a lock of a key that a leader holds for its whole term. A job would be skipped silently, and a
+ * call would fail after its whole wait.
  */
 export function compareKeys({ plans, problems, warnings }: Application): void {
   const leaders = [...plans].filter(([{ isElected }]) => isElected);
@@ -44,7 +45,7 @@ export function compareKeys({ plans, problems, warnings }: Application): void {
   }
 }
 
-/** A key of both locks of which the inner one can never be had while the outer one is held. */
+/** A key of both locks, if the inner lock can never be acquired while the outer lock is held. */
 function waitedKey(
   outer: DeclaredMethod,
   { core, settings }: LockPlan,
@@ -53,12 +54,12 @@ function waitedKey(
 ): string | undefined {
   if (lock?.core !== core || lock.settings.reentrant === true) return undefined;
   const { mode } = lock.settings;
-  // Holders of shared and of limited locks hold beside each other.
+  // Shared and limited locks have several holders.
   if (mode !== 'exclusive' && mode === settings.mode) return undefined;
   return outer.key.templates.find((template) => inner.key.templates.includes(template));
 }
 
-/** Whether the lock of a method is taken inside the term of its own leader decorator, and enters the lock of the term. */
+/** Whether the lock of a method is acquired inside the term of its own leader decorator, whose lock it re-enters. */
 function entersTerm(method: DeclaredMethod, leader: DeclaredMethod, { settings }: LockPlan): boolean {
   const isInside = leader.decorator === '@RunAsLeader' || leader.locksBelow.includes(method);
   return isInside && settings.reentrant === true;

@@ -1,11 +1,11 @@
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { type CronMark, cronMarkOf, isScheduled } from '../methods/cron-job.js';
+import { cronMarkOf, isScheduled } from '../methods/cron-job.js';
 import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
-import type { CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
+import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
-/** A method of a class that has the key of a job. */
+/** The method that has the key of a job. */
 interface KeyOwner {
   readonly prototype: object;
   readonly method: DeclaredMethod;
@@ -14,7 +14,7 @@ interface KeyOwner {
 /** The methods of an application that run once for each tick. */
 export class ScheduledJobs {
   readonly #scheduler: Scheduler;
-  /** Those that are scheduled in this process. */
+  /** The jobs that this process schedules. */
   readonly #scheduled = new Map<ScheduledJob, CronMark>();
 
   constructor({ service, providers, plans, problems, warnings }: Application, wrappers: readonly InstanceWrapper[]) {
@@ -35,12 +35,12 @@ export class ScheduledJobs {
       for (const method of methods) {
         const plan = plans.get(method);
         const job = plan?.job;
-        // `@nestjs/schedule` looks at the methods of instances, and of singletons alone.
+        // `@nestjs/schedule` only explores the methods of singletons.
         const inEffect = Object(Reflect.get(prototype, method.methodName)) as object;
         const cron = cronMarkOf(inEffect);
         if (!job || !isSingleton || !cron) continue;
         if (!locksBehind(inEffect).includes(method)) {
-          // Otherwise it is an override, with a schedule of its own.
+          // Otherwise it is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
               `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so missed runs could not be made up for, and runNow() and nextTick would not know the job: put that decorator below @RunOnce`,
@@ -69,7 +69,7 @@ export class ScheduledJobs {
   }
 }
 
-/** The instances of a class of `ScheduleModule`, by its methods, since bundlers rename classes. */
+/** The instances of a class of `ScheduleModule`. It is found by its methods, because bundlers rename classes. */
 function instancesWith<T>(wrappers: readonly InstanceWrapper[], ...methods: readonly string[]): T[] {
   return wrappers
     .filter(({ metatype }) => {
@@ -79,7 +79,7 @@ function instancesWith<T>(wrappers: readonly InstanceWrapper[], ...methods: read
     .map(({ instance }) => instance as T);
 }
 
-/** Whether `ScheduleModule` is imported, without `cronJobs: false`. */
+/** Whether `ScheduleModule` is imported without `cronJobs: false`. */
 function schedulesCronJobs(wrappers: readonly InstanceWrapper[]): boolean {
   return wrappers.some(
     ({ token, instance }) =>

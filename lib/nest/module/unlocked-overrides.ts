@@ -5,8 +5,8 @@ import { type DeclaredMethod, locksBehind, prototypesOf } from '../methods/decla
 import type { Application } from './explore-application.js';
 
 /**
- * Warns of overrides of locked methods that run without the lock: they have no decorator of ours, and their source shows no call of `super`.
- * An override whose source cannot be read is not reported.
+ * Warns about overrides of locked methods that run without the lock: they have no lock decorator, and their source has
+ * no call of `super`. An override whose source cannot be read is not reported.
  */
 export function findUnlockedOverrides({ providers, warnings }: Application): void {
   for (const { methods, prototype, instance } of providers) {
@@ -14,7 +14,7 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
       isUnlocked(level, name) || methods.some(({ target, methodName }) => target === level && methodName === name);
     const overridden = new Map<string | symbol, DeclaredMethod>();
     for (const method of methods) {
-      // A term runs the method of the instance, which may be an override.
+      // A term calls the method of the instance, which may be an override.
       const isWrapped = method.decorator !== '@RunAsLeader';
       if (isWrapped && !overridden.has(method.methodName)) overridden.set(method.methodName, method);
     }
@@ -30,8 +30,8 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
 }
 
 /**
- * Warns of locked methods on which another decorator has put a Proxy, as `@Transactional` of nestjs-cls does. What it does goes on after the lock is
- * released, so the next holder would read what was there before the commit.
+ * Warns about locked methods inside the Proxy of another decorator, such as `@Transactional` of nestjs-cls. It commits
+ * after the lock is released, so the next holder would read the data from before the commit.
  */
 export function findTransactionsAbove({ providers, warnings }: Application): void {
   for (const level of providers.flatMap(({ prototype }) => prototypesOf(prototype))) {
@@ -46,7 +46,7 @@ export function findTransactionsAbove({ providers, warnings }: Application): voi
   }
 }
 
-/** The class of the override that a call runs without coming to the locked method. */
+/** The class whose override runs without calling the locked method. */
 function unlockedOverride(
   { target, methodName }: DeclaredMethod,
   prototype: object,
@@ -63,27 +63,29 @@ function unlockedOverride(
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
-    // Another decorator may have put a wrapper in its place, while the class shows it as it was written. Another method may call super for it.
+    // Another decorator may have replaced the override, but the text of the class shows it. Another method may call
+    // super for it.
     const source = sourceOf(level.constructor);
     if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
   }
   return undefined;
 }
 
-/** A function that a class has written as a property of its instances. Functions that are put there later have other names. */
+/** A function that a class declares as a field of its instances. Functions that are assigned later have other names. */
 function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | undefined {
   const value: unknown = Object.getOwnPropertyDescriptor(Object(instance), name)?.value;
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether a class has a method of this name in its text. Otherwise other code has put it there, such as a tracer. */
+/** Whether the text of a class has a method of this name. Otherwise other code, such as a tracer, has added it. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }
 
 /**
- * A text test: a comment or a string with these words counts as a call. Compilers for older JavaScript write the prototype instead of `super`:
- * `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc, `superGet(Refunds.prototype, this, "pay")` in esbuild.
+ * Tests the text, so a comment or a string with these words counts as a call. Compilers for older JavaScript write the
+ * prototype instead of `super`: `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc,
+ * `superGet(Refunds.prototype, this, "pay")` in esbuild.
  */
 function callsSuper(source: string, name: string | symbol): boolean {
   const own = patternOf(name);

@@ -6,34 +6,43 @@ import type { KeyContext } from '../service/lock.service.js';
 
 /** The options of `DistributedLockModule`. */
 export interface DistributedLockModuleOptions {
-  /** The backend, if there is one. Default: `MemoryLockProvider`, which excludes nobody outside of this process. */
+  /**
+   * The backend, if there is only one. Default: `MemoryLockProvider`, whose locks exclude callers of this process only.
+   */
   provider?: LockProvider;
-  /** The backends by name, if there are several; then `default` is required, and `provider` is left out. A name has 1 to 64 of `A-Za-z0-9_-`. */
+  /**
+   * The backends by name, if there are several. Then set `default`, and leave out `provider`. A name has 1 to 64
+   * characters of `A-Za-z0-9_-`.
+   */
   providers?: Readonly<Record<string, LockProvider>>;
-  /** Name of the provider of calls that name none. */
+  /** Name of the provider for calls that do not name one. */
   default?: string;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   namespace?: string;
   /**
-   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable characters of ASCII, such as the name of a pod. Default: the
-   * host's name, escaped as in a URL where it is not ASCII, and the process id.
+   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as the
+   * name of a pod. Default: the host's name and the process id. A host name that is not ASCII is escaped as in a URL.
    */
   instance?: string | undefined;
-  /** Defaults for calls and methods that leave an option open. */
+  /** Defaults for calls and methods that do not set an option. */
   defaults?: LockDefaults | undefined;
   /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
   context?: KeyContext | undefined;
   /**
-   * The value that functions of decorators get, such as the `ConfigService` of the application: `@DistributedLock(key, (config: ConfigService) => ({ lease:
-   * config.get('LOCK_LEASE') }))`. They are called once, at boot.
+   * The argument of option functions in decorators, such as the `ConfigService` of the application:
+   * `@DistributedLock(key, (config: ConfigService) => ({ lease: config.get('LOCK_LEASE') }))`. They are called once, at
+   * boot.
    */
   config?: unknown;
   /**
-   * `{ http: { busy } }`: the HTTP status of a busy lock, 423 by default. `false` maps no lock error and leaves every `LockError` to the
+   * `{ http: { busy } }`: the HTTP status of a busy lock, 423 by default. `false` leaves every `LockError` to the
    * application's own filters.
    */
   mapErrors?: false | { http?: { busy?: number } } | undefined;
-  /** How long a stopping application lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills after 10 s, and the last releases may take 2 s. */
+  /**
+   * How long a stopping application waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills
+   * after 10 s, and the last releases may take 2 s.
+   */
   shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether a backend that cannot be reached fails the boot. Default true. */
   failFast?: boolean | undefined;

@@ -3,9 +3,10 @@ import type { Lock } from '../../api/lock.js';
 import { surroundingLocks } from '../../core/hold/granted-lock.js';
 
 /**
- * The innermost lock around the caller, or the one of `key`: for methods under `@DistributedLock`, which have no lock
- * among their arguments.
+ * The innermost lock around the caller, or the innermost lock of `key`: for methods under `@DistributedLock`, which do
+ * not get the lock as an argument.
  *
+ * @example `const { signal, fencingToken } = currentLock();`
  * @throws LockConfigError outside of a lock, and after its release.
  */
 export function currentLock(key?: string): Lock {

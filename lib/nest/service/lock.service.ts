@@ -5,7 +5,7 @@ import type { Lock } from '../../api/lock.js';
 import type { LockKey } from '../../key/lock-key.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import { assertTask, madeByNest } from '../../core/toolkit/arguments.js';
-import type { LeaderTerm } from '../../recipes/leader-term.js';
+import type { LeaderTerm } from '../../recipes/campaign.js';
 import { Leadership, planCampaign, type RunAsLeaderOptions } from '../../recipes/leadership.js';
 import { type RunDueOptions, runOnce, type RunOnceOptions, type RunOnceResult } from '../../recipes/run-once.js';
 import { Scheduler } from './scheduler.js';
@@ -13,7 +13,7 @@ import { Scheduler } from './scheduler.js';
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
-/** The values that an application gives its decorators. */
+/** Values of an application for its decorators. */
 export interface ApplicationValues {
   readonly context?: KeyContext | undefined;
   readonly config?: unknown;
@@ -22,8 +22,8 @@ export interface ApplicationValues {
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
- * The guarantee of a lock is its provider's promise; this service adds that every lock is given back, that a task starts
- * only while its lock is surely held, and that a loss is known at the latest at the local deadline.
+ * The provider guarantees the lock. This service adds that every lock is released, that a task starts only while its
+ * lock is certain to be held, and that you learn of a loss at the local deadline at the latest.
  */
 export class LockService {
   /** @internal */
@@ -56,8 +56,8 @@ export class LockService {
   /**
    * Acquires the lock.
    *
-   * @throws LockBusyError when it was busy for the whole `wait` (default 5 s).
-   * @throws LockUnavailableError when the backend is down or the outcome is unknown.
+   * @throws LockBusyError if it was busy for the whole `wait` (default 5 s).
+   * @throws LockUnavailableError if the backend is down or the outcome is unknown.
    * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for what can never work.
    */
   acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
@@ -65,7 +65,10 @@ export class LockService {
     return this.manager.acquire(key, this.#complete(options));
   }
 
-  /** Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire} otherwise. */
+  /**
+   * Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire}
+   * otherwise.
+   */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
     this.manager.missingValues.check(key);
     return this.manager.tryAcquire(key, this.#complete(options));
@@ -74,10 +77,10 @@ export class LockService {
   /**
    * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
    *
-   * A call in it that takes the same key enters the lock again with the lock in hand: under `lock.run()`, or with `{ within: lock }`. Await
-   * such a call: while it runs it keeps the lock held, also after this call has resolved.
+   * A nested call for the same key re-enters the lock if you pass it on: under `lock.run()`, or with
+   * `{ within: lock }`. Await such a call: while it runs, it keeps the lock held, even after this call has resolved.
    *
-   * @throws LockLostError when the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
+   * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     this.manager.missingValues.check(key);
@@ -85,18 +88,20 @@ export class LockService {
   }
 
   /**
-   * Runs `task` once in the whole fleet: the process that gets the lock runs it, the others do not wait. For jobs that are scheduled at run
-   * time; a method takes `@RunOnce`.
+   * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. For jobs
+   * that you schedule at run time; for a method, use `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and is begun by one process, however far apart they call. With `minHold`, the key stays locked
-   * for that time instead, which must be longer than the calls are apart, and shorter than the period. One of the two is needed.
+   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes call. With
+   * `minHold`, the key stays locked for that time instead, which must be longer than the calls are apart, and shorter
+   * than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
-   * @returns `{ ran: true, value }`, or `{ ran: false }` where a run for this or a later time was begun, another process has run it within
-   * `minHold` ms, or runs it now. The event `skipped` has the reason. A task that fails is not run again
-   * @throws LockUnavailableError when the backend is down: then no process runs it. If its answer to the begin is lost for 5 s, the run may
-   * count as begun all the same. LockConfigError for a `minHold` that the provider cannot keep, and for `due` on a provider without records; otherwise as {@link withLock},
-   * but never LockBusyError of this lock
+   * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time was started, if another
+   * process ran it within `minHold` ms, or if one runs it now. The event `skipped` has the reason. A task that fails is
+   * not repeated
+   * @throws LockUnavailableError if the backend is down: then no process runs it. If the answer to the start is lost
+   * for 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for `due`
+   * on a provider without records. Otherwise as {@link withLock}, but never LockBusyError of this lock
    */
   runOnce<T>(
     key: LockKey,
@@ -109,15 +114,16 @@ export class LockService {
   }
 
   /**
-   * Campaigns for the key, and runs `task` whenever this process is elected: after a loss and after a task that has ended by itself it
-   * campaigns again, with a random pause of up to a second, or up to 30 s where its task ends soon each time. Never two tasks of one
-   * call at a time: after a loss it waits for the old task to end. A backend that is down is asked again and again.
+   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss, or when the task has ended,
+   * it campaigns again, with a random pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks
+   * of one call never run at the same time: after a loss, the campaign waits for the old task to end. While the backend
+   * is down, it keeps retrying.
    *
-   * Resolves when `signal` has aborted or the application stops, the task has ended and the lock is given back.
+   * Resolves once `signal` has aborted or the application stops, the task has ended and the lock is released.
    *
-   * @param task must end when `term.signal` aborts; what it throws after that is ignored
-   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can never work. Never
-   * LockBusyError or LockUnavailableError of this lock.
+   * @param task must end when `term.signal` aborts; its errors after that are ignored
+   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can
+   * never work. Never LockBusyError or LockUnavailableError of this lock.
    */
   async runAsLeader(
     key: string,
@@ -132,40 +138,46 @@ export class LockService {
   }
 
   /**
-   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`: by the validity of its lock
-   * at this moment, without asking the backend. The answer may be outdated when the caller uses it; a write needs the fencing token.
+   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks
+   * the validity of the lock at this moment, without a request to the backend. The answer may be outdated when you use
+   * it, so send the fencing token along with a write.
    */
   isLeader(key: string): boolean {
     return this.leadership.isLeader(key, this.provider);
   }
 
   /**
-   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while nobody holds it. It asks the backend, so a
-   * process that does not campaign may ask as well. The answer may be outdated when it arrives.
+   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while it is free. It sends a
+   * request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
+   * arrives.
    *
-   * @throws LockConfigError where the provider cannot tell (row and advisory locks of SQL); LockUnavailableError when the backend is down;
-   * LockKeyError for what cannot be a key
+   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
+   * backend is down; LockKeyError for an invalid key
    */
   leader(key: string): Promise<Leader | null> {
     return this.leadership.leader(key, this.provider);
   }
 
   /**
-   * Whether anybody holds the key, or it is retained (`minHold`). The answer may be outdated when it arrives: to do something only if the key is
-   * free, use {@link tryAcquire}.
+   * Whether the key is held, or retained (`minHold`). The answer may be outdated when it arrives: to do something only
+   * if the key is free, use {@link tryAcquire}.
    *
-   * @throws LockConfigError where the provider cannot tell (row and advisory locks of SQL); LockUnavailableError when the backend is down
+   * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
+   * backend is down
    */
   isLocked(key: string): Promise<boolean> {
     return this.manager.isLocked(key, this.provider);
   }
 
-  /** The innermost lock around the caller, or the one of `key`; undefined outside of a lock, and after its release. */
+  /**
+   * The innermost lock around the caller, or the innermost lock of `key`. `undefined` outside of a lock, and after its
+   * release.
+   */
   current(key?: string): Lock | undefined {
     return this.manager.current(key);
   }
 
-  /** Runs `task` as a new owner, which holds none of the caller's locks: for work that outlives the caller. */
+  /** Runs `task` as a new owner, without the caller's locks: for work that outlives the caller. */
   detached<T>(task: () => T): T {
     return this.manager.detached(task);
   }

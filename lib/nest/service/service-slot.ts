@@ -2,28 +2,29 @@ import { Inject } from '@nestjs/common';
 import { LockConfigError } from '../../api/errors.js';
 import { LockService } from './lock.service.js';
 
-// Nest prints this description when it cannot fill the slot, so it contains what to do.
+// Nest prints this description if it cannot fill the slot, so it says what to do.
 const SLOT = Symbol(
   'LockService for @DistributedLock: import DistributedLockModule.forRoot() in the root module; in a unit test, add provideLockServiceStub() to the providers',
 );
 
-// Frozen objects take no property. A WeakMap alone would not do: it knows nothing of a Proxy or of Object.create(instance).
+// Frozen objects cannot get a property. A WeakMap alone would not be enough: it does not know a Proxy, or
+// Object.create(instance).
 const frozen = new WeakMap<object, readonly LockService[]>();
 
 /** The lock services of the applications that run in this process. */
 export const liveServices = new Set<LockService>();
 
-/** The services of applications that have not booted yet. Nest does not report that a boot has failed, so some of them never will. */
+/** The services of applications that are booting. Some never finish: Nest does not report a failed boot. */
 export const bootingServices = new Set<LockService>();
 
 interface WithSlot {
-  /** A value that several applications share has a service of each, in the order of their boots. */
+  /** The services of the applications that share this value, in the order of their boots. */
   [SLOT]?: readonly LockService[];
 }
 
 /**
- * Asks Nest to inject the lock service into each instance of the class, at a place that no other code sees: under a private
- * symbol, not enumerable, so that JSON, `Object.keys` and equality of the instance stay as they are.
+ * Lets Nest inject the lock service into each instance of the class. The property has a private symbol and is not
+ * enumerable, so that JSON, `Object.keys` and equality of the instance stay as they are.
  */
 export function reserveServiceSlot(prototype: object): void {
   if (SLOT in prototype) return;
@@ -31,16 +32,19 @@ export function reserveServiceSlot(prototype: object): void {
     configurable: true,
     enumerable: false,
     get: () => undefined,
-    // Nest fills property dependencies by plain assignment after construction, which ends up here.
+    // Nest assigns property dependencies after construction, which calls this setter.
     set(this: object, service: LockService) {
       fillSlot(this, [service]);
     },
   });
-  // Not optional: a missing module must fail at boot and not at the first call.
+  // Not optional, because a missing module must fail the boot, not the first call.
   Inject(LockService)(prototype, SLOT);
 }
 
-/** Gives the service to an instance that Nest may not have constructed. Answers whether the instance belongs to another live application too. */
+/**
+ * Adds the service to an instance that Nest may not have constructed. Returns whether the instance also belongs to
+ * another live application.
+ */
 export function addService(instance: object, service: LockService): boolean {
   const known = (instance as WithSlot)[SLOT] ?? frozen.get(instance) ?? [];
   const others = known.filter((each) => each !== service && liveServices.has(each));
@@ -56,11 +60,15 @@ function fillSlot(instance: object, services: readonly LockService[]): void {
   }
 }
 
-/** The lock service for a call of the method `name` on `self`. @throws LockConfigError outside of a running application. */
+/**
+ * The lock service for a call of the method `name` on `self`.
+ *
+ * @throws LockConfigError outside of a running application.
+ */
 export function serviceOf(name: string, self: unknown): LockService {
   const instance = Object(self) as WithSlot;
   let service: unknown;
-  // An instance that several applications share belongs to the first of them that has not stopped.
+  // An instance that several applications share belongs to the first one that has not stopped.
   for (service of instance[SLOT] ?? frozen.get(instance) ?? []) {
     if (!(service instanceof LockService) || !service.manager.stopping.aborted) break;
   }
@@ -78,7 +86,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   );
 }
 
-/** The service, if there is exactly one: with several, a guess could lock in the wrong application. */
+/** The service, if there is exactly one. With several, a guess could lock in the wrong application. */
 function onlyLiveService(): LockService | undefined {
   const candidates = liveServices.size > 0 ? liveServices : bootingServices;
   const [first] = candidates;

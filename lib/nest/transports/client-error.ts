@@ -7,25 +7,29 @@ import {
 } from '../../api/errors.js';
 import { isBusy } from '../../api/is-busy.js';
 import { isReported, markReported } from '../../core/hold/lost-error.js';
+import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
-/** A lock error as a client sees it, on every transport: never a key or a provider, which are internal to the server. */
+/**
+ * A lock error as clients see it, on every transport. It never contains a key or a provider, which are internal to the
+ * server.
+ */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
   readonly message: string;
   /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
-  /** After how many seconds to try again; absent where trying again would not help. */
+  /** After how many seconds to retry. Absent if a retry would not help. */
   readonly retryAfter?: number;
 }
 
-// RFC 9110 §10.2.3: whole seconds. No process knows when a lock will be free, so: soon.
+// Whole seconds (RFC 9110 §10.2.3). No process knows when a lock will be free.
 const SOON = 1;
 
-/** A lock error as a client sees it. Misuse is a bug of the server like any other, of which a client sees nothing. */
+/** A lock error as clients see it. Misuse is a bug in the server, so clients see no details. */
 export function toClientError(error: LockError): ClientError {
   const { code } = error;
-  if (isBusy(error)) {
+  if (isBusy(error) && !isSelfWait(error)) {
     const message = 'The resource is in use by another request. Try again later.';
     return { kind: 'busy', message, code, retryAfter: SOON };
   }
@@ -39,7 +43,7 @@ export function toClientError(error: LockError): ClientError {
     return { kind: 'lost', message, code };
   }
   if (error instanceof VersionConflictError) {
-    // To try again with the same data would undo what the other request has written.
+    // A retry with the same data would overwrite what the other request wrote.
     const message = 'The resource was changed by another request meanwhile. Nothing of this one was written.';
     return { kind: 'conflict', message, code };
   }
@@ -47,8 +51,8 @@ export function toClientError(error: LockError): ClientError {
 }
 
 /**
- * Logs a loss that the application has thrown itself, such as that of a write which a later holder has refused: its client sees no key and no
- * reason, and the core logs only the losses that it finds.
+ * Logs a loss that the application threw itself, such as a write that the database rejected in favor of a later holder.
+ * The client sees neither key nor reason, and the core logs only the losses that it finds.
  */
 function logLoss(error: LockLostError): void {
   if (isReported(error)) return;
@@ -56,7 +60,14 @@ function logLoss(error: LockLostError): void {
   logger.warn(error.message);
 }
 
-/** The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there. */
+/** Logs misuse that a filter answers, since Nest logs no error that a filter has answered. */
+export function logMisuse(error: LockError): void {
+  if (!isReported(error)) logger.error(error);
+}
+
+/**
+ * The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there.
+ */
 export interface MessageError {
   readonly status: 'error';
   readonly message: string;
@@ -64,10 +75,9 @@ export interface MessageError {
   readonly retryAfter?: number;
 }
 
-/** Misuse is logged here, since Nest logs no error that a filter has answered. */
 export function toMessageError(error: LockError): MessageError {
   const { kind, message, code, retryAfter } = toClientError(error);
   if (kind !== 'misuse') return { status: 'error', message, code, ...(retryAfter !== undefined && { retryAfter }) };
-  logger.error(error);
+  logMisuse(error);
   return { status: 'error', message };
 }

@@ -8,14 +8,14 @@ interface Emitter {
   emit(event: string, data: unknown): void;
 }
 
-/** A client of `ws`, and of whatever else follows the standard of the browsers. */
+/** A client of `ws`, or of another library that follows the browser standard. */
 interface NativeSocket {
   readonly readyState: number;
   send(message: string): void;
 }
 
 /**
- * Sends the `exception` event that Nest sends for a `WsException`. By what the client can do, as Nest does it itself: a
+ * Sends the `exception` event that Nest sends for a `WsException`. Like Nest, it chooses by what the client can do: a
  * client of `ws` has an `emit`, too, which notifies only this process.
  */
 export function sendException(client: Emitter | NativeSocket, error: LockError): void {
@@ -27,7 +27,7 @@ export function sendException(client: Emitter | NativeSocket, error: LockError):
   }
 }
 
-/** Whether a filter of the handler or of its gateway catches the error: without a type it catches all. */
+/** Whether a filter of the handler or of its gateway catches the error. A filter without a type catches all errors. */
 export function isCaught(error: LockError, context: ExecutionContext): boolean {
   const filters = [context.getHandler(), context.getClass()].flatMap(
     (place) => (Reflect.getMetadata(EXCEPTION_FILTERS_METADATA, place) ?? []) as object[],

@@ -9,10 +9,10 @@ import { LockHttpException } from './lock-http-exception.js';
 import { rpcFailure } from './rpc-failure.js';
 
 /**
- * Answers the client of a lock error, as its transport does it. `DistributedLockModule` registers it globally.
+ * Answers lock errors in the form of each transport. `DistributedLockModule` registers it globally.
  *
- * Nest has no global filters for gateways, and none in a hybrid application that is connected without `inheritAppConfig`:
- * name it there with `@UseFilters(LockErrorFilter)`.
+ * Global filters do not apply to gateways, nor to a hybrid application without `inheritAppConfig`: add
+ * `@UseFilters(LockErrorFilter)` there.
  */
 @Catch(LockError, LockHttpException)
 export class LockErrorFilter implements ExceptionFilter<LockError | LockHttpException> {

@@ -3,8 +3,8 @@ import { isIterable, isIteration } from '../methods/streams.js';
 import { toClientError } from './client-error.js';
 
 /**
- * A lock error as GraphQL reports it; the lock error itself is the `cause`. GraphQL takes over the `extensions` of any
- * error that a resolver throws, so this is no `GraphQLError`, and no package of GraphQL is loaded for it.
+ * A lock error as GraphQL reports it. The lock error itself is the `cause`. GraphQL copies the `extensions` of any
+ * error that a resolver throws, so this class does not need `GraphQLError`, and loads no GraphQL package.
  */
 export class LockGraphqlError extends Error {
   override readonly name = 'LockGraphqlError';
@@ -12,7 +12,7 @@ export class LockGraphqlError extends Error {
   /** @internal */
   constructor(
     message: string,
-    /** The lock error's code, such as `LOCK_BUSY`; and after how many seconds to try again, where that helps. */
+    /** The lock error's code, such as `LOCK_BUSY`, and after how many seconds to retry, if a retry helps. */
     readonly extensions: { readonly code: string; readonly retryAfter?: number },
     cause: LockError,
   ) {
@@ -20,24 +20,27 @@ export class LockGraphqlError extends Error {
   }
 }
 
-/** The error that a resolver throws instead of a lock error; misuse as it is, like any other bug of a resolver. */
+/**
+ * The error that a resolver throws instead of a lock error. Misuse stays as it is, like any other bug in a resolver.
+ */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const { kind, message, code, retryAfter } = toClientError(error);
   if (kind === 'misuse') return error;
   return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
 }
 
-/** As much as is read of GraphQL's `info`, the fourth argument of a resolver. */
+/** The part of GraphQL's `info`, the fourth argument of a resolver, that is read here. */
 interface ResolveInfo {
   readonly operation: { readonly operation: string };
   readonly path: { readonly prev: unknown };
 }
 
 /**
- * The value that a resolver gave, as GraphQL iterates it, with lock errors as GraphQL reports them; any other value as it is.
+ * The result of a resolver: if GraphQL iterates it, its lock errors are mapped; any other value stays as it is.
  *
- * A generator acquires its lock at its first `next()`, and loses it later still. The filters of Nest have run by then. Only this view for
- * GraphQL changes: a caller inside the application that iterates the same method gets the lock errors themselves.
+ * A generator acquires its lock at its first `next()`, and may lose it later. Nest's filters have run by then. Only
+ * GraphQL gets the mapped errors: a caller inside the application that iterates the same method gets the lock errors
+ * themselves.
  */
 export function reportedToGraphql(value: unknown, info: unknown): unknown {
   return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
@@ -56,7 +59,7 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
   return {
     next: (...args) => reported(() => source.next(...args)),
-    // GraphQL asks whether they are there.
+    // GraphQL checks whether they exist.
     ...(leave && { return: (value) => reported(() => leave(value)) }),
     ...(fail && { throw: (error) => reported(() => fail(error)) }),
     [Symbol.asyncIterator]() {
@@ -65,8 +68,8 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
 }
 
-// The result of a subscription is iterated, and so is a generator for a list (GraphQL 17). Another async iterable may be an object whose
-// fields are resolved, such as a page of results.
+// GraphQL iterates the result of a subscription, and a generator for a list (GraphQL 17). Any other async iterable may
+// be an object whose fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;
   return isSubscription ? isIterable(value) : isIteration(value);

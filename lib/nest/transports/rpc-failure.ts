@@ -3,7 +3,7 @@ import { type Observable, of, throwError } from 'rxjs';
 import type { LockError } from '../../api/errors.js';
 import { toClientError, toMessageError } from './client-error.js';
 
-/** As much as is used of the `Metadata` of @grpc/grpc-js, which this package never loads. */
+/** The used part of the `Metadata` of @grpc/grpc-js, which this package never loads. */
 interface GrpcMetadata {
   set(key: string, value: string): void;
 }
@@ -23,20 +23,21 @@ interface GrpcStream {
 
 type GrpcCallback = (failure: GrpcFailure) => void;
 
-// Nothing has run after busy or unavailable, so clients and proxies may repeat the call. Proxies built on Envoy can name
-// RESOURCE_EXHAUSTED and UNAVAILABLE for that, and not ABORTED, which gRPC means for a retry at a higher level:
-// https://grpc.io/docs/guides/status-codes. A lost call and a changed row must not be repeated as they are.
+// After busy and unavailable, the method has not run, so clients and proxies may repeat the call. Proxies built on
+// Envoy can retry RESOURCE_EXHAUSTED and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher level
+// (https://grpc.io/docs/guides/status-codes). A lost call and a changed row must not be repeated as they are.
 const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 } as const;
 
 /**
- * The answer of a filter of a microservice: an observable that fails with the client's error. Nest itself makes the same of an
- * `RpcException`, so this needs no class of @nestjs/microservices, which this package never loads.
+ * The answer of a microservice's filter: an observable that fails with the client's error. Nest turns an `RpcException`
+ * into the same, so no class of
+ * @nestjs/microservices is needed, which this package never loads.
  */
 export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {
   const [first, second] = host.getArgs<[unknown, unknown]>();
   if (isMetadata(second)) return throwError(() => toGrpcFailure(error, second));
   if (!isStream(first)) return throwError(() => toMessageError(error));
-  // Nest hands the stream over and answers nothing itself: thrown, the error would be an unhandled rejection.
+  // Nest passes the stream to the handler and does not answer, so a thrown error would be an unhandled rejection.
   const failure = toGrpcFailure(error, first.metadata);
   if (typeof second === 'function') (second as GrpcCallback)(failure);
   else first.emit('error', failure);
@@ -49,7 +50,7 @@ function toGrpcFailure(error: LockError, { constructor }: GrpcMetadata): GrpcFai
   const failure = { code: STATUSES[toClientError(error).kind], message, metadata };
   if (code === undefined) return failure;
   metadata.set('lock-code', code);
-  // Negative: the client's retry policy must not repeat the call, whatever statuses it names (gRFC A6).
+  // A negative value keeps the client's retry policy from repeating the call, regardless of its statuses (gRFC A6).
   if (retryAfter === undefined) metadata.set('grpc-retry-pushback-ms', '-1');
   else metadata.set('retry-after', String(retryAfter));
   return failure;

@@ -4,7 +4,7 @@ import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/comm
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
 import { isStream } from '../methods/streams.js';
 
-/** Resolves when a response that the handler's result does not complete is over; `undefined` when the result completes it. */
+/** Resolves when the response has ended. `undefined` if the handler's result completes the response. */
 export function streamedResponse(
   context: ExecutionContext,
   handler: string | symbol,
@@ -13,13 +13,13 @@ export function streamedResponse(
   const raw = rawResponse(context);
   if (raw.writableEnded || raw.destroyed) return undefined;
   if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
-  // `close` comes after the last byte, when the client goes away, and after an error, which is the application's to hear of.
+  // `close` follows the last byte, a disconnect of the client, and an error, which the application handles.
   return new Promise((resolve) => raw.once('close', resolve));
 }
 
 /**
- * Aborts when the response has been sent, as by a timeout in another interceptor. A client that only goes away changes nothing: senders of webhooks do not
- * wait, and expect the work.
+ * Aborts when the response has been sent, for example by a timeout in another interceptor. It does not abort if the
+ * client only disconnects: senders of webhooks do not wait for the response, but expect the work.
  */
 export function signalOfResponse(context: ExecutionContext, method: string): AbortSignal {
   const raw = rawResponse(context);
@@ -33,13 +33,13 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
       ),
     );
   };
-  // A response may be ended after the client has left, and then has no `finish`.
+  // A response that ends after the client has left emits no `finish`.
   raw.once('finish', onEnd);
   raw.once('close', onEnd);
   return controller.signal;
 }
 
-/** Whether Node.js ends the connection when nothing has moved on it for a while, which it does not by default. */
+/** Whether Node.js ends idle connections, which it does not do by default. */
 export function hasSocketTimeout(context: ExecutionContext): boolean {
   return Boolean(rawResponse(context).socket?.timeout);
 }
@@ -50,12 +50,15 @@ function rawResponse(context: ExecutionContext): ServerResponse {
   return response.raw ?? response;
 }
 
-// Nest also sends the stream in `{ data: stream }`, which an interceptor may have made of it.
+// Nest also sends the stream in `{ data: stream }`, into which an interceptor may have wrapped it.
 function holdsStream(result: unknown): boolean {
   return isStream(result) || (typeof result === 'object' && result !== null && Object.values(result).some(isStream));
 }
 
-/** Whether Nest leaves the response to the handler: it may return before the first byte, as after `file.pipe(response)`. */
+/**
+ * Whether Nest leaves the response to the handler, which may return before the first byte, as after
+ * `file.pipe(response)`.
+ */
 function respondsByItself(controller: object, handler: string | symbol): boolean {
   if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;
   const parameters = (Reflect.getMetadata(ROUTE_ARGS_METADATA, controller, handler) ?? {}) as object;

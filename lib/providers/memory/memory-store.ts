@@ -86,7 +86,7 @@ export class MemoryStore {
     this.#serve(key, slot, now);
     const own = slot.heldBy(request.id);
     if (own) return own;
-    if (slot.waiters.length > 0 || !slot.admits(request)) return undefined;
+    if (slot.waiters.length > 0 || !this.admits(slot, request)) return undefined;
     return this.#grant(slot, request, now);
   }
 
@@ -177,6 +177,11 @@ export class MemoryStore {
     return slot.anyLive?.label;
   }
 
+  /** @internal Whether the holders of a key leave room for one more. */
+  protected admits(slot: Slot, request: StoreRequest): boolean {
+    return slot.admits(request);
+  }
+
   /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
   #refresh(key: string, slot: Slot, now: number): void {
     slot.expire(now);
@@ -187,7 +192,7 @@ export class MemoryStore {
   /** The single rule of the queue: from its head on, each waiter that may enter does. Every operation on a key runs it. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
-      if (!slot.admits(waiter.request)) break;
+      if (!this.admits(slot, waiter.request)) break;
       slot.dequeue(waiter);
       waiter.serve(this.#grant(slot, waiter.request, now));
     }

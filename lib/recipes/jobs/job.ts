@@ -1,94 +1,132 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { isBusy } from '../../api/is-busy.js';
 import type { SkipReason } from '../../api/lock-events.js';
-import { type JobRecord, MOST_AHEAD, recordText } from '../../core/job-record.js';
+import type { JobRecord } from '../../core/job-record.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
-import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { ProviderCore } from '../../core/provider-core.js';
-import type { Schedule } from '../../core/schedule.js';
 import { instanceIdOf } from '../../core/toolkit/instance-ids.js';
 import { backOff, pause } from '../../core/toolkit/timing.js';
-import { JobRecordClient, type Seen } from './job-record-client.js';
+import { JobRecordClient, MOST_AHEAD, type Seen } from './record.js';
+import type { Schedule } from './schedule.js';
 
-/** For how many ms a record that has to be written is asked for again while the backend does not answer. */
-export const PATIENCE = 5_000;
-/** The same for the end of a run: its lock is kept meanwhile. */
-const PATIENCE_AT_END = 1_000;
-/** Between two looks at a busy lock, in ms. */
-const LOOK = { first: 50, most: 250 };
+/** How long a request for a record is retried while the backend does not answer, in ms. */
+export const RECORD_TIMEOUT = 5_000;
+/** The same for the end of a run, whose lock is kept meanwhile. */
+const END_TIMEOUT = 1_000;
+/** Between two polls of a busy lock, in ms. */
+const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-
-/** Due times of one key that are less apart than this are taken for one, in ms. */
+/** Due times of one key that are closer than this are meant to be the same, in ms. */
 const ONE_DUE = 1_000;
 
-/** When a warning was given last: there is one clock for all jobs, and keys of `runOnce()` may come from data. */
+/** When each warning was last logged: there is one clock for all jobs, and keys of `runOnce()` may come from data. */
 const warnedOfClock = new WeakMap<ProviderCore, number>();
 const warnedOfDues = new WeakMap<ProviderCore, number>();
 
-/** A tick that was not begun here, why, and the record that says so. */
-export interface NotBegun {
+const runs = new AsyncLocalStorage<CurrentRun>();
+
+/** A run of a job, for its task. */
+export interface CurrentRun {
+  /** The key of the job. */
+  readonly key: string;
+  /** When the run was due. */
+  readonly tick: Date;
+  /** How often a process has started this run: more than 1 if one crashed or lost its lock, with `afterCrash`. */
+  readonly attempt: number;
+}
+
+/**
+ * The run around the caller: of a `@RunOnce` method without `minHold`, or of `runOnce()` with `due`. `undefined`
+ * outside of such a run, and in one by `LockAdmin.runNow()`, which has no tick.
+ *
+ * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
+ */
+export function currentRun(): CurrentRun | undefined {
+  return runs.getStore();
+}
+
+type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
+
+/** A run of a job that has its lock. */
+export interface Run {
+  readonly lock: GrantedLock;
+  /** `undefined` for a run without a tick. */
+  readonly record: JobRecord | undefined;
+  /** The task, followed by the record of its end, which is written while the lock is still held. */
+  recorded<T>(task: Task<T>): Task<T>;
+}
+
+/** A tick that was not started here, why, and the record that says so. */
+interface Skipped {
   readonly skipped: SkipReason;
   readonly record: JobRecord | undefined;
 }
 
-/** Whether a tick may be begun after what is recorded. */
-type IsOpen = (record: JobRecord | undefined) => boolean;
-
 /**
- * One job of this process: begins each tick that no process has begun.
+ * One job of this process: starts each tick that no process has started.
  *
- * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release. The lock comes before the record, so
- * a process whose clock is ahead consumes no tick that another process could run.
+ * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release.
+ * The lock comes before the record, so a process whose clock is ahead consumes no tick that another process could run.
  */
 export class Job {
   readonly stored: JobRecordClient;
   #hasWarnedOfZone = false;
 
   /**
-   * @param plan of a lock that is not waited for, and not kept after its release
-   * @param schedule gives none where callers give the ticks
+   * @param plan of a lock that is not waited for, and not retained
    * @throws LockConfigError for a provider without records
    */
   constructor(
-    private readonly manager: LockManager,
+    readonly manager: LockManager,
     readonly key: string,
     readonly plan: LockPlan,
-    private readonly schedule: () => Schedule | undefined,
   ) {
     this.stored = new JobRecordClient(plan.core, key);
   }
 
   /**
-   * Begins the tick, unless another process has begun it, begins it now, or runs an earlier one.
+   * Starts the tick, unless another process has started it, starts it now, or runs an earlier one.
    *
-   * @param isOpen whether the tick may still be begun. Default: the last tick is earlier
-   * @throws LockUnavailableError where the backend does not answer. The tick may be recorded as begun then
+   * @param schedule `undefined` if the caller gives the ticks
+   * @param isOpen whether the tick may still be started, by the record. Default: the last tick is earlier
+   * @throws LockUnavailableError if the backend does not answer. The tick may be recorded as started then
    */
-  async begin(
+  async startTick(
     tick: number,
-    isOpen: IsOpen = (record) => record === undefined || record.tick < tick,
-  ): Promise<BegunRun | NotBegun> {
-    const { clock, random } = this.plan.core;
-    const half = this.#periodAfter(tick) / 2;
-    const patience = Math.min(half, PATIENCE);
-    const until = clock.now() + patience;
+    schedule: Schedule | undefined,
+    isOpen = (record: JobRecord | undefined) => record === undefined || record.tick < tick,
+  ): Promise<Run | Skipped> {
+    const { stored, plan, manager } = this;
+    const { clock, random } = plan.core;
+    const half = halfPeriod(tick, schedule);
+    const timeout = Math.min(half, RECORD_TIMEOUT);
+    const deadline = clock.now() + timeout;
+    let seen = await stored.read(timeout);
+    let lock: GrantedLock | undefined;
     for (let round = 0; ; round += 1) {
-      const seen = await this.stored.read(patience);
       const { record } = seen;
-      this.#checkZone(record);
-      this.#checkDue(tick, record);
-      if (!isOpen(record)) return notBegun('done', record);
-      if (this.#isAhead(tick, Math.min(half, MOST_AHEAD))) return notBegun('clock', record);
-      const isLast = clock.now() >= until || this.manager.stopping.aborted;
-      // A run that goes on records its end before it releases, so until then the lock is not asked for. It may be abandoned, at the first and last look.
-      const mayBeFree = round === 0 || isLast || record?.state !== 'running';
-      const lock = mayBeFree ? await this.tryLock() : undefined;
-      if (lock) return await this.#beginUnder(lock, seen, tick, isOpen);
-      if (isLast) {
-        return notBegun(record?.state === 'running' ? 'overlap' : 'busy', record);
+      this.#checkZone(record, schedule);
+      this.#checkDue(tick, record, schedule);
+      const skipped = !isOpen(record) ? 'done' : this.#isAhead(tick, Math.min(half, MOST_AHEAD)) ? 'clock' : undefined;
+      if (skipped) {
+        await lock?.releaseAfterTask(false);
+        return { skipped, record };
       }
-      await pause(clock, backOff(random, round, LOOK), this.manager.stopping, true);
+      const isLast = clock.now() >= deadline || manager.stopping.aborted;
+      // A run records its end before it releases, so until then its lock is not requested. It may be abandoned: hence
+      // the first and the last poll.
+      if (round === 0 || isLast || record?.state !== 'running') lock ??= await this.tryLock();
+      if (lock) {
+        const found = await this.startUnder(lock, seen, tick, schedule);
+        if ('lock' in found) return found;
+        seen = found;
+        continue;
+      }
+      if (isLast) return { skipped: record?.state === 'running' ? 'overlap' : 'busy', record };
+      await pause(clock, backOff(random, round, POLL), manager.stopping, true);
+      seen = await stored.read(timeout);
     }
   }
 
@@ -102,70 +140,92 @@ export class Job {
     }
   }
 
-  /** Records a run under its lock, unless the record is not as it was seen: then answers what it is. @throws as {@link begin}; the lock is released then */
-  async record(
-    lock: GrantedLock,
-    seen: Seen,
-    { tick, attempt }: Pick<JobRecord, 'tick' | 'attempt'>,
-  ): Promise<BegunRun | Seen> {
+  /**
+   * Starts a tick under the lock of the job: the next attempt, if the tick is that of a run which has lost its process.
+   * If the record is not as it was seen, nothing starts, and the promise resolves to what it is.
+   *
+   * @throws as {@link startTick}; the lock is released then
+   */
+  async startUnder(lock: GrantedLock, seen: Seen, tick: number, schedule: Schedule | undefined): Promise<Run | Seen> {
     const { core } = this.plan;
-    const next: JobRecord = {
+    const before = seen.record;
+    const attempt = before?.tick === tick ? before.attempt + 1 : 1;
+    const record: JobRecord = {
       ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
-      ...{ instance: core.instance.name, attempt, schedule: this.schedule()?.text ?? null },
+      ...{ instance: core.instance.name, attempt, schedule: schedule?.text ?? null },
     };
+    let found: Seen;
     try {
-      const found = await this.stored.replace(seen, next, PATIENCE);
-      return found.text === recordText(next) ? new BegunRun(this, lock, found, next) : found;
+      found = await this.stored.replace(seen, record, RECORD_TIMEOUT);
     } catch (error) {
       await lock.releaseAfterTask(true);
       throw error;
     }
+    if (found.record !== record) return found;
+    if (before?.state === 'running') this.reportAbandoned(before, attempt > 1);
+    return { lock, record, recorded: (task) => this.#recorded(task, found, record) };
   }
 
-  /** A run whose record says that it runs, and whose lock this process has: nobody runs it. */
-  publishAbandoned({ tick, instance, begunAt }: JobRecord, again: boolean): void {
-    const { events, name } = this.plan.core;
+  /** Reports a run whose record says that it runs while this process has its lock. */
+  reportAbandoned({ tick, instance, begunAt, attempt }: JobRecord, again: boolean): void {
+    const { events, name, logger } = this.plan.core;
     const times = { tick: new Date(tick), begunAt: new Date(begunAt) };
     events.publish('run-abandoned', { key: this.key, provider: name, ...times, instance, again });
+    if (!again) return;
+    logger.warn(
+      `Job "${this.key}" runs again for ${times.tick.toISOString()}, attempt ${attempt + 1}: instance "${instance}" started it at ${times.begunAt.toISOString()} and did not finish. Find out why that instance stopped or lost its lock.`,
+    );
   }
 
-  /** For how many ms another process that begins the tick is waited for: half of a period, at most 5 s. */
-  patience(tick: number): number {
-    return Math.min(this.#periodAfter(tick) / 2, PATIENCE);
-  }
-
-  async #beginUnder(lock: GrantedLock, before: Seen, tick: number, isOpen: IsOpen): Promise<BegunRun | NotBegun> {
-    let seen = before;
-    while (isOpen(seen.record)) {
-      const found = await this.record(lock, seen, { tick, attempt: 1 });
-      if (found instanceof BegunRun) {
-        if (seen.record?.state === 'running') this.publishAbandoned(seen.record, false);
-        return found;
+  #recorded<T>(task: Task<T>, seen: Seen, record: JobRecord): Task<T> {
+    return async (lock) => {
+      let state: JobRecord['state'] = 'failed';
+      try {
+        const { key } = this;
+        const { attempt } = record;
+        const value = await runs.run({ key, tick: new Date(record.tick), attempt }, () => task(lock));
+        state = 'ended';
+        return value;
+      } finally {
+        await this.#recordEnd(seen, { ...record, state, endedAt: this.stored.serverTime });
       }
-      seen = found;
-      this.#checkDue(tick, seen.record);
+    };
+  }
+
+  /**
+   * Leaves a later record alone: it is of a later run, so the lock was lost. An earlier record, or none, shows that the
+   * backend has lost data.
+   */
+  async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
+    const { core } = this.plan;
+    try {
+      await this.stored.conclude(seen, ended, END_TIMEOUT);
+    } catch {
+      core.logger.warn(
+        `The end of a run of job "${this.key}" was not recorded, because lock provider "${core.name}" did not accept it within ${END_TIMEOUT} ms. Unless this instance can record it later, another one treats the run as abandoned: check the provider's server.`,
+      );
     }
-    await lock.releaseAfterTask(false);
-    return notBegun('done', seen.record);
   }
 
   #isAhead(tick: number, most: number): boolean {
     const ahead = tick - this.stored.serverTime;
     if (ahead <= most) return false;
-    const { core } = this.plan;
     this.#warnHourly(
       warnedOfClock,
-      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${core.name}". Correct the clock of this machine, or set "due" to a time that has come.`,
+      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${this.plan.core.name}". Correct the clock of this machine, or set "due" to a time that has come.`,
     );
     return true;
   }
 
-  /** Each instance has read its own clock for the time at which the run was due, so that each call is a run of its own. */
-  #checkDue(tick: number, record: JobRecord | undefined): void {
-    if (record === undefined || record.schedule !== null || this.schedule()) return;
+  /**
+   * Warns if instances give the time of the call as the time at which the run was due, so that each call counts as a
+   * run.
+   */
+  #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
+    if (record === undefined || record.schedule !== null || schedule) return;
     const apart = Math.abs(tick - record.tick);
-    const { core } = this.plan;
-    if (apart === 0 || apart >= ONE_DUE || instanceIdOf(record.run) === instanceIdOf(core.random.id())) return;
+    const { random } = this.plan.core;
+    if (apart === 0 || apart >= ONE_DUE || instanceIdOf(record.run) === instanceIdOf(random.id())) return;
     this.#warnHourly(
       warnedOfDues,
       `Two instances gave due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs. Set "due" to the planned time, the same in all instances, not to the time of the call, such as new Date().`,
@@ -180,9 +240,9 @@ export class Job {
     core.logger.warn(`${message} (Warned once an hour.)`);
   }
 
-  /** One expression in two zones: an instance has another zone than the others, and so other ticks. */
-  #checkZone(record: JobRecord | undefined): void {
-    const own = this.schedule()?.text;
+  /** Warns if instances have one expression in two zones, and so different ticks. */
+  #checkZone(record: JobRecord | undefined, schedule: Schedule | undefined): void {
+    const own = schedule?.text;
     const other = record?.schedule;
     if (this.#hasWarnedOfZone || !own || !other || own === other || expressionOf(own) !== expressionOf(other)) return;
     this.#hasWarnedOfZone = true;
@@ -190,67 +250,16 @@ export class Job {
       `Job "${this.key}" is scheduled here as ${own}, but instance "${record.instance}" recorded it as ${other}. Set "timeZone" in @Cron, so that all instances have the same ticks. (Warned once.)`,
     );
   }
-
-  #periodAfter(tick: number): number {
-    return (this.schedule()?.next(tick) ?? Infinity) - tick;
-  }
 }
 
-/** A run under the lock of a job. */
-type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
-
-/** A run of a job that has its lock. */
-export interface Run {
-  readonly lock: GrantedLock;
-  /** The task, with what is to be written at its end, while the lock is still held. */
-  recorded<T>(task: Task<T>): Task<T>;
-}
-
-/** A run that is recorded as running. */
-export class BegunRun implements Run {
-  constructor(
-    private readonly job: Job,
-    readonly lock: GrantedLock,
-    private readonly seen: Seen,
-    private readonly record: JobRecord,
-  ) {}
-
-  /** Runs the task, records its end and releases the lock. @throws what `withLock()` throws */
-  perform<T>(task: Task<T>): Promise<T> {
-    return runGuarded(this.lock, this.recorded(task), this.job.plan.settings.onLost);
-  }
-
-  recorded<T>(task: Task<T>): Task<T> {
-    return async (lock) => {
-      let state: JobRecord['state'] = 'failed';
-      try {
-        const value = await task(lock);
-        state = 'ended';
-        return value;
-      } finally {
-        await this.#end(state);
-      }
-    };
-  }
-
-  /** A later record belongs to a later run: the lock was lost. An earlier one, or none, shows that the backend has lost data. */
-  async #end(state: JobRecord['state']): Promise<void> {
-    const { stored, plan, key } = this.job;
-    const next = { ...this.record, state, endedAt: stored.serverTime };
-    try {
-      await stored.conclude(this.seen, next, PATIENCE_AT_END);
-    } catch {
-      plan.core.logger.warn(
-        `The end of a run of job "${key}" was not recorded, because lock provider "${plan.core.name}" did not accept it within ${PATIENCE_AT_END} ms. Unless this instance can record it later, another one treats the run as abandoned: check the provider's server.`,
-      );
-    }
-  }
+/**
+ * Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same
+ * tick.
+ */
+export function halfPeriod(tick: number, schedule: Schedule | undefined): number {
+  return ((schedule?.next(tick) ?? Infinity) - tick) / 2;
 }
 
 function expressionOf(schedule: string): string {
   return schedule.slice(0, schedule.lastIndexOf(' ('));
-}
-
-function notBegun(skipped: SkipReason, record: JobRecord | undefined): NotBegun {
-  return { skipped, record };
 }

@@ -1,92 +1,86 @@
 import { safeText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
-import type { LockPlan } from '../../core/plan/lock-plan.js';
-import { type JobRecord, lastTimeOf, MOST_AHEAD } from '../../core/job-record.js';
-import type { Schedule } from '../../core/schedule.js';
+import type { JobRecord } from '../../core/job-record.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter } from '../../core/toolkit/timing.js';
-import { BegunRun, type Job, PATIENCE } from './job.js';
-import type { Seen } from './job-record-client.js';
+import { halfPeriod, RECORD_TIMEOUT } from './job.js';
+import { lastTimeOf, MOST_AHEAD, type Seen } from './record.js';
+import type { Schedule } from './schedule.js';
+import type { ScheduledJob } from './scheduled-job.js';
 
-/** For so many ms after a recovery the other processes write back what the backend has lost. */
+/** How long after a recovery the other processes write back what the backend has lost, in ms. */
 const AFTER_RECOVERY = 5_000;
 
-/** The runs of a job besides those that are fired: `catchUp` in ms. */
-export interface Looks {
+/** Which runs a job makes up for: `catchUp` in ms. */
+export interface MissingRunOptions {
   readonly catchUp: number | undefined;
   readonly afterCrash: number;
 }
 
 /**
- * Finds the runs of a job that nobody makes: of a tick that no process has begun (`catchUp`), and of a process that has crashed (`afterCrash`). Begins them
- * again, as far as the options ask for that, until the application stops.
+ * Finds the ticks of a job that no process has started (`catchUp`) and the runs whose process has crashed
+ * (`afterCrash`), and runs them, as the options ask, until the application stops.
  */
 export class MissingRuns {
-  /** Whether the scheduler fires the job at the moment. */
+  /** Whether the scheduler fires the job at the moment: one that is stopped, or has not started yet, is not run. */
   #isFired = () => true;
   #timer: Timer | undefined;
   #lookAt = 0;
   #notBefore = -Infinity;
-  /** Looks follow each other. */
+  /** One look runs at a time. */
   #lastLook: Promise<void> = Promise.resolve();
-  /** The last missed tick that was too old. */
+  /** The last tick that was reported as missed and is too old to be run. */
   #tooOld: number | undefined;
 
   constructor(
-    private readonly job: Job,
-    private readonly key: string,
-    private readonly plan: LockPlan,
-    private readonly schedule: () => Schedule | undefined,
-    private readonly options: Looks,
-    /** Aborts when the application stops. */
-    private readonly stopping: AbortSignal,
-    /** Makes a run that was begun here, and does not wait for its end. */
-    private readonly make: (run: BegunRun) => void,
+    private readonly job: ScheduledJob,
+    private readonly options: MissingRunOptions,
   ) {}
 
-  /** Looks now, and after what may leave some. Call it once. @param isFired whether the scheduler fires the job: one that was stopped, or has not started yet, is not run */
+  /** Looks now, and after each event that may leave a run missing. Call it once. */
   start(isFired: () => boolean): void {
-    if (!this.#looks) return;
     this.#isFired = isFired;
-    leaveOnAbort(this.stopping, {
+    const { manager, plan } = this.job;
+    leaveOnAbort(manager.stopping, {
       leave: () => {
         this.#cancelLook();
       },
     });
-    this.plan.core.observe(({ type }) => {
+    plan.core.observe(({ type }) => {
       if (type === 'recovered') this.#onRecovered();
     });
     this.#lookIn(0);
   }
 
-  get #looks(): boolean {
-    const { catchUp, afterCrash } = this.options;
-    return catchUp !== undefined || afterCrash > 0;
+  /**
+   * Looks after a lease, which is how long the lock of a process that has crashed is kept. Not all processes look at
+   * the same time.
+   */
+  lookLater(): void {
+    const { core, settings } = this.job.plan;
+    this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
   }
 
-  /** A tick that the backend has lost is written back first, by all processes, so that none makes up for a run that took place. */
+  /**
+   * All processes first write back a tick that the backend has lost, so that none makes up for a run that took place.
+   */
   #onRecovered(): void {
-    if (this.stopping.aborted) return;
+    const { manager, stored, plan } = this.job;
+    if (manager.stopping.aborted) return;
     this.#cancelLook();
-    this.#notBefore = this.plan.core.clock.now() + AFTER_RECOVERY;
+    this.#notBefore = plan.core.clock.now() + AFTER_RECOVERY;
     this.#inOrder(async () => {
-      const { stored } = this.job;
-      await stored.restore(await stored.read(PATIENCE), PATIENCE);
+      await stored.restore(await stored.read(RECORD_TIMEOUT), RECORD_TIMEOUT);
     });
     this.#lookIn(0);
   }
 
-  /** Looks after a lease: so long the lock of a process that has crashed is kept. Not all processes at the same time. */
-  lookLater(): void {
-    const { core, settings } = this.plan;
-    this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
-  }
-
-  /** Looks in so many ms, or earlier where that was planned. */
+  /** Looks after so many ms, or earlier if that was planned. */
   #lookIn(delay: number): void {
-    const { clock } = this.plan.core;
-    if (!this.#looks || this.stopping.aborted) return;
+    const { manager, plan } = this.job;
+    const { clock } = plan.core;
+    if (manager.stopping.aborted) return;
     const at = Math.max(clock.now() + delay, this.#notBefore);
     if (this.#timer !== undefined && this.#lookAt <= at) return;
     this.#cancelLook();
@@ -99,58 +93,56 @@ export class MissingRuns {
   }
 
   #cancelLook(): void {
-    if (this.#timer !== undefined) this.plan.core.clock.clearTimer(this.#timer);
+    if (this.#timer !== undefined) this.job.plan.core.clock.clearTimer(this.#timer);
     this.#timer = undefined;
   }
 
   #inOrder(work: () => Promise<void>): void {
     this.#lastLook = this.#lastLook.then(work).catch((error: unknown) => {
-      if (this.stopping.aborted) return;
+      if (this.job.manager.stopping.aborted) return;
       if (isUnavailable(error)) this.lookLater();
-      else this.#log(`cannot look for missed and abandoned runs: ${safeText(String(error))}`);
+      else this.job.logError(`cannot look for missed and abandoned runs: ${safeText(String(error))}`);
     });
   }
 
   async #look(): Promise<void> {
-    // Nothing reports that it is started again.
+    const { stored, plan } = this.job;
+    // Nothing reports that the scheduler starts the job again.
     if (!this.#isFired()) {
       this.lookLater();
       return;
     }
-    const { catchUp } = this.options;
-    const { stored } = this.job;
-    const found = await stored.read(PATIENCE);
-    // Where there is none, an operator may have deleted it. An earlier one lacks an end that could not be written.
-    const seen = found.record ? await stored.restore(found, PATIENCE) : found;
+    const found = await stored.read(RECORD_TIMEOUT);
+    // If nothing is stored, an operator may have deleted it. An earlier record lacks an end that could not be written.
+    const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
+    const schedule = this.job.schedule();
     // The backend has recovered meanwhile.
-    if (this.plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
-    else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record);
-    else if (catchUp !== undefined) await this.#lookForMissed(seen, catchUp);
+    if (plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
+    else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record, schedule);
+    else if (this.options.catchUp !== undefined && schedule)
+      await this.#lookForMissed(seen, schedule, this.options.catchUp);
   }
 
   /** A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases. */
-  async #lookForAbandoned(seen: Seen, record: JobRecord): Promise<void> {
-    const { afterCrash } = this.options;
-    const lock = await this.job.tryLock();
+  async #lookForAbandoned(seen: Seen, record: JobRecord, schedule: Schedule | undefined): Promise<void> {
+    const { job } = this;
+    const lock = await job.tryLock();
     if (!lock) {
       this.lookLater();
       return;
     }
-    const { tick, attempt } = record;
-    if (attempt <= afterCrash) {
-      const begun = await this.job.record(lock, seen, { tick, attempt: attempt + 1 });
-      if (begun instanceof BegunRun) {
-        this.job.publishAbandoned(record, true);
-        this.make(begun);
+    if (record.attempt <= this.options.afterCrash) {
+      const started = await job.startUnder(lock, seen, record.tick, schedule);
+      if ('lock' in started) {
+        job.handOver(started);
         return;
       }
       await lock.releaseAfterTask(false);
     } else {
-      const closed: JobRecord = { ...record, state: 'failed' };
+      const failed: JobRecord = { ...record, state: 'failed' };
       try {
-        const found = await this.job.stored.replace(seen, closed, PATIENCE);
-        if (found.record?.run === record.run && found.record.state === 'failed')
-          this.job.publishAbandoned(record, false);
+        const found = await job.stored.replace(seen, failed, RECORD_TIMEOUT);
+        if (found.record === failed) job.reportAbandoned(record, false);
       } finally {
         await lock.releaseAfterTask(false);
       }
@@ -159,12 +151,10 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  async #lookForMissed(seen: Seen, catchUp: number): Promise<void> {
-    const { key } = this;
-    const schedule = this.schedule();
-    if (!schedule) return;
-    const { events, name } = this.plan.core;
-    const now = this.job.stored.serverTime;
+  async #lookForMissed(seen: Seen, schedule: Schedule, catchUp: number): Promise<void> {
+    const { job } = this;
+    const { events, name } = job.plan.core;
+    const now = job.stored.serverTime;
     const tick = schedule.latest(now);
     if (seen.record?.schedule !== schedule.text) {
       await this.#recordBaseline(seen, tick ?? now, schedule);
@@ -174,44 +164,42 @@ export class MissingRuns {
       tick !== undefined && last?.schedule === schedule.text && tick > last.tick && tick > lastTimeOf(last, now);
     if (tick === undefined || !isMissed(seen.record)) return;
     const age = now - tick;
-    // For so long a process that was fired may still begin it.
-    const patience = this.job.patience(tick);
-    if (age < patience) {
-      this.#lookIn(patience - age);
+    // Until then, a process that was fired may still start it.
+    const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
+    if (age < timeout) {
+      this.#lookIn(timeout - age);
       return;
     }
-    const event = { key, provider: name, tick: new Date(tick), schedule: schedule.text };
+    const event = { key: job.key, provider: name, tick: new Date(tick), schedule: schedule.text };
     if (age > catchUp) {
       if (this.#tooOld !== tick) events.publish('run-missed', event);
       this.#tooOld = tick;
       return;
     }
-    const begun = await this.job.begin(tick, isMissed);
-    if (begun instanceof BegunRun) {
+    const started = await job.startTick(tick, schedule, isMissed);
+    if ('lock' in started) {
       events.publish('run-missed', event);
-      this.make(begun);
-    } else if (begun.skipped !== 'done') this.lookLater();
+      job.handOver(started);
+    } else if (started.skipped !== 'done') this.lookLater();
   }
 
-  /** Nothing is known of runs by this schedule: ticks are missed from now on. */
+  /** Records that ticks count as missed from now on: nothing is known of runs by this schedule. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
-    const { core } = this.plan;
-    // By the clock of this process the server is behind: ticks that have run would be due again when that is mended.
+    const { stored, plan } = this.job;
+    const { core } = plan;
+    // By the clock of this process, the server is behind: ticks that have run would be due again once that is
+    // corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();
       return;
     }
-    const now = this.job.stored.serverTime;
+    const now = stored.serverTime;
     const last = seen.record && seen.record.tick >= tick ? seen.record : { tick, attempt: 0 };
     const baseline: JobRecord = {
       ...{ tick: last.tick, attempt: last.attempt, run: core.random.id(), state: 'baseline' },
       ...{ begunAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
-    const found = await this.job.stored.replace(seen, baseline, PATIENCE);
-    if (found.record?.run !== baseline.run) this.#lookIn(0);
-  }
-
-  #log(what: string): void {
-    this.plan.core.logger.error(`Job "${this.key}" ${what}`);
+    const found = await stored.replace(seen, baseline, RECORD_TIMEOUT);
+    if (found.record !== baseline) this.#lookIn(0);
   }
 }

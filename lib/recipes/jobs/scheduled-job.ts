@@ -6,16 +6,21 @@ import { type LockPlan, publishSkipped, subjectOf } from '../../core/plan/lock-p
 import { jobChannel } from '../../core/events/channels.js';
 import { runGuarded } from '../../core/hold/guarded-task.js';
 import type { LockManager } from '../../core/lock-manager.js';
-import { lastTimeOf } from '../../core/job-record.js';
-import type { LocalJob, Schedule } from '../../core/schedule.js';
+import type { LocalJob } from '../../core/provider-core.js';
 import { detached } from '../../core/toolkit/detached.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
-import { BegunRun, Job, type NotBegun, type Run } from './job.js';
-import { type Looks, MissingRuns } from './missing-runs.js';
+import { Job, type Run } from './job.js';
+import { type MissingRunOptions, MissingRuns } from './missing-runs.js';
+import { lastTimeOf } from './record.js';
+import type { Schedule } from './schedule.js';
 
-/** By how many ms a timer may fire too early. Ticks are a second apart at least, so the tick before is never taken for the one that is due. */
+/**
+ * How early a timer may fire, in ms. Ticks are at least a second apart, so the tick before is never taken for the one
+ * that is due.
+ */
 const EARLY = 50;
-/** A run that was begun for a call of {@link ScheduledJob.begin}, until that takes it. */
+
+/** A run that was started for a call of {@link ScheduledJob.begin}, until that takes it. */
 interface Offer {
   readonly job: ScheduledJob;
   run: Run | undefined;
@@ -24,54 +29,71 @@ interface Offer {
 const offers = new AsyncLocalStorage<Offer>();
 
 /**
- * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is begun in one of them.
+ * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is started in
+ * one of them.
  *
  * - {@link begin} is for each firing. It names the tick by the clock of this process.
- * - {@link attach} gives a way to call the job as its scheduler does, for runs that begin otherwise.
- * - {@link start} is for the end of the boot, when the job can run. It makes up for missed and abandoned runs from then on, if the options ask
- *   for that, until the application stops.
+ * - {@link attach} gives a way to call the job as its scheduler does, for runs that start otherwise.
+ * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned
+ *   runs, as the options ask, until the application stops.
  */
-export class ScheduledJob implements LocalJob {
-  readonly #job: Job;
+export class ScheduledJob extends Job implements LocalJob {
   #call: (() => unknown) | undefined;
-  readonly #missing: MissingRuns;
-  /** When this process began to schedule the job, by the monotonic clock. */
+  readonly #missing: MissingRuns | undefined;
+  /** When this process started to schedule the job, by the monotonic clock. */
   #scheduledAt: number | undefined;
   #trace: JobTrace | undefined;
 
   /**
    * @param key of the lock, resolved: one text
    * @param plan of a lock with `wait: 0` and no `minHold`
-   * @param schedule gives none while it is not known in this process
+   * @param schedule gives `undefined` while the schedule is not known in this process
    * @throws LockConfigError for a provider without records
    */
   constructor(
-    private readonly manager: LockManager,
-    readonly key: string,
-    private readonly plan: LockPlan,
-    private readonly schedule: () => Schedule | undefined,
-    options: Looks,
+    manager: LockManager,
+    key: string,
+    plan: LockPlan,
+    readonly schedule: () => Schedule | undefined,
+    options: MissingRunOptions,
   ) {
-    const job = new Job(manager, key, plan, schedule);
-    this.#job = job;
-    this.#missing = new MissingRuns(job, key, plan, schedule, options, manager.stopping, (run) => {
-      this.#handOver(run);
-    });
+    super(manager, key, plan);
+    if (options.catchUp !== undefined || options.afterCrash > 0) this.#missing = new MissingRuns(this, options);
   }
 
   /**
-   * Begins the run of a call: the one that was begun for it, or that for the latest tick by the clock of this process, unless a process has begun it.
-   * `undefined` where the call is skipped. A task that fails is not run again.
+   * Starts the run of a call: the one that was started for it, or the one of the latest tick by the clock of this
+   * process, unless a process has started that. `undefined` if the call is skipped. A task that fails is not run again.
    *
-   * @throws LockUnavailableError where the backend does not answer; LockConfigError while the schedule is not known here
+   * @throws LockUnavailableError if the backend does not answer; LockConfigError while the schedule is not known here
    */
   async begin(): Promise<Run | undefined> {
-    return this.#takeOffered() ?? (await this.#beginLatest());
+    const offer = offers.getStore();
+    if (offer?.job === this && offer.run) {
+      const { run } = offer;
+      offer.run = undefined;
+      return run;
+    }
+    const schedule = this.schedule();
+    const tick = this.#latestTick(schedule);
+    this.#publishTrace();
+    let started: Awaited<ReturnType<Job['startTick']>>;
+    try {
+      started = await this.startTick(tick, schedule);
+    } catch (error) {
+      if (isUnavailable(error)) this.#missing?.lookLater();
+      throw error;
+    }
+    if ('lock' in started) return started;
+    publishSkipped(this.plan, this.key, started.skipped);
+    // Its process may crash, or has crashed before it recorded the start.
+    if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
+    return undefined;
   }
 
   /**
-   * @param call calls the job for a run that was begun already, as its scheduler does: what it calls must call {@link begin}, which takes that run. It
-   * resolves when the run is over.
+   * @param call calls the job for a run that was started already, as its scheduler does: what it calls must call
+   * {@link begin}, which takes that run. It resolves when the run is over.
    */
   attach(call: () => unknown): void {
     this.#call = call;
@@ -85,24 +107,40 @@ export class ScheduledJob implements LocalJob {
 
   async runNow(): Promise<boolean> {
     const { plan, key } = this;
-    const lock = await this.#job.tryLock();
+    const lock = await this.tryLock();
     if (!lock) {
       publishSkipped(plan, key, 'busy');
       return false;
     }
-    if (await this.#callFor({ lock, recorded: (task) => task })) return true;
+    if (await this.#callFor({ lock, record: undefined, recorded: (task) => task })) return true;
     throw new LockConfigError(`Job "${key}" was called by runNow(), ${NOT_RUN}.`, { key, provider: plan.core.name });
   }
 
   /**
-   * Looks for missed and abandoned runs, now and after what may leave some: with `catchUp` and `afterCrash`. Call it once, where the job is scheduled.
+   * Looks for missed and abandoned runs from now on. Call it once, where the job is scheduled.
    *
-   * @param isFired whether the scheduler fires it at the moment. Default: always
+   * @param isFired whether the scheduler fires the job at the moment. Default: always
    */
   start(isFired = () => true): void {
     this.#scheduledAt = this.plan.core.clock.now();
     this.#publishTrace();
-    this.#missing.start(isFired);
+    this.#missing?.start(isFired);
+  }
+
+  /** Calls the job for a run, and does not wait for its end. */
+  handOver(run: Run): void {
+    this.#callFor(run).then(
+      (isTaken) => {
+        if (!isTaken) this.logError(`was called for a missed or abandoned run, ${NOT_RUN}`);
+      },
+      (error: unknown) => {
+        this.logError(`failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
+      },
+    );
+  }
+
+  logError(what: string): void {
+    this.plan.core.logger.error(`Job "${this.key}" ${what}`);
   }
 
   #publishTrace(): void {
@@ -113,52 +151,22 @@ export class ScheduledJob implements LocalJob {
 
   /** As {@link JobTrace.overdue}. */
   #overdue(): number | undefined {
-    const { stored } = this.#job;
-    const { known } = stored;
     if (this.manager.stopping.aborted) return undefined;
-    const schedule = this.schedule();
-    // A record of another schedule says nothing of the ticks of this one.
-    const isOfSchedule = known !== undefined && known.schedule === schedule?.text;
-    const now = stored.serverTime;
+    const { known, serverTime } = this.stored;
     const { clock } = this.plan.core;
-    const scheduledSince = now - (clock.now() - (this.#scheduledAt ?? clock.now()));
-    const last = isOfSchedule
-      ? Math.max(known.tick, known.endedAt === null ? known.tick : lastTimeOf(known, now))
-      : scheduledSince;
+    const schedule = this.schedule();
+    // A record of another schedule says nothing about the ticks of this one.
+    const last =
+      known?.schedule === schedule?.text && known
+        ? Math.max(known.tick, known.endedAt === null ? known.tick : lastTimeOf(known, serverTime))
+        : serverTime - (clock.now() - (this.#scheduledAt ?? clock.now()));
     const due = schedule?.next(last);
-    return due === undefined ? 0 : Math.max(0, now - due);
+    return due === undefined ? 0 : Math.max(0, serverTime - due);
   }
 
-  #takeOffered(): Run | undefined {
-    const offer = offers.getStore();
-    if (offer?.job !== this) return undefined;
-    const { run } = offer;
-    offer.run = undefined;
-    return run;
-  }
-
-  async #beginLatest(): Promise<Run | undefined> {
-    const { plan, key } = this;
-    const tick = this.#latestTick();
-    this.#publishTrace();
-    let begun: BegunRun | NotBegun;
-    try {
-      begun = await this.#job.begin(tick);
-    } catch (error) {
-      if (isUnavailable(error)) this.#missing.lookLater();
-      throw error;
-    }
-    if (begun instanceof BegunRun) return begun;
-    publishSkipped(plan, key, begun.skipped);
-    // Its process may crash, or has crashed before it has recorded that it begins.
-    if (begun.record?.state === 'running' || begun.skipped === 'busy') this.#missing.lookLater();
-    return undefined;
-  }
-
-  #latestTick(): number {
+  #latestTick(schedule: Schedule | undefined): number {
     const { plan, key, manager } = this;
     const now = plan.core.clock.wallTime();
-    const schedule = this.schedule();
     const tick = schedule ? schedule.latest(now + EARLY) : manager.isForTests ? now : undefined;
     if (tick !== undefined) return tick;
     throw new LockConfigError(
@@ -169,19 +177,11 @@ export class ScheduledJob implements LocalJob {
     );
   }
 
-  /** Calls the job for a run, and does not wait for its end. */
-  #handOver(run: BegunRun): void {
-    this.#callFor(run).then(
-      (isTaken) => {
-        if (!isTaken) this.#log(`was called for a missed or abandoned run, ${NOT_RUN}`);
-      },
-      (error: unknown) => {
-        this.#log(`failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
-      },
-    );
-  }
-
-  /** Calls the job, which takes the run. Answers whether it did; otherwise the run ends here. @throws what the call throws */
+  /**
+   * Calls the job, which takes the run. Resolves to whether it did; otherwise the run ends here.
+   *
+   * @throws what the call throws
+   */
   async #callFor(run: Run): Promise<boolean> {
     const offer: Offer = { job: this, run };
     let isLeft = false;
@@ -198,10 +198,6 @@ export class ScheduledJob implements LocalJob {
       if (isLeft) await runGuarded(run.lock, run.recorded(notRun), 'ignore').catch(() => undefined);
     }
     return !isLeft;
-  }
-
-  #log(what: string): void {
-    this.plan.core.logger.error(`Job "${this.key}" ${what}`);
   }
 }
 

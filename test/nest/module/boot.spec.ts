@@ -327,7 +327,7 @@ describe('mistakes in the module', () => {
     const module = DistributedLockModule.forRootAsync({ inject: [REQUEST], useFactory: () => ({}) });
     const error = await failureOf({ imports: [module], providers: [Orders] }, null);
     // Nest 12 is quicker to refuse our interceptor than our binder is to explain; on Nest 11 the binder speaks.
-    expect(error.message).toMatch(/LockInterceptor.*depends on a request-scoped provider/);
+    expect(error.message).toMatch(/LockRequestInterceptor.*depends on a request-scoped provider/);
   });
 });
 

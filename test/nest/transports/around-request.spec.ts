@@ -23,7 +23,7 @@ import {
   DistributedLock,
   type DistributedLockOptions,
   LockAdmin,
-  LockInterceptor,
+  LockRequestInterceptor,
   LockService,
   MemoryLockProvider,
 } from '../../../lib/index.js';
@@ -126,7 +126,7 @@ describe("around: 'request'", () => {
 
   it('is taken once where the interceptor is registered twice', async () => {
     @Controller()
-    @UseInterceptors(LockInterceptor)
+    @UseInterceptors(LockRequestInterceptor)
     class Items {
       @Get()
       @Around('item', { wait: 0 })
@@ -328,7 +328,7 @@ describe("around: 'request'", () => {
       }
     }
     const app = await serve({ controllers: [Items] });
-    const message = /^Items\.find has around: 'request', but LockInterceptor did not run.*inheritAppConfig/;
+    const message = /^Items\.find has around: 'request', but LockRequestInterceptor did not run.*inheritAppConfig/;
     const call = () => app.app.get(Items).find('direct');
     expect(call).toThrow(message);
     await app.fetch('/items/1');

@@ -46,9 +46,45 @@ class Items {
   }
 }
 
+@Injectable()
+class Books {
+  @DistributedLock('book:#{id}')
+  async lend(id: string): Promise<string> {
+    return await this.record(id);
+  }
+
+  @DistributedLock('book:#{id}', { wait: 20 })
+  async record(id: string): Promise<string> {
+    return id;
+  }
+
+  @DistributedLock('book:#{id}')
+  async lendNow(id: string): Promise<string> {
+    return await this.recordNow(id);
+  }
+
+  @DistributedLock('book:#{id}', { wait: 0 })
+  async recordNow(id: string): Promise<string> {
+    return id;
+  }
+}
+
 @Controller()
 class Handlers {
-  constructor(private readonly items: Items) {}
+  constructor(
+    private readonly items: Items,
+    private readonly books: Books,
+  ) {}
+
+  @Get('lend')
+  async lend() {
+    return await this.books.lend('7');
+  }
+
+  @Get('lend-now')
+  async lendNow() {
+    return await this.books.lendNow('7');
+  }
 
   @Get('cross/:outer/:inner')
   async cross(@Param('outer') outer: string, @Param('inner') inner: string) {
@@ -63,7 +99,7 @@ class Handlers {
 }
 
 const served = (platform: Platform, options: AppOptions): Promise<HttpApp> =>
-  serve({ controllers: [Handlers], providers: [Items] }, options, undefined, platform);
+  serve({ controllers: [Handlers], providers: [Items, Books] }, options, undefined, platform);
 
 describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each other, on %s', (platform) => {
   it('one is answered as busy, and learns of no holder; the other one is done', async () => {
@@ -85,6 +121,23 @@ describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each oth
     const found = warnings.filter((line) => line.includes('in a cycle: this call holds'));
     expect(found).toEqual([expect.stringContaining('instance "shop-7d9f:17" holds "item:')]);
   });
+
+  it.each(['/lend', '/lend-now'])(
+    'a call that waits for itself is a bug of the server, logged each time: %s',
+    async (path) => {
+      const errors: string[] = [];
+      const none = () => undefined;
+      const logger = { log: none, warn: none, error: (error: unknown) => errors.push(String(error)) };
+      const { fetch } = await served(platform, { logger });
+      for (const count of [1, 2]) {
+        const response = await fetch(path);
+        expect([response.status, response.headers.get('retry-after')]).toEqual([500, null]);
+        expect(await response.text()).not.toMatch(/again|book/);
+        const found = errors.filter((line) => /book:7.*(in Books|of its own holder)/.test(line));
+        expect(found).toHaveLength(count);
+      }
+    },
+  );
 
   it('misuse is a bug of the server', async () => {
     const { fetch } = await served(platform, {});

@@ -224,7 +224,7 @@ describe('#{request…}', () => {
     const { app, fetch } = await serve(metadata);
     await expect(app.get(Carts).add()).rejects.toMatchObject({
       name: 'LockKeyError',
-      message: expect.stringMatching(/Carts\.add reads the request.*LockInterceptor/) as string,
+      message: expect.stringMatching(/Carts\.add reads the request.*LockRequestInterceptor/) as string,
     });
     expect((await fetch('/other/1')).status).toBe(500);
     expect(await app.get(LockService).tryAcquire('cart:7:1')).not.toBeNull();

@@ -27,7 +27,7 @@ import {
   DistributedLockModule,
   LockAdmin,
   LockError,
-  LockInterceptor,
+  LockRequestInterceptor,
   LockLostError,
   LockService,
   LockBusyError,
@@ -143,7 +143,7 @@ class Items {
   }
 
   @Get('twice')
-  @UseInterceptors(LockInterceptor)
+  @UseInterceptors(LockRequestInterceptor)
   @DistributedLock('item', { wait: 0 })
   async twice() {}
 }

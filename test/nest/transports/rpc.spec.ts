@@ -24,7 +24,7 @@ import {
   LockAdmin,
   LockDeadlockError,
   LockErrorFilter,
-  LockInterceptor,
+  LockRequestInterceptor,
   LockLostError,
   LockService,
   LockBusyError,
@@ -113,7 +113,7 @@ class Inheriting extends Handlers {}
 
 @Controller()
 @UseFilters(LockErrorFilter)
-@UseInterceptors(LockInterceptor)
+@UseInterceptors(LockRequestInterceptor)
 class Explicit extends Handlers {}
 
 const clients = new Set<ClientProxy>();

@@ -25,7 +25,7 @@ import {
   DistributedLock,
   LockAdmin,
   LockErrorFilter,
-  LockInterceptor,
+  LockRequestInterceptor,
   LockService,
   LockBusyError,
 } from '../../../lib/index.js';
@@ -74,7 +74,10 @@ class Handlers {
 }
 
 // Nest 11 runs no global interceptors for gateways.
-const LockedGateway = applyDecorators(WebSocketGateway(), ...(isNest11 ? [UseInterceptors(LockInterceptor)] : []));
+const LockedGateway = applyDecorators(
+  WebSocketGateway(),
+  ...(isNest11 ? [UseInterceptors(LockRequestInterceptor)] : []),
+);
 
 /** A connected client of either platform. */
 interface Client {

@@ -6,7 +6,7 @@ import type { Random } from '../../../lib/api/random.js';
 import { type JobRecord, parseRecord, recordText } from '../../../lib/core/job-record.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
-import type { Schedule } from '../../../lib/core/schedule.js';
+import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
 import { type Looks, looksOf } from './looks-of.js';

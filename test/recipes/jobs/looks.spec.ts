@@ -1,4 +1,5 @@
 import type { JobRecord } from '../../../lib/core/job-record.js';
+import { type CurrentRun, currentRun } from '../../../lib/recipes/jobs/job.js';
 import { looksOf } from './looks-of.js';
 import { deferred } from '../../core/manager-rig.js';
 import { DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
@@ -284,6 +285,26 @@ describe('afterCrash', () => {
     expect(begun).toEqual([1, 1, 0, 0]);
   });
 
+  it('says in the log and in the context of the task which attempt it is', async () => {
+    const seen: (CurrentRun | undefined)[] = [];
+    const one = await boot({ afterCrash: 1, task: () => (seen.push(currentRun()), new Promise(() => {})) });
+    void one.fire();
+    await fleet.clock.advance(SECOND);
+    one.kill();
+    await fleet.clock.advance(2 * LEASE);
+    const other = await boot({ afterCrash: 1, task: () => seen.push(currentRun()) });
+    const run = { key: 'report', tick: new Date(START) };
+    expect(seen).toEqual([
+      { ...run, attempt: 1 },
+      { ...run, attempt: 2 },
+    ]);
+    expect(currentRun()).toBeUndefined();
+    expect(one.log).toEqual([]);
+    expect(other.log).toEqual([
+      'Job "report" runs again for 2026-06-01T00:00:00.000Z, attempt 2: instance "i1" started it at 2026-06-01T00:00:00.000Z and did not finish. Find out why that instance stopped or lost its lock.',
+    ]);
+  });
+
   it('is found by those who skipped the run, after its lease', async () => {
     const one = await boot({ afterCrash: 1, task: () => new Promise(() => {}) });
     const other = await boot({ afterCrash: 1 });
@@ -322,6 +343,7 @@ describe('afterCrash', () => {
     await fleet.clock.advance(HOUR / 2);
     expect(one.runs).toEqual([START]);
     expect(one.log).toEqual([
+      expect.stringContaining('runs again'),
       'Job "report" failed in a run that made up for a missed or abandoned one: Error: its own',
     ]);
     expect(fleet.record).toMatchObject({ state: 'failed', attempt: 2 });

@@ -2,7 +2,7 @@ import { expect } from '@jest/globals';
 import type { LockProvider } from '../../../lib/api/lock-provider.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
-import type { Schedule } from '../../../lib/core/schedule.js';
+import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
 import { looksOf } from './looks-of.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
 import { until } from '../../until.js';

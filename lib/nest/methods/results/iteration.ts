@@ -21,10 +21,10 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
 /**
  * An async generator that holds its lock from the first `next()` until it returns, throws or is left.
  *
- * JavaScript lets a generator run on to its next `yield` after a `return()` during a step. So such a `return()` ends the wait for the
- * lock, or aborts the signal of the lock, at which the body can end.
+ * After a `return()` during a step, JavaScript lets a generator run on to its next `yield`. So such a `return()` ends
+ * the wait for the lock, or aborts the signal of the lock, so that the body can end.
  *
- * @param start gives what is iterated, under the lock
+ * @param start returns the iterable, under the lock
  */
 export function iterated(method: DeclaredMethod, self: unknown, args: readonly unknown[], start: () => unknown): Steps {
   const leaving = new AbortController();
@@ -86,13 +86,14 @@ async function* eachStep(
   return endGuarded(lock, outcome, onLost);
 }
 
-// The body of a generator runs in the context of the code that asks for the next value, so each step enters the lock's.
+// The body of a generator runs in the async context of the code that requests the next value, so each step enters the
+// context of the lock.
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,
   leaving: AbortSignal,
 ): AsyncIterable<unknown, unknown, unknown> {
-  // As async generators, also compiled ones, have all three methods.
+  // Async generators, also compiled ones, have all three methods.
   const generator = lock.surround(() => given[Symbol.asyncIterator]()) as Steps;
   let isStepping = false;
   const step = async (run: () => Promise<IteratorResult<unknown, unknown>>) => {
@@ -105,8 +106,8 @@ function eachStepUnder(
   };
   const leave = () => {
     lock.abort(leaving.reason);
-    // An iterator of another kind, such as the one of a PubSub, ends its step by its own return(). A body gets the time to end
-    // by itself, since esbuild lets a return() interrupt what it compiles for ES2017.
+    // Another iterator, such as that of a PubSub, ends its step in its own return(). The body first gets time to end,
+    // because code that esbuild compiles for ES2017 is interrupted by return().
     setImmediate(() => {
       if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);
     });
@@ -121,7 +122,10 @@ function eachStepUnder(
   };
 }
 
-/** Whether an error is how a wait or a body ends whose consumer has left: no failure, and no consumer is left to handle it. */
+/**
+ * Whether a wait or a body ended because its consumer has left. That is not a failure, and no consumer is left to
+ * handle it.
+ */
 function isEndBy(leaving: AbortSignal, error: unknown): boolean {
   return leaving.aborted && (error as { name?: unknown } | null | undefined)?.name === 'AbortError';
 }

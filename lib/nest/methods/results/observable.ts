@@ -6,7 +6,10 @@ import type { DeclaredMethod } from '../declared-method.js';
 import { type CallLock, lockCall } from '../method-call.js';
 import { keepRequestStreams } from '../streams.js';
 
-/** Finds out, after the last value, whether it is still being sent (a file, a response): the lock is then held until that settles. */
+/**
+ * Checks after the last value whether it is still being sent (a file, a response). The lock is held until that promise
+ * settles.
+ */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
 type Source = (lock: GrantedLock) => Observable<unknown>;
@@ -29,8 +32,8 @@ function flattened(result: unknown): Observable<unknown> {
 }
 
 /**
- * An observable that takes its lock when it is subscribed, once for each subscription, and holds it until that
- * subscription is torn down. Unsubscribing while it waits ends the wait.
+ * An observable that acquires its lock for each subscription, and holds it until that subscription is torn down.
+ * Unsubscribing during the wait ends the wait.
  */
 export function observed(
   acquire: (signal: AbortSignal) => Promise<CallLock>,
@@ -93,7 +96,7 @@ function underLock(
           pass(endGuarded(lock, { status: 'rejected', reason }, policy));
         },
         complete: () => {
-          // A response whose lock is lost already must not be sent.
+          // A response whose lock is already lost must not be sent.
           sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
           // The sender of the value waits for the completion, so the completion cannot wait for the sending.
           if (sending) subscriber.complete();
@@ -103,14 +106,15 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a regular end. Torn down before it, the work under the lock is incomplete.
+      // Does nothing after a regular end. Before it, the work under the lock is incomplete, so the task counts as
+      // failed.
       if (sending) void sending.then(() => lock.releaseAfterTask(false));
       else void lock.releaseAfterTask(true);
     };
   });
 }
 
-// A skipped call gives nothing. The answer of `onBusy` is a value, also when it is undefined.
+// A skipped call emits nothing. The answer of `onBusy` is a value, even if it is undefined.
 function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
   return isSkipped ? EMPTY : asObservable(instead);
 }

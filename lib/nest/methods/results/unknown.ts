@@ -8,11 +8,11 @@ import { iterated } from './iteration.js';
 type Steps = ReturnType<typeof iterated>;
 
 /**
- * The locked form of a plain function. Only a run of it shows what it returns, and it must not run before the lock is held. So the caller
- * decides: it gets the steps of an async generator if it iterates the result in the tick of the call, as a loop does, and else the promise of a
- * run.
+ * The locked form of a plain function. Only a run shows what it returns, and it must not run before the lock is held.
+ * So the caller decides: if it iterates the result in the tick of the call, as a loop does, it gets the steps of an
+ * async generator. Otherwise it gets the promise of a run.
  *
- * No caller awaits the promise of a result that is iterated, so an error of the run then comes with the steps alone.
+ * No caller awaits the promise of a result that is iterated, so only the steps report an error of the run.
  */
 export function lockedUnknown(method: DeclaredMethod, original: Method): Method {
   const { name } = method;
@@ -42,13 +42,16 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   };
 }
 
-/** How a call has started: by a run, or by the steps of its consumer. */
+/** How a call has started: with a run, or with the steps of its consumer. */
 interface Started {
   isRunning: boolean;
   steps: Steps | undefined;
 }
 
-/** The result of the function, run under the lock. An async generator that it returns has not begun, so its steps lock again. */
+/**
+ * The result of the function, run under the lock. An async generator that it returns has not started, so its steps lock
+ * again.
+ */
 async function awaited(
   method: DeclaredMethod,
   self: unknown,
@@ -56,7 +59,7 @@ async function awaited(
   original: Method,
   state: Started,
 ): Promise<unknown> {
-  // Until the end of this tick the caller may iterate.
+  // The caller may iterate until the end of this tick.
   await Promise.resolve();
   if (state.steps) return state.steps;
   state.isRunning = true;
@@ -67,26 +70,26 @@ async function awaited(
   const task = () => (given = original.apply(self, args));
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
-    // The function has worked under the lock for a promise of a generator. The result of a locked method below this one is
-    // both, and a run for a tick has begun with the call.
+    // For a promise of a generator, the function has worked under the lock. The result of a locked method below this
+    // one is both a promise and a generator. A run for a tick has started with the call.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
         `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
       );
-    } else throw new NotBegun(result);
+    } else throw new NotStarted(result);
   };
   try {
     return await perform(call, task, check);
   } catch (error) {
-    if (error instanceof NotBegun) return iterated(method, self, args, () => error.steps);
+    if (error instanceof NotStarted) return iterated(method, self, args, () => error.steps);
     throw error;
   }
 }
 
-/** Ends the lock of a function that has done nothing but return a generator. */
-class NotBegun extends Error {
+/** Ends the lock of a function that only returned a generator. */
+class NotStarted extends Error {
   constructor(readonly steps: unknown) {
-    super('The generator has not begun.');
+    super('The generator has not started.');
   }
 }

@@ -5,7 +5,7 @@ import type { DeclaredMethod } from '../declared-method.js';
 import { type RequestLock, requestLockOf } from '../request-context.js';
 import { keepRequestStreams } from '../streams.js';
 
-/** A handler whose lock `LockInterceptor` takes: the handler insists on it. */
+/** A handler whose lock `LockRequestInterceptor` acquires. The handler refuses to run without it. */
 export function underRequestLock(method: DeclaredMethod, original: Method): Method {
   const { name, kind } = method;
   return function (this: unknown, ...args) {
@@ -13,7 +13,7 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
     if (!held) {
       // Running on would mean running unlocked.
       throw new LockConfigError(
-        `${name} has around: 'request', but LockInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockInterceptor).`,
+        `${name} has around: 'request', but LockRequestInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockRequestInterceptor).`,
       );
     }
     keepRequestStreams(args);
@@ -22,8 +22,8 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
   };
 }
 
-// A pipeline may be over before its handler is, as under an interceptor with a timeout: an entry of the handler's own
-// keeps the lock until it is done.
+// A pipeline may end before its handler, for example by a timeout in an interceptor. The handler enters the lock
+// itself, which keeps it until the handler is done.
 async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
   return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
 }

@@ -1,8 +1,22 @@
-import type { Schedule } from '../../core/schedule.js';
+/**
+ * The ticks of a job: the times at which it is due, in ms since 1970. They depend on no clock, so all instances name
+ * the same ones.
+ */
+export interface Schedule {
+  /**
+   * The expression and its zone, such as `0 3 * * * (Europe/Berlin)`. Schedules with the same text have the same ticks.
+   */
+  readonly text: string;
+  /** The latest tick that is not after this time, or `undefined` if there is none. */
+  latest(time: number): number | undefined;
+  /** The tick after this one, or after a time before the first tick; `undefined` if there is none. */
+  next(tick: number): number | undefined;
+}
 
 /**
- * The part of `CronTime` of the package `cron` that computes ticks. The class is given from outside, as `job.cronTime.constructor` of any job of
- * `SchedulerRegistry`: bundlers and pnpm cannot find that package from here, and no other parser fires as `@nestjs/schedule` fires.
+ * The part of `CronTime` of the package `cron` that computes ticks. The class is given from outside, as
+ * `job.cronTime.constructor` of any job of `SchedulerRegistry`: bundlers and pnpm cannot find that package from here,
+ * and no other parser fires as `@nestjs/schedule` fires.
  */
 export type CronTimeClass = new (
   expression: string,
@@ -62,14 +76,15 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * The ticks of a cron expression: from a noon, each is the next one after the tick before, as `cron` computes it. In an hour that is repeated at the
- * end of summer time, the answer of `cron` depends on where it begins, so each tick is computed from before that hour.
+ * The ticks of a cron expression, each computed by `cron` from the tick before, starting at a noon. In an hour that is
+ * repeated at the end of summer time, the answer of `cron` depends on where it starts, so a search never jumps into
+ * that hour.
  */
 class CronSchedule implements Schedule {
   readonly text: string;
   readonly #cron: InstanceType<CronTimeClass>;
   readonly #zone: Zone;
-  /** The tick that was found last: the next one is near it. */
+  /** The last answer of {@link latest}: the next one is near it. */
   #known = Infinity;
 
   constructor(
@@ -83,9 +98,13 @@ class CronSchedule implements Schedule {
   }
 
   latest(time: number): number | undefined {
-    const start = this.#known <= time ? this.#known : this.#someBefore(time);
-    if (start === undefined) return undefined;
-    return (this.#known = this.#latestFrom(start, time));
+    let tick = this.#known <= time ? this.#known : this.#tickBefore(time);
+    for (let from = tick; from !== undefined && from <= time; from = this.next(tick)) {
+      const setBackAt = this.#nextSetBack(from, time);
+      tick = this.#known = this.#lastBetween(from, setBackAt === undefined ? time : setBackAt - 1);
+      if (setBackAt === undefined) break;
+    }
+    return tick;
   }
 
   next(tick: number): number | undefined {
@@ -98,67 +117,45 @@ class CronSchedule implements Schedule {
     }
     const at = found.toMillis();
     if (at > tick) return at;
-    // In summer luxon takes a local time of a repeated hour for that of the first time, which is over.
+    // In summer, luxon takes a local time of a repeated hour for its first occurrence, which is over.
     const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
-    // A tick that is not later would make a search for the last one endless.
+    // A tick that is not later would make the search endless.
     return again > tick ? again : undefined;
   }
 
-  #latestFrom(start: number, time: number): number {
-    let tick = start;
-    for (;;) {
-      const repeated = this.#nextRepeat(tick, time);
-      tick = this.#lastBetween(tick, repeated === undefined ? time : repeated - 1);
-      if (repeated === undefined) return tick;
-      const after = this.next(tick);
-      if (after === undefined || after > time) return tick;
-      tick = after;
-    }
-  }
-
-  /** A tick from which the one at `time` can be found: the first one after a noon at least a day before. No clock is set back at noon. */
-  #someBefore(time: number): number | undefined {
+  /**
+   * A tick from which the one at `time` can be found: the first after a noon at least a day before. No clock is set
+   * back at noon.
+   */
+  #tickBefore(time: number): number | undefined {
     for (let days = 1; ; days = Math.min(days * 2, MOST_DAYS)) {
       const dayBefore = time - days * DAY;
       const offset = this.#zone.offset(dayBefore) * MINUTE;
-      // The last noon before it.
-      const noon = Math.floor((dayBefore + offset) / DAY - 0.5) * DAY + DAY / 2 - offset;
-      const tick = this.next(noon);
+      const lastNoon = Math.floor((dayBefore + offset) / DAY - 0.5) * DAY + DAY / 2 - offset;
+      const tick = this.next(lastNoon);
       if (tick !== undefined && tick <= time) return tick;
       if (days === MOST_DAYS) return undefined;
     }
   }
 
-  /** The last tick until `end`, from `tick` on. No clock may be set back in between. */
+  /** The last tick until `end`, starting at `tick`. No clock may be set back in between. */
   #lastBetween(tick: number, end: number): number {
-    const second = this.next(tick);
-    if (second === undefined || second > end) return tick;
-    let last = second;
-    // No tick is between it and the end.
-    let empty = end;
-    // As a rule it is one period before the end. Each question takes `cron` up to a millisecond.
-    for (let step = second - tick; end - step > last; step *= 8) {
-      const found = this.next(end - step);
-      if (found !== undefined && found <= end) {
-        last = found;
-        break;
-      }
-      empty = end - step;
-    }
-    const after = this.next(last);
-    if (after === undefined || after > end) return last;
-    // Ticks are a second apart at least.
-    while (empty - last >= SECOND) {
-      const middle = Math.floor((last + empty) / 2);
-      const found = this.next(middle);
+    let last = this.next(tick);
+    if (last === undefined || last > end) return tick;
+    let noneAfter = end;
+    // The last tick is usually near the end. Each call of `cron` takes up to a millisecond, and ticks are at least a
+    // second apart.
+    for (let step = SECOND; noneAfter - last >= SECOND; step *= 64) {
+      const probe = Math.max(end - step, Math.floor((last + noneAfter) / 2));
+      const found = this.next(probe);
       if (found !== undefined && found <= end) last = found;
-      else empty = middle;
+      else noneAfter = probe;
     }
     return last;
   }
 
-  /** When the clock of the zone is set back for the first time after `from`, until `end`. */
-  #nextRepeat(from: number, end: number): number | undefined {
+  /** When the clock of the zone is next set back, after `from` and until `end`. */
+  #nextSetBack(from: number, end: number): number | undefined {
     for (let start = from; start < end; start += DAY) {
       let before = start;
       let after = Math.min(start + DAY, end);

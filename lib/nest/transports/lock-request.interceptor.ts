@@ -23,11 +23,12 @@ import { reportedToGraphql } from './lock-graphql-error.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';
 
 /**
- * Registered globally by `DistributedLockModule`. Makes the request available to key templates (`#{request…}`), takes
- * the locks of handlers with `around: 'request'`, and turns lock errors into what the transport understands.
+ * Handles each request around its locks: makes the request available to key templates (`#{request…}`), acquires the
+ * locks of handlers with `around: 'request'`, and maps lock errors to those of the transport. `DistributedLockModule`
+ * registers it globally.
  */
 @Injectable()
-export class LockInterceptor implements NestInterceptor {
+export class LockRequestInterceptor implements NestInterceptor {
   readonly #http: HttpErrors;
   readonly #warnedOf = new Set<DeclaredMethod>();
 
@@ -44,13 +45,13 @@ export class LockInterceptor implements NestInterceptor {
     const methods = locksBehind(context.getHandler());
     const [method] = methods;
     const isAround = method?.isAroundRequest === true;
-    // An interceptor runs twice where it is registered globally and named once more by the controller.
+    // An interceptor runs twice if it is registered globally and also named by the controller.
     if (isAround && requestLockOf(method)) return next.handle();
     const type = context.getType<string>();
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
     const request = { request: requestOf(context), methods, answered };
     let result = isAround ? this.#around(method, request, context, next) : observedInRequest(request, next);
-    // A skipped handler gives no value, and Nest fails over that. A promise has one all the same.
+    // A skipped handler emits no value, on which Nest fails. A promise always has a value.
     const canBeEmpty = isAround || method?.kind === 'observable';
     if (canBeEmpty && methods.some((each) => each.planIn(this.service).onBusy === 'skip')) {
       result = result.pipe(defaultIfEmpty(undefined));
@@ -58,9 +59,9 @@ export class LockInterceptor implements NestInterceptor {
     const mapsErrors = this.options.mapErrors !== false;
     result = result.pipe(
       map((value) => {
-        // The lock of a generator is held until it was read to its end.
+        // The lock of a generator is held until its last value is read.
         if (method && !isAround && type === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
-        // What is read after the filters have run, so that its lock errors arrive as all others do.
+        // Streams and generators are read after the filters have run. Their lock errors must arrive like all others.
         if (mapsErrors && value instanceof StreamableFile && type === 'http') this.#http.answerFor(value);
         return mapsErrors && type === 'graphql' ? reportedToGraphql(value, context.getArgByIndex(3)) : value;
       }),
@@ -75,7 +76,7 @@ export class LockInterceptor implements NestInterceptor {
     next: CallHandler,
   ): Observable<unknown> {
     const plan = method.planIn(this.service);
-    // Nest 11 forgets the messages of a gRPC client that has ended its stream before the handler runs.
+    // Nest 11 drops the messages of a gRPC client that ended its stream before the handler runs.
     keepRequestStreams(context.getArgs());
     const isHttp = context.getType() === 'http';
     const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
@@ -90,8 +91,8 @@ export class LockInterceptor implements NestInterceptor {
     );
   }
 
-  // Found when it streams, since the type of a method rarely says so. A bound by default would be worse: a response that goes on under a lost
-  // lock looks complete.
+  // Only the response shows that a method streams; its type rarely does. A default bound would be worse: a response
+  // that continues under a lost lock looks complete.
   #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
@@ -102,7 +103,7 @@ export class LockInterceptor implements NestInterceptor {
     );
   }
 
-  // RPC and GraphQL wait for the filter, which they have everywhere: it needs no class of packages that may be absent.
+  // RPC and GraphQL leave the error to the filter, which needs no class of packages that may be absent.
   #failed(error: unknown, context: ExecutionContext): Observable<never> {
     if (!LockError.is(error)) throw error;
     const type = context.getType();
@@ -114,7 +115,7 @@ export class LockInterceptor implements NestInterceptor {
   }
 }
 
-/** The value of `#{request…}` on each transport; `undefined` where Nest has no request, or one that is not known here. */
+/** The value of `#{request…}` on each transport, or `undefined` on other transports. */
 function requestOf(context: ExecutionContext): unknown {
   switch (context.getType<string>()) {
     case 'http':
@@ -124,14 +125,14 @@ function requestOf(context: ExecutionContext): unknown {
     case 'ws':
       return { client: context.switchToWs().getClient<unknown>(), data: context.switchToWs().getData<unknown>() };
     case 'graphql':
-      // Nest's GqlExecutionContext reads them at these places: root, args, context, info.
+      // The arguments of a resolver: root, args, context, info.
       return { args: context.getArgByIndex<unknown>(1), context: context.getArgByIndex<unknown>(2) };
     default:
       return undefined;
   }
 }
 
-// Only over HTTP is it known when a stream has been sent to its end.
+// The end of a stream is known only over HTTP.
 function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;

@@ -1,29 +1,33 @@
 import { LockConfigError, LockUnavailableError } from '../../api/errors.js';
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
-import { compareRecords, type JobRecord, MOST_AHEAD, parseRecord, recordText } from '../../core/job-record.js';
+import { type JobRecord, parseRecord, recordText } from '../../core/job-record.js';
 import type { ProviderCore } from '../../core/provider-core.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { backOff, withTimeout } from '../../core/toolkit/timing.js';
 
 const RETRY = { first: 50, most: 250 };
+/** How much later than the time of the server a tick may be, in ms. */
+export const MOST_AHEAD = 60_000;
 
-/** A record, as it was stored at some moment. */
+/** A record as it was stored at some moment. */
 export interface Seen {
   readonly text: string | null;
-  /** `undefined` where nothing is stored, or nothing that can be true. */
+  /** `undefined` if nothing is stored, or nothing that can be true. */
   readonly record: JobRecord | undefined;
-  /** The stored tick that cannot be true, because it is too far ahead of the time of the server. */
+  /** The stored tick, if it is too far ahead of the server's time to be true. */
   readonly impossibleTick: number | undefined;
 }
 
-/** The record of one job on its backend, as this process knows it. */
+/** The record of one job: what is stored on its backend, and what this process knows of it. */
 export class JobRecordClient {
   readonly #store: RecordStore;
-  /** By how much the clock of the server is ahead of the monotonic clock, by its last answer; before that, the clock of this process is taken for it. */
+  /**
+   * How far the server's clock is ahead of the monotonic clock, by the last answer. Before that, the clock of this
+   * process stands in for it.
+   */
   #serverAhead: number;
-  /** The last of the records that this process has seen or tried to write, in the order of {@link compareRecords}. */
+  /** The latest record, by {@link compareRecords}, that this process has seen or tried to write. */
   #known: JobRecord | undefined;
-  /** The text that was warned of last. */
   #warnedOf: string | undefined;
 
   /** @throws LockConfigError for a provider without records */
@@ -35,52 +39,59 @@ export class JobRecordClient {
     this.#serverAhead = core.clock.wallTime() - core.clock.now();
   }
 
-  /** The time of the server in whole ms since 1970: by its last answer, and what has passed since on the monotonic clock. */
+  /** The server's time in whole ms since 1970: its last answer, plus what has passed on the monotonic clock. */
   get serverTime(): number {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
   }
 
-  /** The last record that this process knows, unless it is of a tick that has turned out to be in the future. */
+  /** The latest record that this process knows, unless its tick has turned out to be in the future. */
   get known(): JobRecord | undefined {
     return this.#known && this.#isPossible(this.#known) ? this.#known : undefined;
   }
 
   /**
-   * @param within for so many ms it is asked again while it does not answer
+   * @param timeout how long the request is retried while the backend does not answer, in ms
    * @throws LockUnavailableError after that; LockConfigError for a record of a later version of this package
    */
-  read(within: number): Promise<Seen> {
-    return this.#ask(() => this.#store.read(this.key), within);
+  async read(timeout: number): Promise<Seen> {
+    return this.#see(await this.#request(() => this.#store.read(this.key), timeout));
   }
 
   /**
-   * Writes `next` if the record is still as it was seen, and answers what is stored after it: its `text` is that of `next` if it was written.
-   * A repetition after a lost reply finds that `next` is stored.
+   * Writes `next` if the record is still as it was seen. Resolves to what is stored then: its `record` is `next` if
+   * that was written, also by a first try whose reply was lost.
    *
-   * @param within as of {@link read}
    * @throws as {@link read}. After LockUnavailableError the record may be written, also later
    */
-  replace(seen: Seen, next: JobRecord, within: number): Promise<Seen> {
+  async replace(seen: Seen, next: JobRecord, timeout: number): Promise<Seen> {
     const text = recordText(next);
-    return this.#ask(() => this.#store.replace(this.key, seen.text, text), within);
+    const stored = await this.#request(() => this.#store.replace(this.key, seen.text, text), timeout);
+    if (stored !== text) return this.#see(stored);
+    this.#learn(next);
+    return { text, record: next, impossibleTick: undefined };
   }
 
-  /** Writes the end of a run, unless the backend has a later record. If it does not answer, {@link restore} writes the end when it does. @throws as {@link read} */
-  async conclude(seen: Seen, ended: JobRecord, within: number): Promise<void> {
+  /**
+   * Writes the end of a run, unless a later record is stored. If the backend does not answer, a later {@link restore}
+   * writes it.
+   *
+   * @throws as {@link read}
+   */
+  async conclude(seen: Seen, ended: JobRecord, timeout: number): Promise<void> {
     this.#learn(ended);
-    await this.restore(seen, within);
+    await this.restore(seen, timeout);
   }
 
-  /** Writes the last record that this process knows, if the backend has none or an earlier one. Answers what is stored after it. @throws as {@link read} */
-  async restore(stored: Seen, within: number): Promise<Seen> {
-    let seen = stored;
-    for (let lost = this.#lostBy(seen); lost; lost = this.#lostBy(seen)) seen = await this.replace(seen, lost, within);
-    return seen;
-  }
-
-  #lostBy({ record }: Seen): JobRecord | undefined {
+  /**
+   * Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to what is stored
+   * then.
+   *
+   * @throws as {@link read}
+   */
+  async restore(stored: Seen, timeout: number): Promise<Seen> {
     const { known } = this;
-    return known && (record === undefined || compareRecords(record, known) < 0) ? known : undefined;
+    if (!known || (stored.record && compareRecords(stored.record, known) >= 0)) return stored;
+    return await this.restore(await this.replace(stored, known, timeout), timeout);
   }
 
   #learn(record: JobRecord): void {
@@ -92,20 +103,20 @@ export class JobRecordClient {
     return tick <= this.serverTime + MOST_AHEAD;
   }
 
-  async #ask(ask: () => Promise<StoredRecord>, within: number): Promise<Seen> {
+  async #request(send: () => Promise<StoredRecord>, timeout: number): Promise<string | null> {
     const { clock, random, name } = this.core;
-    const deadline = clock.now() + within;
+    const deadline = clock.now() + timeout;
     const late = () => {
       throw new LockUnavailableError(
-        `Lock provider "${name}" did not answer a request for the record of job "${this.key}" within ${within} ms. Check that its server is up and reachable.`,
+        `Lock provider "${name}" did not answer a request for the record of job "${this.key}" within ${timeout} ms. Check that its server is up and reachable.`,
         { key: this.key, provider: name },
       );
     };
     for (let round = 0; ; round += 1) {
       try {
-        const { value, serverTime } = await withTimeout(clock, deadline - clock.now(), ask(), late);
+        const { value, serverTime } = await withTimeout(clock, deadline - clock.now(), send(), late);
         this.#serverAhead = serverTime - clock.now();
-        return this.#see(value);
+        return value;
       } catch (error) {
         const delay = backOff(random, round, RETRY);
         if (!isUnavailable(error) || clock.now() + delay >= deadline) throw error;
@@ -153,4 +164,28 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
     `Lock provider "${name}" keeps no records, so a job on it cannot remember which ticks were started: set "minHold", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
     { provider: name },
   );
+}
+
+/**
+ * The order of the records of one job: by tick, then by attempt, then a run before its end. Negative if `one` comes
+ * before `other`.
+ *
+ * Each process knows some of them. After a loss of data the latest of all of them counts, or a run that has ended would
+ * be started again.
+ */
+function compareRecords(one: JobRecord, other: JobRecord): number {
+  return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
+}
+
+function isOver({ state }: JobRecord): boolean {
+  return state !== 'running';
+}
+
+/**
+ * Until when the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
+ * come yet: then only the tick counts.
+ */
+export function lastTimeOf({ tick, begunAt, endedAt }: JobRecord, serverTime: number): number {
+  const last = endedAt ?? begunAt;
+  return last > serverTime + MOST_AHEAD ? tick : last;
 }

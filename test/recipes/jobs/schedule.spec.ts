@@ -2,7 +2,7 @@ import { CronTime } from 'cron';
 import fc from 'fast-check';
 import { createRequire } from 'node:module';
 import type * as Luxon from 'luxon';
-import { scheduleOf } from '../../../lib/recipes/jobs/ticks.js';
+import { scheduleOf } from '../../../lib/recipes/jobs/schedule.js';
 import { exploration } from '../../exploration.js';
 
 // The copy that `cron` uses.

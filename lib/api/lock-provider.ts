@@ -349,11 +349,11 @@ export interface Member extends Pick<
   'capabilities' | 'commandTimeout' | 'inspect' | 'forceRelease' | 'casStore' | 'records'
 > {
   /**
-   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent before {@link MemberRequest.acquire}.
+   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent before {@link MemberLockRequest.acquire}.
    *
    * @param terms default: those of `origin`
    */
-  request(origin: AcquireRequest, terms?: MemberTerms): MemberRequest;
+  request(origin: AcquireRequest, terms?: MemberTerms): MemberLockRequest;
   /** Calls `listener` with each event of the backend. */
   observe(listener: (event: BackendEvent) => void): void;
 }
@@ -368,7 +368,7 @@ export type MemberTerms = Pick<
  * A request of a composite provider to one member, from the first attempt to the release. An expired lease is released and reported as lost before
  * the request is renewed or released, and before another caller of this process requests the key.
  */
-export interface MemberRequest {
+export interface MemberLockRequest {
   /** Until when the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
   readonly validUntil: number;
   /** Like {@link LockBackend.unansweredFor}. */

@@ -1,5 +1,5 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
-import type { AcquireRequest, BackendContext, BackendEvent, MemberRequest } from '../../lib/api/lock-provider.js';
+import type { AcquireRequest, BackendContext, BackendEvent, MemberLockRequest } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -19,7 +19,7 @@ class Alias extends ScriptedProvider {
     for (const member of members) member.observe((event) => this.heard.push(event));
     const [first] = members;
     if (first) {
-      const atFirst = (request: AcquireRequest) => (request.state ??= first.request(request)) as MemberRequest;
+      const atFirst = (request: AcquireRequest) => (request.state ??= first.request(request)) as MemberLockRequest;
       this.onAcquire = (request) => atFirst(request).acquire();
       this.onRelease = (request, options) => atFirst(request).release(options);
     }

@@ -3,7 +3,7 @@ import type {
   AcquireRequest,
   BackendContext,
   Member,
-  MemberRequest,
+  MemberLockRequest,
   ReleaseOptions,
 } from '../../lib/api/lock-provider.js';
 import { requestFor } from '../direct-backend.js';
@@ -28,8 +28,8 @@ class Relay extends ScriptedProvider {
   }
 
   /** What the member is asked for this request, always the same. */
-  atMember(request: AcquireRequest): MemberRequest {
-    return (request.state ??= this.member.request(request)) as MemberRequest;
+  atMember(request: AcquireRequest): MemberLockRequest {
+    return (request.state ??= this.member.request(request)) as MemberLockRequest;
   }
 }
 

@@ -4,7 +4,7 @@ import type {
   AcquireRequest,
   Grant,
   Holding,
-  MemberRequest,
+  MemberLockRequest,
   MemberTerms,
   ReleaseOptions,
   ReleaseOutcome,
@@ -40,7 +40,7 @@ type Stage =
   | Granted;
 
 /** A request of a composite provider, as the backend of its member sees it. */
-export class CoreMemberRequest implements AcquireRequest, MemberRequest, Placed {
+export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Placed {
   readonly id: string;
   readonly key: string;
   readonly mode: LockMode;

@@ -5,7 +5,7 @@ import type {
   Grant,
   Holding,
   Member,
-  MemberRequest,
+  MemberLockRequest,
   ReleaseOptions,
   ReleaseOutcome,
   RenewOutcome,
@@ -25,7 +25,7 @@ const NEVER = new AbortController().signal;
  */
 export class CombinedRequest {
   /** The requests so far, in the order of the members. */
-  readonly #parts: MemberRequest[] = [];
+  readonly #parts: MemberLockRequest[] = [];
   /** How many members have granted. The part after these is the one in flight. */
   #granted = 0;
   /** The shortest lease that a member granted. */
@@ -125,15 +125,15 @@ export class CombinedRequest {
     });
   }
 
-  get #inFlight(): MemberRequest | undefined {
+  get #inFlight(): MemberLockRequest | undefined {
     return this.#parts[this.#granted];
   }
 
-  get #grantedParts(): readonly MemberRequest[] {
+  get #grantedParts(): readonly MemberLockRequest[] {
     return this.#parts.slice(0, this.#granted);
   }
 
-  #addPart(member: Member): MemberRequest {
+  #addPart(member: Member): MemberLockRequest {
     const { request } = this;
     const signal = () => this.#waiting?.signal ?? NEVER;
     const part = member.request(request, {
@@ -171,7 +171,7 @@ export class CombinedRequest {
     this.#answerBusy();
   }
 
-  async #acquire(part: MemberRequest): Promise<Grant | 'busy'> {
+  async #acquire(part: MemberLockRequest): Promise<Grant | 'busy'> {
     const stopped = new Promise<'busy'>((resolve) => {
       this.#answerBusy = () => {
         resolve('busy');

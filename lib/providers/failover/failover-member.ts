@@ -1,6 +1,6 @@
 import type { Timer } from '../../api/clock.js';
 import { LockError } from '../../api/errors.js';
-import type { BackendContext, Member, MemberRequest, RenewOutcome } from '../../api/lock-provider.js';
+import type { BackendContext, Member, MemberLockRequest, RenewOutcome } from '../../api/lock-provider.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { jitter, pause } from '../../core/toolkit/timing.js';
@@ -61,7 +61,7 @@ export class FailoverMember {
   }
 
   /** Never rejects. */
-  async renew(request: MemberRequest, lease: number): Promise<RenewOutcome> {
+  async renew(request: MemberLockRequest, lease: number): Promise<RenewOutcome> {
     try {
       const outcome = await request.renew(lease);
       if (outcome === 'unknown') this.health.failed();

@@ -1,5 +1,5 @@
 import type { LockError } from '../../api/errors.js';
-import type { AcquireRequest, Grant, MemberRequest, MemberTerms } from '../../api/lock-provider.js';
+import type { AcquireRequest, Grant, MemberLockRequest, MemberTerms } from '../../api/lock-provider.js';
 import type { Placed } from '../../core/toolkit/dense-set.js';
 import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
@@ -10,7 +10,7 @@ import type { Epoch } from './epochs.js';
  */
 export class FailoverRequest implements MemberTerms, Placed {
   readonly minHold = 0;
-  readonly atMember: MemberRequest;
+  readonly atMember: MemberLockRequest;
   place = -1;
   grant: Grant | undefined;
   /** Until when the lock is held, as last reported to the core. */

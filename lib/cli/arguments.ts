@@ -1,126 +1,80 @@
 import { parseArgs } from 'node:util';
 import { isError } from '../api/cause.js';
+import type { Command } from './command.js';
 import { Misuse } from './exit-code.js';
 
-/** Schemes of addresses, and the servers they stand for. */
-const SERVERS = {
-  'redis:': 'redis',
-  'rediss:': 'redis',
-  'postgres:': 'postgres',
-  'postgresql:': 'postgres',
-  'mysql:': 'mysql',
-  'mariadb:': 'mysql',
-  'zookeeper:': 'zookeeper',
+const text = (value: string, help: string) => ({ type: 'string', value, help }) as const;
+const flag = (help: string) => ({ type: 'boolean', help }) as const;
+
+/** The options of all commands, each text with an example. The parser and `--help` follow from this table. */
+export const OPTIONS = {
+  prefix: text('order:', 'the same as the argument'),
+  yes: { ...flag('frees the key without a prompt'), short: 'y' },
+  database: text('postgres', 'or mysql (also for MariaDB); required'),
+  out: text(
+    '"migrations/*_locks.sql"',
+    `writes the statements to this file and replaces what it contains. A name with * means the one file
+that matches; in quotes, it means the same in every shell. Creates missing folders`,
+  ),
+  url: text(
+    'redis://user@host:6379',
+    `also rediss://, postgres://, mysql:// or zookeeper://zk1:2181,zk2:2181/chroot.
+Default: the environment variable LOCK_URL`,
+  ),
+  config: text(
+    'lock.config.mjs',
+    'its default export is a lock provider: for Cluster, Sentinel, TLS, Redlock or memcached',
+  ),
+  namespace: text('shop', 'the namespace of the application. Default: lock, or the export "namespace" of the file'),
+  table: text('app.locks', 'the table of SQL locks. Default: distributed_lock'),
+  json: flag('prints JSON'),
+  help: { ...flag('prints this text'), short: 'h' },
 } as const;
-type ServerKind = (typeof SERVERS)[keyof typeof SERVERS];
+export type OptionName = keyof typeof OPTIONS;
 
-/** Where the locks are. */
-export type Source =
-  | { readonly kind: ServerKind; readonly url: string; readonly table: string | undefined }
-  | { readonly kind: 'config'; readonly file: string };
+/** The options of each command that uses a server. */
+export const SERVER_OPTIONS = ['url', 'config', 'namespace', 'table', 'json', 'help'] as const;
 
-/** The arguments of a command. */
-export interface Arguments {
-  readonly source: Source;
-  readonly namespace: string | undefined;
-  /** The key, or the beginning of keys. */
-  readonly subject: string | undefined;
-  readonly json: boolean;
-  readonly yes: boolean;
-  /** An address with a password was an argument, which other users of the machine see. */
-  readonly showsPassword: boolean;
+export function optionsOf({ usesServer, options = [] }: Command): readonly OptionName[] {
+  return [...options, ...(usesServer ? SERVER_OPTIONS : (['help'] as const))];
 }
 
-/** The arguments that a command takes besides its server. */
-export interface Shape {
-  /** The meaning of its only argument. */
-  readonly subject?: 'key' | 'prefix';
-  readonly asks?: boolean;
-}
+export type Values = {
+  readonly [Name in OptionName]?: ((typeof OPTIONS)[Name]['type'] extends 'boolean' ? boolean : string) | undefined;
+};
 
-const TEXT = { type: 'string' } as const;
-const SWITCH = { type: 'boolean' } as const;
-const OPTIONS = {
-  url: TEXT,
-  config: TEXT,
-  table: TEXT,
-  namespace: TEXT,
-  prefix: TEXT,
-  json: SWITCH,
-  yes: { ...SWITCH, short: 'y' },
-  help: { ...SWITCH, short: 'h' },
-} as const;
+export interface Arguments extends Values {
+  /** The key, or the prefix of keys. */
+  readonly subject?: string | undefined;
+}
 
 /**
- * Reads the arguments behind the name of a command; `help` if that is what is asked for.
+ * Reads the arguments that follow the name of a command.
  *
  * @throws Misuse
  */
-export function readArguments(
-  args: readonly string[],
-  shape: Shape,
-  environment: NodeJS.ProcessEnv,
-): Arguments | 'help' {
-  const { values, positionals } = parse(args, shape);
-  if (values.help) return 'help';
-  return {
-    source: sourceOf(values, environment),
-    namespace: values.namespace,
-    subject: subjectOf(shape, values.prefix, positionals),
-    json: values.json ?? false,
-    yes: values.yes ?? false,
-    showsPassword: [values.url ?? '', ...positionals].some(hasPassword),
-  };
+export function readArguments(args: readonly string[], command: Command): Arguments {
+  const { values, positionals } = parse(args, optionsOf(command));
+  return values.help ? values : { ...values, subject: subjectOf(command, values.prefix, positionals) };
 }
 
-type Values = ReturnType<typeof parse>['values'];
-
-function parse(args: readonly string[], { subject, asks = false }: Shape) {
+function parse(args: readonly string[], names: readonly OptionName[]): { values: Values; positionals: string[] } {
+  const options = Object.fromEntries(names.map((name) => [name, OPTIONS[name]]));
   try {
-    const parsed = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
-    if (parsed.values.prefix !== undefined && subject !== 'prefix') throw new Misuse('--prefix is for list.');
-    if (parsed.values.yes !== undefined && !asks) throw new Misuse('--yes is for free.');
-    return parsed;
+    return parseArgs({ args: [...args], options, allowPositionals: true });
   } catch (error) {
-    // Its own words name the option, and never the value of another one.
+    // Node's message names the option, and never the value of another one.
     if (isError(error) && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
       throw new Misuse(error.message.replace(/[.\n][^]*/, '') + '.');
     throw error;
   }
 }
 
-function subjectOf({ subject }: Shape, prefix: string | undefined, positionals: readonly string[]): string | undefined {
+function subjectOf({ subject }: Command, prefix: string | undefined, positionals: string[]): string | undefined {
   const [first, ...others] = prefix === undefined ? positionals : [prefix, ...positionals];
   if (subject === 'key' && first === undefined) throw new Misuse('The key is missing.');
   if (first !== undefined && subject === undefined) throw new Misuse('This command takes options only.');
   if (others.length > 0)
     throw new Misuse(`There must be one ${subject ?? 'argument'}: quote it if it contains blanks.`);
   return first;
-}
-
-function sourceOf({ url, config, table }: Values, environment: NodeJS.ProcessEnv): Source {
-  if (config !== undefined) {
-    if (url !== undefined) throw new Misuse('--url and --config were given: name one server.');
-    if (table !== undefined) throw new Misuse('--table is for SQL. The file of --config names its table.');
-    return { kind: 'config', file: config };
-  }
-  const source = url === undefined ? serverOf(environment['LOCK_URL'] ?? '', 'LOCK_URL') : serverOf(url, '--url');
-  if (table !== undefined && source.kind !== 'postgres' && source.kind !== 'mysql')
-    throw new Misuse('--table is for SQL.');
-  return { ...source, table };
-}
-
-/** The message never shows the address, which may contain a password. */
-function serverOf(url: string, from: string) {
-  if (url === '')
-    throw new Misuse('No server is named: use --url or --config, or set the environment variable LOCK_URL.');
-  const scheme = /^[a-z]+:(?=\/\/)/i.exec(url)?.[0].toLowerCase() ?? '';
-  if (scheme in SERVERS) return { kind: SERVERS[scheme as keyof typeof SERVERS], url };
-  const schemes = Object.keys(SERVERS).map((each) => `${each}//`);
-  throw new Misuse(`${from} must begin with one of ${schemes.join(', ')}.`);
-}
-
-/** Whether it is an address with a password, or one that cannot be read and may have one. */
-function hasPassword(address: string): boolean {
-  return /:\/\/[^@]*:[^@]*@/.test(address) || /[?&]pass(word|wd)?=/i.test(address);
 }

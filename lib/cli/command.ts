@@ -1,28 +1,37 @@
 import { LockConfigError } from '../api/errors.js';
 import type { LockInfo } from '../api/lock-info.js';
-import type { LockBackend } from '../api/lock-provider.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
-import type { Arguments, Shape } from './arguments.js';
+import type { Arguments, OptionName } from './arguments.js';
 import type { ExitCode } from './exit-code.js';
 import type { Namespace } from './open-backend.js';
 import type { Terminal } from './terminal.js';
 
-/** The surroundings of a command. */
+/** What a command works with. */
 export interface CommandContext {
   readonly args: Arguments;
-  readonly namespace: Namespace;
   readonly terminal: Terminal;
+  /** Opens the locks that the arguments name, without a connection. They are closed after the command. @throws Misuse */
+  readonly open: () => Promise<Namespace>;
 }
 
-/** One of the commands, in a file of its own. */
+/** A row of the table of commands: its arguments, `--help` and the page of the documentation follow from it. */
 export interface Command {
-  readonly shape: Shape;
-  /** Its arguments, its meaning and its own options, for `--help`. */
-  readonly usage: string;
-  /** @throws Misuse, before anything is opened */
-  check?(args: Arguments, terminal: Terminal): void;
-  run(context: CommandContext): Promise<ExitCode>;
+  /** Whether it takes the options that name a server. */
+  readonly usesServer: boolean;
+  /** The meaning of its only argument. A prefix may be absent. */
+  readonly subject?: 'key' | 'prefix';
+  readonly options?: readonly OptionName[];
+  /** One sentence, without its period. */
+  readonly summary: string;
+  readonly details?: string;
+  readonly run: (context: CommandContext) => Promise<ExitCode>;
+}
+
+export async function connect({ open }: CommandContext): Promise<Namespace> {
+  const namespace = await open();
+  await namespace.backend.connect();
+  return namespace;
 }
 
 /** The first thing to try where a namespace has no such key, and none was named. */
@@ -46,30 +55,25 @@ export async function otherNamespacesHint(args: Arguments, { backend, name: own 
   return ` Locks are held in ${found.length === 1 ? 'the namespace' : 'the namespaces'} ${named}${more}: name one with --namespace.`;
 }
 
-/** @throws LockConfigError where the provider has no list */
-export function listOf({ provider, backend }: Namespace, prefix: string): AsyncIterable<LockInfo> {
-  if (backend.list) return backend.list({ prefix });
-  return notOffered(provider, backend, 'cannot list its locks');
-}
-
 /** The state of a key; `null` when it is free. @throws LockKeyError; LockConfigError where the provider does not know it */
-export async function inspect({ provider, backend }: Namespace, key: string): Promise<LockInfo | null> {
+export async function inspect(namespace: Namespace, key: string): Promise<LockInfo | null> {
+  const { backend } = namespace;
   const [only = key] = normalizeKeys(key);
-  if (!backend.inspect || !backend.capabilities.forceRelease)
-    return notOffered(provider, backend, 'cannot inspect a key');
+  if (!backend.inspect || !backend.capabilities.forceRelease) return notOffered(namespace, 'cannot inspect a key');
   const info = await backend.inspect(only);
   return info && withJson(info);
 }
 
 /** Answers whether the key was locked. @throws LockConfigError where the provider cannot do it */
-export async function forceRelease({ provider, backend }: Namespace, key: string): Promise<boolean> {
+export async function forceRelease(namespace: Namespace, key: string): Promise<boolean> {
+  const { backend } = namespace;
   const [only = key] = normalizeKeys(key);
-  if (!backend.forceRelease || !backend.capabilities.forceRelease)
-    return notOffered(provider, backend, 'cannot free a key');
+  if (!backend.forceRelease || !backend.capabilities.forceRelease) return notOffered(namespace, 'cannot free a key');
   return backend.forceRelease(only);
 }
 
-function notOffered(provider: string, { capabilities }: LockBackend, what: string): never {
+/** @throws LockConfigError */
+export function notOffered({ provider, backend: { capabilities } }: Namespace, what: string): never {
   const instead =
     capabilities.lease === 'session' && !capabilities.forceRelease
       ? ' Its locks belong to sessions of the database, which only the database can list. End the session of the holder there.'

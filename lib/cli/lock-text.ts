@@ -6,7 +6,7 @@ import { printable } from '../api/printable.js';
 const MOST_NAMES = 3;
 
 export const COLUMNS = ['KEY', 'STATE', 'HELD BY', 'SINCE', 'ENDS IN', 'WAITING', 'TOKEN'] as const;
-const UNKNOWN = '-';
+export const UNKNOWN = '-';
 
 /** A lock as a row below {@link COLUMNS}. */
 export function rowOf(lock: LockInfo): string[] {
@@ -50,7 +50,7 @@ function endText(state: LockInfo['state'], expiresIn: number | null): string {
   return `in ${ms(Math.max(0, Math.round(expiresIn)))}${state === 'held' ? ', unless it is renewed' : ''}`;
 }
 
-function timeText(time: Date): string {
+export function timeText(time: Date): string {
   return time
     .toISOString()
     .replace('T', ' ')

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { safeText } from '../api/cause.js';
 import { LockCapacityError, LockError, LockUnavailableError } from '../api/errors.js';
 import { type Arguments, readArguments } from './arguments.js';
@@ -6,98 +7,92 @@ import type { Command } from './command.js';
 import { doctor } from './commands/doctor.js';
 import { free } from './commands/free.js';
 import { inspect } from './commands/inspect.js';
+import { jobs } from './commands/jobs.js';
 import { list } from './commands/list.js';
+import { sql } from './commands/sql.js';
 import { ExitCode, Misuse } from './exit-code.js';
-import { openBackend } from './open-backend.js';
+import { commandHelp, generalHelp, PROGRAM } from './help.js';
+import { type Namespace, openBackend } from './open-backend.js';
+import { hasPassword, sourceOf } from './source.js';
 import { Terminal } from './terminal.js';
 
-const COMMANDS = new Map<string, Command>(Object.entries({ list, inspect, free, doctor }));
-
-const COMMON = `The server, by --url, --config or the environment variable LOCK_URL:
-  --url redis://user@host:6379            or rediss://
-  --url postgres://user@host/shop         locks of SqlVersionLockProvider and TypeOrmVersionLockProvider. Row and
-  --url mysql://user@host/shop            advisory locks belong to sessions: look for them in the database
-  --url zookeeper://zk1:2181,zk2:2181/chroot
-  --config lock.config.mjs                a file whose default export is a lock provider: Cluster, Sentinel, TLS, ACLs
-Put passwords in LOCK_URL or the file: other users of the machine can see arguments.
-
-Options:
-  --namespace shop  the namespace of the application. Default: lock, or the export "namespace" of the file
-  --table app.locks the table of SQL locks. Default: distributed_lock
-  --json            for programs
-  --help, -h
-
-Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor found something, such as a refused connection;
-2 wrong use, or the server refused; 3 the server does not answer.`;
-
-const USAGE = `usage: npx nestjs-distributed-lock <command> [options]
-
-  list [prefix]     shows the keys that are locked
-  inspect <key>     shows who holds a key, and since when
-  free <key>        frees a key
-  doctor            looks for settings that weaken the guarantee
-  sql               prints the statements that create the tables of SQL locks
-
-${COMMON}`;
+const COMMANDS: Readonly<Record<string, Command>> = { list, inspect, jobs, free, doctor, sql };
 
 /** Runs a command to its end. Resolves to the exit code of the process. */
 export async function main(args: readonly string[], terminal = new Terminal()): Promise<ExitCode> {
   const [name = '', ...rest] = args;
-  const command = COMMANDS.get(name);
-  if (command) return runCommand(command, rest, terminal);
-  if (name === '--help' || name === '-h' || name === 'help') {
-    await terminal.print(`${USAGE}\n`);
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  try {
+    if (command) return await runCommand(name, command, rest, terminal);
+    await terminal.print(answerTo(name));
     return ExitCode.done;
+  } catch (error) {
+    return report(error, command ? `${PROGRAM} ${name}` : PROGRAM, terminal);
   }
-  const reason =
-    name === '' || name.startsWith('-') ? 'A command is missing.' : `There is no command "${safeText(name)}".`;
-  terminal.say(`${reason}\n\n${USAGE}`);
-  return ExitCode.misuse;
 }
 
-async function runCommand(command: Command, rest: readonly string[], terminal: Terminal): Promise<ExitCode> {
-  const usage = `usage: npx nestjs-distributed-lock ${command.usage}\n\n${COMMON}`;
-  let args: Arguments | 'help';
+/** @throws Misuse */
+function answerTo(name: string): string {
+  switch (name) {
+    case '--help':
+    case '-h':
+    case 'help':
+      return generalHelp(COMMANDS);
+    case '--version':
+    case '-v':
+      return `${versionOfPackage()}\n`;
+  }
+  const names = Object.keys(COMMANDS).join(', ');
+  const isMissing = name === '' || name.startsWith('-');
+  throw new Misuse(
+    `${isMissing ? 'A command is missing' : `There is no command "${safeText(name)}"`}: name one of ${names}.`,
+  );
+}
+
+async function runCommand(
+  name: string,
+  command: Command,
+  rest: readonly string[],
+  terminal: Terminal,
+): Promise<ExitCode> {
+  const args = readArguments(rest, command);
+  if (args.help) {
+    await terminal.print(commandHelp(name, command));
+    return ExitCode.done;
+  }
+  if ([args.url ?? '', args.subject ?? ''].some(hasPassword)) {
+    terminal.warn(
+      'Other users of this machine can see the password, because it is in the arguments of this process. Put the address in LOCK_URL instead.',
+    );
+  }
+  let namespace: Namespace | undefined;
   try {
-    args = readArguments(rest, command.shape, process.env);
-  } catch (error) {
-    if (!(error instanceof Misuse)) throw error;
-    terminal.say(`${error.message}\n\n${usage}`);
+    return await command.run({ args, terminal, open: async () => (namespace = await openNamed(args, terminal)) });
+  } finally {
+    await namespace?.backend.close();
+  }
+}
+
+function openNamed(args: Arguments, terminal: Terminal): Promise<Namespace> {
+  lookInWorkingDirectory();
+  return openBackend(sourceOf(args, process.env), args.namespace, terminal);
+}
+
+/** package.json is two folders up from dist/esm, as from lib/cli. */
+function versionOfPackage(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { readonly version: string }).version;
+}
+
+function report(error: unknown, program: string, terminal: Terminal): ExitCode {
+  if (error instanceof Misuse) {
+    terminal.error(`${error.message}\nHelp: ${program} --help`);
     return ExitCode.misuse;
   }
-  if (args === 'help') {
-    await terminal.print(`${usage}\n`);
-    return ExitCode.done;
-  }
-  try {
-    if (args.showsPassword) {
-      terminal.warn(
-        'Other users of this machine can see the password, because it is in the arguments of this process. Put the address in LOCK_URL instead.',
-      );
-    }
-    command.check?.(args, terminal);
-    lookInWorkingDirectory();
-    const namespace = await openBackend(args.source, args.namespace, terminal);
-    try {
-      if (command !== doctor) await namespace.backend.connect();
-      return await command.run({ args, namespace, terminal });
-    } finally {
-      await namespace.backend.close();
-    }
-  } catch (error) {
-    return report(error, terminal);
-  }
-}
-
-function report(error: unknown, terminal: Terminal): ExitCode {
   if (error instanceof LockError) {
     terminal.error(error.message);
     const isDown = error instanceof LockUnavailableError || error instanceof LockCapacityError;
     return isDown ? ExitCode.unavailable : ExitCode.misuse;
-  }
-  if (error instanceof Misuse) {
-    terminal.error(error.message);
-    return ExitCode.misuse;
   }
   terminal.error(safeText(error instanceof Error ? (error.stack ?? error.message) : String(error)));
   return ExitCode.unavailable;

@@ -11,8 +11,8 @@ import { systemRandom, withPrefix } from '../core/toolkit/random.js';
 import { RedisLockProvider } from '../providers/redis/index.js';
 import { SqlVersionLockProvider } from '../providers/sql/index.js';
 import { ZooKeeperLockProvider } from '../providers/zookeeper/index.js';
-import type { Source } from './arguments.js';
 import { Misuse } from './exit-code.js';
+import type { Source } from './source.js';
 
 /** The locks of one namespace on a server, not connected. */
 export interface Namespace {

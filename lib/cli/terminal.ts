@@ -60,13 +60,13 @@ export class Terminal implements LockLogger {
     return this.stdout.isTTY && TERM !== 'dumb' && !NO_COLOR ? styleText(style, text) : text;
   }
 
-  /** Shows how many locks were read, if that takes long. */
-  progress(count: number): void {
+  /** Shows how many rows were read, if that takes long. */
+  progress(count: number, noun: string): void {
     const now = monotonicNow();
     this.#startedAt ??= now;
     if (!this.stderr.isTTY || now - this.#startedAt < PROGRESS_AFTER || now - this.#shownAt < PROGRESS_EVERY) return;
     this.#shownAt = now;
-    this.stderr.write(`${CLEAR_LINE}${count} locks …`);
+    this.stderr.write(`${CLEAR_LINE}${count} ${noun} …`);
   }
 
   clearProgress(): void {

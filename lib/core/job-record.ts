@@ -1,4 +1,4 @@
-import type { JobState } from '../api/lock-info.js';
+import type { JobState, ListedJob } from '../api/lock-info.js';
 import { isInstanceName, isShortAscii } from '../api/printable.js';
 
 /** The last run of a job, as the backend keeps it. All times in ms since 1970; all but `tick` by the clock of the server. */
@@ -48,6 +48,18 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
     isInstanceName(instance) &&
     STATES.includes(state);
   return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
+}
+
+/** The job of a record. @param nextTick in ms since 1970, if this application schedules the job */
+export function listedJob(key: string, provider: string, record: JobRecord, nextTick?: number): ListedJob {
+  const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
+  return {
+    ...{ key, provider, state, instance, attempt, schedule },
+    tick: new Date(tick),
+    begunAt: new Date(begunAt),
+    endedAt: endedAt === null ? null : new Date(endedAt),
+    nextTick: nextTick === undefined ? null : new Date(nextTick),
+  };
 }
 
 /** In ms, with fractions: a server counts in µs. */

@@ -10,7 +10,7 @@ import { madeByNest } from './toolkit/arguments.js';
 import { withJson } from './toolkit/with-json.js';
 import type { Contention } from './insight/contention.js';
 import type { Holder } from './hold/holder.js';
-import { type JobRecord, parseRecord } from './job-record.js';
+import { listedJob, parseRecord } from './job-record.js';
 import type { ProviderCore } from './provider-core.js';
 import type { Providers } from './providers.js';
 
@@ -147,7 +147,8 @@ export class LockAdmin {
       stores.add(records);
       for await (const { name, value } of records.list()) {
         const record = parseRecord(value);
-        if (typeof record === 'object') yield this.#listed(name, core, record);
+        if (typeof record !== 'object') continue;
+        yield listedJob(name, core.name, record, core.jobs.get(name)?.nextTick(this.clock.wallTime()));
       }
     }
   }
@@ -173,18 +174,6 @@ export class LockAdmin {
         : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, and ScheduleModule.forRoot({ cronJobs: false }) if this process schedules nothing. ` +
             `A job is a method with @Cron and @RunOnce without "minHold". The jobs are ${known.join(', ') || 'none'}.`,
     );
-  }
-
-  #listed(key: string, core: ProviderCore, record: JobRecord): ListedJob {
-    const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
-    const next = core.jobs.get(key)?.nextTick(this.clock.wallTime());
-    return {
-      ...{ key, provider: core.name, state, instance, attempt, schedule },
-      tick: new Date(tick),
-      begunAt: new Date(begunAt),
-      endedAt: endedAt === null ? null : new Date(endedAt),
-      nextTick: next === undefined ? null : new Date(next),
-    };
   }
 
   /** The locks that this process holds. */

@@ -1,14 +1,15 @@
-import { readArguments } from '../../lib/cli/arguments.js';
+import { type Arguments, readArguments } from '../../lib/cli/arguments.js';
+import { doctor as DOCTOR } from '../../lib/cli/commands/doctor.js';
+import { free as FREE } from '../../lib/cli/commands/free.js';
+import { list as LIST } from '../../lib/cli/commands/list.js';
 import { Misuse } from '../../lib/cli/exit-code.js';
+import { hasPassword, type Source, sourceOf } from '../../lib/cli/source.js';
 
-const LIST = { subject: 'prefix' } as const;
-const FREE = { subject: 'key', asks: true } as const;
 const REDIS = ['--url', 'redis://host:6379'];
 
-function read(args: readonly string[], shape: Parameters<typeof readArguments>[1] = LIST, LOCK_URL?: string) {
-  const answer = readArguments(args, shape, { LOCK_URL });
-  if (answer === 'help') throw new Error('It was taken for a request for help.');
-  return answer;
+function read(args: readonly string[], command = LIST, LOCK_URL?: string): Arguments & { readonly source: Source } {
+  const read = readArguments(args, command);
+  return { ...read, source: sourceOf(read, { LOCK_URL }) };
 }
 
 it('the scheme of --url or LOCK_URL says which server it is', () => {
@@ -30,18 +31,15 @@ it('the scheme of --url or LOCK_URL says which server it is', () => {
 });
 
 it('a key, a prefix and options', () => {
-  expect(read(['order:', ...REDIS])).toMatchObject({
-    subject: 'order:',
-    json: false,
-    yes: false,
-    namespace: undefined,
+  expect(read(['order:', ...REDIS])).toEqual({
+    ...{ subject: 'order:', url: 'redis://host:6379', source: { kind: 'redis', url: 'redis://host:6379' } },
   });
   expect(read(['--prefix', 'order:', ...REDIS, '--json', '--namespace=shop'])).toMatchObject({
     ...{ subject: 'order:', json: true, namespace: 'shop' },
   });
   expect(read(['-y', ...REDIS, '--', '--odd key'], FREE)).toMatchObject({ subject: '--odd key', yes: true });
   expect(read(['--url', 'postgres://h/db', '--table', 'app.locks']).source).toMatchObject({ table: 'app.locks' });
-  for (const help of ['--help', '-h']) expect(readArguments([help], FREE, {})).toBe('help');
+  for (const help of ['--help', '-h']) expect(readArguments([help], FREE)).toMatchObject({ help: true });
 });
 
 it.each([
@@ -54,10 +52,10 @@ it.each([
   [[...REDIS, '--jsn'], LIST, "Unknown option '--jsn'."],
   [REDIS, FREE, 'The key is missing.'],
   [['a', 'b', ...REDIS], FREE, 'There must be one key'],
-  [['a', ...REDIS], {}, 'takes options only'],
+  [['a', ...REDIS], DOCTOR, 'takes options only'],
   [['a', '--prefix', 'b', ...REDIS], LIST, 'There must be one prefix'],
-  [['a', '--prefix', 'b', ...REDIS], FREE, '--prefix is for list.'],
-  [['--yes', ...REDIS], LIST, '--yes is for free.'],
+  [['a', '--prefix', 'b', ...REDIS], FREE, "Unknown option '--prefix'."],
+  [['--yes', ...REDIS], LIST, "Unknown option '--yes'."],
 ] as const)('%j is refused', (args, shape, message) => {
   expect(() => read(args, shape)).toThrow(Misuse);
   expect(() => read(args, shape)).toThrow(message);
@@ -73,17 +71,15 @@ it.each(['http://user:hunter2@host', 'host:hunter2', 'constructor://hunter2'])(
   },
 );
 
-it('an address with a password in an argument is noticed, and one in LOCK_URL is right', () => {
-  const shown = [
-    ['--url', 'redis://:hunter2@host'],
-    ['--url', 'redis://user:hunter2@host:6379'],
-    ['--url', 'postgres://user:p@ss/word@host/shop'],
-    ['--url', 'postgres://host/shop?user=a&password=hunter2'],
-    ['redis://:hunter2@host', ...REDIS],
-  ];
-  for (const args of shown) expect(read(args)).toMatchObject({ showsPassword: true });
-  for (const args of [REDIS, ['--url', 'redis://user@host'], ['--url', 'zookeeper://a:1,b:2/c'], ['a@b:c', ...REDIS]]) {
-    expect(read(args)).toMatchObject({ showsPassword: false });
-  }
-  expect(read([], LIST, 'redis://:hunter2@host')).toMatchObject({ showsPassword: false });
+it.each([
+  ['redis://:hunter2@host', true],
+  ['redis://user:hunter2@host:6379', true],
+  ['postgres://user:p@ss/word@host/shop', true],
+  ['postgres://host/shop?user=a&password=hunter2', true],
+  ['redis://host:6379', false],
+  ['redis://user@host', false],
+  ['zookeeper://a:1,b:2/c', false],
+  ['a@b:c', false],
+])('the address %s has a password: %j', (address, expected) => {
+  expect(hasPassword(address)).toBe(expected);
 });

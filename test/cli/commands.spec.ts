@@ -5,10 +5,12 @@ import type { Command } from '../../lib/cli/command.js';
 import { doctor } from '../../lib/cli/commands/doctor.js';
 import { free } from '../../lib/cli/commands/free.js';
 import { inspect } from '../../lib/cli/commands/inspect.js';
+import { jobs } from '../../lib/cli/commands/jobs.js';
 import { list } from '../../lib/cli/commands/list.js';
 import { Misuse } from '../../lib/cli/exit-code.js';
 import { Terminal } from '../../lib/cli/terminal.js';
 import { LockConfigError } from '../../lib/api/errors.js';
+import { recordText } from '../../lib/core/job-record.js';
 import type { LockBackend } from '../../lib/api/lock-provider.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -42,22 +44,20 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
         NodeJS.ProcessEnv,
       ]),
     );
-    const { subject, json = false, yes = false, answer } = given;
-    const source = { kind: 'redis', url: '', table: undefined } as const;
-    const args = { source, namespace: given.namespace, subject, json, yes, showsPassword: false };
-    command.check?.(args, terminal);
-    const namespace = { name: 'lock', provider: 'MemoryLockProvider', backend };
+    const { namespace, subject, json, yes, answer } = given;
+    const args = { namespace, subject, json, yes };
+    const open = () => Promise.resolve({ name: 'lock', provider: 'MemoryLockProvider', backend });
     if (answer !== undefined) stdin.write(answer);
     const texts = [stdout, stderr].map((stream) => {
       const text: string[] = [];
       stream.on('data', (part) => text.push(String(part)));
       return text;
     });
-    const code = await command.run({ args, namespace, terminal });
+    const code = await command.run({ args, terminal, open });
     const [out = '', err = ''] = texts.map((text) => text.join(''));
     return { code, out, err };
   };
-  return { locks, clock, run };
+  return { locks, clock, backend, run };
 }
 
 it('list: a sorted table, only keys with the prefix, an array for programs, and words for nothing', async () => {
@@ -154,4 +154,29 @@ it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', asy
   expect(JSON.parse(out)).toEqual({ provider: 'MemoryLockProvider', namespace: 'lock', findings: [warning] });
   const refused = await shopAndPrompt({ connect: () => Promise.reject(new LockConfigError('Too old.')) });
   expect(await refused.run(doctor)).toMatchObject({ code: 1, out: 'error: Too old.\n' });
+});
+
+it('jobs: the last run of each job as a table and as JSON, and words for nothing', async () => {
+  const { locks, clock, backend, run } = await shopAndPrompt();
+  expect(await run(jobs, { namespace: 'lock' })).toEqual({
+    ...{ code: 0, out: '', err: 'No job has a record in the namespace "lock".\n' },
+  });
+  expect(await run(jobs, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
+  const due = new Date(clock.wallTime());
+  const times = { tick: due.getTime(), begunAt: due.getTime(), endedAt: due.getTime() };
+  const record = { ...times, run: 'r1', state: 'ended', instance: 'shop-1', attempt: 1, schedule: null } as const;
+  await backend.records?.replace('nightly', null, recordText(record));
+  const { out } = await run(jobs);
+  const time = due.toISOString().replace('T', ' ').slice(0, 19) + 'Z';
+  expect(out.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
+    ['JOB', 'STATE', 'DUE', 'STARTED', 'ENDED', 'INSTANCE', 'ATTEMPT', 'SCHEDULE'],
+    ['nightly', 'ended', time, time, time, 'shop-1', '1', '-'],
+    [''],
+  ]);
+  for await (const listed of locks.admin.jobs()) {
+    const expected = { ...listed, provider: 'MemoryLockProvider' };
+    expect(JSON.parse((await run(jobs, { json: true })).out)).toEqual(JSON.parse(JSON.stringify([expected])));
+  }
+  const without = await shopAndPrompt({ records: undefined } as unknown as Partial<LockBackend>);
+  await expect(without.run(jobs)).rejects.toThrow('keeps no records of jobs');
 });

@@ -21,7 +21,7 @@ beforeAll(async () => {
   library = await compileLibrary();
   await cp(join(ROOT, 'bin'), join(library.folder, 'bin'), { recursive: true });
   await mkdir(join(library.folder, 'dist/esm'), { recursive: true });
-  await writeFile(join(library.folder, 'dist/esm/sql.js'), `export * from '../../providers/sql/index.js';`);
+  await writeFile(join(library.folder, 'dist/esm/cli.js'), `export * from '../../cli/main.js';`);
   command = `"${process.execPath}" "${join(library.folder, 'bin/nestjs-distributed-lock.mjs')}"`;
 }, 60_000);
 afterAll(() => library.remove());
@@ -94,7 +94,7 @@ it('writes nothing if no file or several files have the name', async () => {
   const line = 'npx nestjs-distributed-lock sql --database postgres --out "drizzle/*_locks.sql"';
   const none = type(line);
   expect(none).toMatchObject({ status: 2, stdout: '' });
-  expect(none.stderr).toMatch(/^No file is named drizzle\/\*_locks\.sql\. Let your migration tool make/);
+  expect(none.stderr).toMatch(/^error: No file is named drizzle\/\*_locks\.sql\. Let your migration tool make/);
   expect(await readdir(folder)).toEqual([]);
 
   await mkdir(join(folder, 'drizzle'));

@@ -4,11 +4,11 @@ import type { Command } from '../command.js';
 import { ExitCode } from '../exit-code.js';
 
 export const doctor: Command = {
-  shape: {},
-  usage: `doctor
-
-Looks for settings of the server that weaken the guarantee, as each start of an application does, and says what to do. It acquires no lock.`,
-  async run({ args: { json }, namespace: { name, provider, backend }, terminal }) {
+  usesServer: true,
+  summary: 'Finds settings of the server that weaken the guarantee',
+  details: 'Says what to do about each, as an application does at every start. It acquires no lock.',
+  async run({ args: { json }, terminal, open }) {
+    const { name, provider, backend } = await open();
     const findings = await diagnose(async () => {
       await backend.connect();
       return (await backend.diagnose?.()) ?? [];

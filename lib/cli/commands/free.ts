@@ -1,24 +1,24 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
 import { systemClock } from '../../core/toolkit/clock.js';
-import { type Command, forceRelease, inspect, namespaceHint } from '../command.js';
+import { type Command, connect, forceRelease, inspect, namespaceHint } from '../command.js';
 import { ExitCode, Misuse } from '../exit-code.js';
 import { detailsOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
 
 export const free: Command = {
-  shape: { subject: 'key', asks: true },
-  usage: `free <key>
-
-Shows who holds a key, prompts you, and frees the key. It does not stop the holder, which keeps working until it notices.
-
-  --yes, -y         frees the key without a prompt`,
-  check({ yes }, terminal) {
+  usesServer: true,
+  subject: 'key',
+  options: ['yes'],
+  summary: 'Frees a key',
+  details:
+    'Shows who holds the key, and prompts you first. It does not stop the holder, which keeps working until it notices.',
+  async run(context) {
+    const { args, terminal } = context;
+    const { subject: key = '', json, yes } = args;
     if (!yes && !terminal.isInteractive)
       throw new Misuse('free prompts before it frees a key, and this is not a terminal. Use --yes.');
-  },
-  async run({ args, namespace, terminal }) {
-    const { subject: key = '', json, yes } = args;
+    const namespace = await connect(context);
     const answer = async (was: LockInfo | null, freed: boolean, line: string) => {
       await (json ? terminal.printJson({ key, freed, was }) : terminal.print(`${line}\n`));
       return freed ? ExitCode.done : ExitCode.negative;

@@ -1,4 +1,4 @@
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { createConnection, type RowDataPacket } from 'mysql2/promise';
@@ -170,6 +170,7 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
     expect((await project.run(['free', 'a', ...args, '--yes'])).status).toBe(1);
     const doctor = await project.run(['doctor', ...args, '--json']);
     expect([0, 1]).toContain(doctor.status);
+    expect(await project.run(['jobs', ...args, '--json'])).toMatchObject({ status: 0, stdout: '[]\n' });
     expect(JSON.parse(doctor.stdout)).toMatchObject({ namespace: 'nobody', findings: expect.any(Array) as unknown });
     expect(await subject.count()).toEqual(before);
   }, 120_000);
@@ -254,19 +255,23 @@ describe('mistakes and outages', () => {
     expect((await project.run(['list', '--config', 'missing.mjs'])).stderr).toContain('cannot be loaded');
   }, 120_000);
 
-  it('without a command, with a wrong one, and for help: the usage', async () => {
+  it('a mistake is one line and the way to the help; --help prints the usage, and --version the version', async () => {
     const nothing = await project.run([]);
     expect(nothing).toMatchObject({ status: 2, stdout: '' });
-    expect(nothing.stderr).toMatch(/^A command is missing\.\n\nusage: npx nestjs-distributed-lock <command>/);
-    expect((await project.run(['lsit'])).stderr).toMatch(/^There is no command "lsit"\./);
-    for (const command of ['list', 'inspect', 'free', 'doctor', 'sql']) {
+    expect(nothing.stderr).toMatch(/^error: A command is missing: .*\nHelp: npx nestjs-distributed-lock --help\n$/);
+    expect((await project.run(['lsit'])).stderr).toMatch(
+      /^error: There is no command "lsit": name one of list, inspect, jobs, free, doctor, sql\.\nHelp: .*\n$/,
+    );
+    for (const command of ['list', 'inspect', 'jobs', 'free', 'doctor', 'sql']) {
       const help = await project.run([command, '--help']);
       expect(help).toMatchObject({ status: 0, stderr: '' });
       expect(help.stdout).toMatch(`usage: npx nestjs-distributed-lock ${command}`);
     }
     expect((await project.run(['list'])).stderr).toMatch(
-      /^No server is named[^]*usage: npx nestjs-distributed-lock list/,
+      /^error: No server is named.*\nHelp: npx nestjs-distributed-lock list --help\n$/,
     );
+    const { version } = JSON.parse(await readFile('package.json', 'utf8')) as { version: string };
+    expect(await project.run(['--version'])).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
     expect((await project.run(['sql', '--database', 'postgres'])).stdout).toContain('CREATE TABLE');
   }, 120_000);
 });

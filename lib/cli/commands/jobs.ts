@@ -1,0 +1,39 @@
+import type { ListedJob } from '../../api/lock-info.js';
+import { printable } from '../../api/printable.js';
+import { listedJob, parseRecord } from '../../core/job-record.js';
+import { type Command, connect, namespaceHint, notOffered } from '../command.js';
+import { ExitCode } from '../exit-code.js';
+import { printListing } from '../listing.js';
+import { timeText, UNKNOWN } from '../lock-text.js';
+import type { Namespace } from '../open-backend.js';
+
+const COLUMNS = ['JOB', 'STATE', 'DUE', 'STARTED', 'ENDED', 'INSTANCE', 'ATTEMPT', 'SCHEDULE'];
+
+export const jobs: Command = {
+  usesServer: true,
+  summary: 'Lists the last run of each job',
+  details: 'A job with minHold has no record: inspect shows its key as retained.',
+  async run(context) {
+    const { args, terminal } = context;
+    const namespace = await connect(context);
+    const count = await printListing(context, jobsOf(namespace), { header: COLUMNS, cellsOf, noun: 'jobs' });
+    if (count === 0 && !args.json)
+      terminal.say(`No job has a record in the namespace "${namespace.name}".${namespaceHint(args)}`);
+    return ExitCode.done;
+  },
+};
+
+async function* jobsOf(namespace: Namespace): AsyncGenerator<ListedJob> {
+  const records = namespace.backend.records ?? notOffered(namespace, 'keeps no records of jobs');
+  for await (const { name, value } of records.list()) {
+    const record = parseRecord(value);
+    if (typeof record === 'object') yield listedJob(name, namespace.provider, record);
+  }
+}
+
+function cellsOf({ key, state, tick, begunAt, endedAt, instance, attempt, schedule }: ListedJob): string[] {
+  return [
+    ...[printable(key), state, timeText(tick), timeText(begunAt), endedAt ? timeText(endedAt) : UNKNOWN],
+    ...[printable(instance), String(attempt), printable(schedule ?? UNKNOWN)],
+  ];
+}

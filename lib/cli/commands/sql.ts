@@ -1,0 +1,49 @@
+import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, normalize, parse, sep } from 'node:path';
+import { lockTablesSql } from '../../providers/sql/index.js';
+import type { Command } from '../command.js';
+import { ExitCode, Misuse } from '../exit-code.js';
+
+export const sql: Command = {
+  usesServer: false,
+  options: ['database', 'table', 'out'],
+  summary: 'Prints the statements that create the table of SQL locks',
+  details: 'Run them in a migration of your own.',
+  async run({ args: { database, table, out }, terminal }) {
+    const options = { ...(table !== undefined && { table }) };
+    // The function checks the name of the database.
+    const statements = lockTablesSql(database as 'mysql' | 'postgres', options).map((statement) => `${statement};\n`);
+    if (out === undefined) await terminal.print(statements.join(''));
+    else {
+      const file = fileOf(out);
+      mkdirSync(dirname(file), { recursive: true });
+      writeFileSync(file, statements.join(''));
+      await terminal.print(`Wrote ${file}.\n`);
+    }
+    return ExitCode.done;
+  },
+};
+
+/** Shells differ in what `> *.sql` means (sh makes a file of that name), so the command looks for the file itself. */
+function fileOf(out: string): string {
+  if (!out.includes('*')) return out;
+  const { root } = parse(out);
+  const names = normalize(out).slice(root.length).split(sep);
+  const found = names.reduce((folders, name) => folders.flatMap((folder) => pathsIn(folder, name)), [root]);
+  const [file, ...others] = found.filter((path) => existsSync(path));
+  if (file === undefined)
+    throw new Misuse(`No file is named ${out}. Let your migration tool make an empty migration first.`);
+  if (others.length === 0) return file;
+  throw new Misuse(`${out} is the name of several files: ${[file, ...others].join(', ')}. Name one of them in --out.`);
+}
+
+/** The paths in a folder that match a name, which may contain `*`. */
+function pathsIn(folder: string, name: string): string[] {
+  if (!name.includes('*')) return [join(folder, name)];
+  if (!statSync(folder || '.', { throwIfNoEntry: false })?.isDirectory()) return [];
+  const parts = name.split('*').map((part) => part.replace(/[$()+.?[\\\]^{|}]/g, '\\$&'));
+  const pattern = new RegExp(`^${parts.join('.*')}$`);
+  return readdirSync(folder || '.')
+    .filter((entry) => pattern.test(entry))
+    .map((entry) => join(folder, entry));
+}

@@ -294,7 +294,7 @@ export class KeyQueue {
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
-    } else if (this.#isHeldAlone()) this.#refuseLate();
+    } else if (this.#holdsWhat((mode) => mode === 'exclusive')) this.#refuseLate();
     else if (head.isLate && this.#isHeldBeside(head)) {
       this.#refuse(head, BUSY);
       this.#advance();
@@ -315,10 +315,6 @@ export class KeyQueue {
       this.#newRequest(head).pause(1);
     }
     this.#advance();
-  }
-
-  #isHeldAlone(): boolean {
-    return this.#holdsWhat((mode) => mode === 'exclusive');
   }
 
   /** Whether this process holds the key in a mode that excludes the waiter. */

@@ -11,7 +11,7 @@ export interface Owner {
   /** A call that is right. */
   readonly example?: string | undefined;
   /** What to write for an option of other packages. */
-  readonly foreign?: Readonly<Record<string, string>>;
+  readonly foreign?: (name: string) => string | undefined;
   /** Options of which exactly one is needed. */
   readonly oneOf?: readonly string[];
   /** Where options belong that are not known here. */
@@ -245,17 +245,18 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
 /** Options of the module that are given to a provider instead. */
 const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
-function unknownIn({ name: owner, provider, foreign = {} }: Owner, given: object, table: Table, remedy = ''): string {
+function unknownIn({ name: owner, provider, foreign }: Owner, given: object, table: Table, remedy = ''): string {
   const whose = owner === undefined && provider !== undefined ? ` for a lock of provider "${provider}"` : '';
   const known = Object.keys(table);
   const strange: string[] = [];
   let sentences = '';
   for (const [name, value] of Object.entries(given)) {
     if (known.includes(name) || (value === undefined && owner === undefined)) continue;
-    const meant = Object.hasOwn(foreign, name) ? undefined : meantBy(name, known);
+    const meant = meantBy(name, known);
     const ofModule = meant === undefined ? nearest(name, OF_MODULE) : undefined;
     const right = meant ?? ofModule;
-    const call = foreign[name] ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
+    const call =
+      foreign?.(name) ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
     if (call === undefined) strange.push(quoted(name));
     else sentences += ` There is no option "${name}"${whose}: write ${call}.`;
   }

@@ -73,7 +73,7 @@ export interface LockEventMap {
   'run-abandoned': TickEvent & {
     /** The instance that started it. */
     readonly instance: string;
-    readonly begunAt: Date;
+    readonly startedAt: Date;
     /** Whether the process that emits this event repeats the run (`afterCrash`). */
     readonly again: boolean;
   };

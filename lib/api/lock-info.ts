@@ -124,7 +124,7 @@ export interface ListedJob {
   readonly state: JobState;
   /** When the run was due. */
   readonly tick: Date;
-  readonly begunAt: Date;
+  readonly startedAt: Date;
   /** When the run ended; `null` while it is running, and if its end is unknown. */
   readonly endedAt: Date | null;
   /** The module option `instance` of the application that started the run. */

@@ -8,7 +8,7 @@ export interface JobRecord {
   /** An id of its own. Not that of its lock, which must not be readable. */
   readonly run: string;
   readonly state: JobState;
-  readonly begunAt: number;
+  readonly startedAt: number;
   readonly endedAt: number | null;
   /** The name of the application that began it. */
   readonly instance: string;
@@ -38,25 +38,25 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
     return 'damaged';
   }
   if (typeof value !== 'object' || value === null) return 'damaged';
-  const { v, tick, run, state, begunAt, endedAt, instance, attempt, schedule } = value as Record<string, unknown>;
+  const { v, tick, run, state, startedAt, endedAt, instance, attempt, schedule } = value as Record<string, unknown>;
   if (typeof v === 'number' && v > VERSION) return 'newer';
   const isWhole =
     v === VERSION &&
-    [tick, begunAt, endedAt ?? 0, attempt].every(isTime) &&
+    [tick, startedAt, endedAt ?? 0, attempt].every(isTime) &&
     typeof run === 'string' &&
     isShortAscii(schedule ?? 'none', MOST_SCHEDULE) &&
     isInstanceName(instance) &&
     STATES.includes(state);
-  return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
+  return isWhole ? ({ tick, run, state, startedAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
 }
 
 /** The job of a record. @param nextTick in ms since 1970, if this application schedules the job */
 export function listedJob(key: string, provider: string, record: JobRecord, nextTick?: number): ListedJob {
-  const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
+  const { tick, startedAt, endedAt, state, instance, attempt, schedule } = record;
   return {
     ...{ key, provider, state, instance, attempt, schedule },
     tick: new Date(tick),
-    begunAt: new Date(begunAt),
+    startedAt: new Date(startedAt),
     endedAt: endedAt === null ? null : new Date(endedAt),
     nextTick: nextTick === undefined ? null : new Date(nextTick),
   };

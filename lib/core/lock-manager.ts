@@ -190,7 +190,7 @@ export class LockManager {
       await this.#providers.connect(this.#failFast);
     } catch (error) {
       await this.#providers.close();
-      systemTimers.rest();
+      systemTimers.disarmIfIdle();
       throw error;
     }
     // Unless it was stopped meanwhile.
@@ -213,7 +213,7 @@ export class LockManager {
       watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
-    systemTimers.rest();
+    systemTimers.disarmIfIdle();
   }
 
   /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */

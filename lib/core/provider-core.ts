@@ -116,7 +116,7 @@ export class ProviderCore {
         this.watchdog.renewAll();
         this.releases.recovered();
         this.registration.renew();
-        this.queues.hurry();
+        this.queues.retryNow();
         break;
       case 'failover': {
         const { to, epoch, reason } = event;

@@ -2,9 +2,9 @@ import type { LossReason } from '../../api/errors.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Holder } from '../hold/holder.js';
-import { asItIs, type OnReleased } from '../hold/releases.js';
+import { identity, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
-import { Few } from '../toolkit/few.js';
+import { SmallSet } from '../toolkit/small-set.js';
 import { answerDueAt, refusalAfter } from './answer-deadline.js';
 import { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
@@ -34,7 +34,7 @@ const BUSY: Refusal = { why: 'busy' };
 export class KeyQueue {
   readonly #waiters = new WaiterList();
   #request: KeyRequest | undefined;
-  readonly #held = new Few<HeldGrant>();
+  readonly #held = new SmallSet<HeldGrant>();
   #enteredAt = -Infinity;
   readonly #turn = new PollingTurn();
 
@@ -159,7 +159,7 @@ export class KeyQueue {
   }
 
   /** Sends a pausing request now, because the backend answers again. */
-  hurry(): void {
+  retryNow(): void {
     if (this.isPausing) this.#request?.ask();
   }
 
@@ -233,7 +233,7 @@ export class KeyQueue {
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
     const next = this.#waiters.head;
     if (next === undefined || !grant.request.fits(next) || !grant.mayServe(next.arrival, now))
-      return this.#giveBack(grant, failed, now, answer);
+      return this.#sendRelease(grant, failed, now, answer);
     grant.handOff();
     this.#letIn(next, grant, now);
     this.#advance();
@@ -246,7 +246,7 @@ export class KeyQueue {
     grant.end();
     // All holders must have lost the grant, and its release must be sent, before any listener runs: it may release another reader or request the key.
     for (const holder of holders) holder.lose(reason, cause);
-    void this.#giveBack(grant, true, this.core.clock.now(), asItIs);
+    void this.#sendRelease(grant, true, this.core.clock.now(), identity);
     for (const holder of holders) holder.onLost();
   }
 
@@ -257,7 +257,7 @@ export class KeyQueue {
     for (const grant of this.#held.values()) grant.expire(now);
   }
 
-  #giveBack<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
+  #sendRelease<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { capabilities, clock, releases, watchdog } = this.core;
     const { request } = grant;
     const keepUntil = grant.keepUntil(now);
@@ -290,7 +290,7 @@ export class KeyQueue {
         return;
       }
       this.#request = undefined;
-      request.giveUp();
+      request.releaseUnused();
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);

@@ -62,9 +62,9 @@ export class KeyQueues {
   }
 
   /** Sends the pausing requests, because the backend answers again. The oldest goes first: if the server lost its queue, the first request gets the lock. */
-  hurry(): void {
+  retryNow(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);
-    for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();
+    for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.retryNow();
   }
 
   readonly #onEmpty = (queue: KeyQueue): void => {

@@ -215,12 +215,12 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /** Gives the request up, because it serves no waiter. A grant that it has or may still get is released. */
-  giveUp(): void {
+  releaseUnused(): void {
     const isSent = this.#sent || this.#stage.phase !== 'pausing';
     this.#become(OVER);
     this.#isAborted = true;
     this.#controller?.abort();
-    if (this.#isAsked) void this.queue.core.releases.giveUp(this, isSent);
+    if (this.#isAsked) void this.queue.core.releases.releaseUnused(this, isSent);
   }
 
   /** Sends a request. Runs detached. */
@@ -242,7 +242,7 @@ export class KeyRequest implements AcquireRequest {
     const sent = this.#inFlight;
     if (sent === undefined) {
       // The id is dead, so a grant that arrives this late is released.
-      if (typeof answer === 'object') void releases.giveUp(this, true);
+      if (typeof answer === 'object') void releases.releaseUnused(this, true);
       return;
     }
     if (answer === 'not-asked') {
@@ -267,7 +267,7 @@ export class KeyRequest implements AcquireRequest {
       this.#become(grant);
       this.queue.onChange(this, { to: 'granted', grant });
     } else {
-      this.giveUp();
+      this.releaseUnused();
       this.queue.onChange(this, { to: 'outrun' });
     }
   }
@@ -287,7 +287,7 @@ export class KeyRequest implements AcquireRequest {
     }
     // The answer applies to the waiter for which the request was sent; others may get a different one. An early request usually shares a command with the
     // request before it, which has then failed as well and is repeated. Until then, this one must not hold its key.
-    this.giveUp();
+    this.releaseUnused();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, askedFor: sent.askedFor });
   }
 
@@ -300,7 +300,7 @@ export class KeyRequest implements AcquireRequest {
     this.#after = undefined;
     const sent = this.#inFlight;
     if (after === undefined || after.#isHeld || sent === undefined) return true;
-    this.giveUp();
+    this.releaseUnused();
     this.queue.onChange(this, { to: 'failed', error: NOT_ASKED, askedFor: sent.askedFor });
     return false;
   }

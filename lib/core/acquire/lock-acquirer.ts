@@ -4,8 +4,8 @@ import type { LockOptions } from '../../api/lock-options.js';
 import { nameOf } from '../events/subject.js';
 import { lostDuringWait, lostError } from '../hold/lost-error.js';
 import type { Holder } from '../hold/holder.js';
-import { asItIs } from '../hold/releases.js';
-import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
+import { identity } from '../hold/releases.js';
+import { GrantedLock, reenterableLocks, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
@@ -36,20 +36,20 @@ export class LockAcquirer {
    */
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
-    const inHand = within && this.#usable(within, keys, plan);
+    const outerLock = within && this.#usable(within, keys, plan);
     if (keys.length > 1) {
-      if (plan.settings.wait > 0) plan.core.observer.nests(keys, plan, this.#outerLocks(inHand));
-      return this.#acquireAll(keys, plan, signal, inHand, startedAt);
+      if (plan.settings.wait > 0) plan.core.observer.nests(keys, plan, this.#outerLocks(outerLock));
+      return this.#acquireAll(keys, plan, signal, outerLock, startedAt);
     }
     const [key = ''] = keys;
-    const acquired = this.#acquireKey(key, plan, signal, inHand, startedAt, NONE);
+    const acquired = this.#acquireKey(key, plan, signal, outerLock, startedAt, NONE);
     return acquired.then((hold) => {
       const holds: Holds = [hold];
       try {
         if (hold.isNew) plan.core.observer.holds(hold);
-        return this.#granted(holds, plan, signal, inHand);
+        return this.#granted(holds, plan, signal, outerLock);
       } catch (error) {
-        return giveBack(holds, error);
+        return releaseAll(holds, error);
       }
     });
   }
@@ -77,7 +77,7 @@ export class LockAcquirer {
       if (!first) throw new LockConfigError('A lock needs a key: pass a string, or an array with at least one.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
-      return await giveBack([...holds, ...chain.dismiss()], error);
+      return await releaseAll([...holds, ...chain.dismiss()], error);
     }
   }
 
@@ -106,8 +106,8 @@ export class LockAcquirer {
     if (outer.length > 0) {
       const subject = subjectOf(key, plan);
       const { reentrant } = settings;
-      const inHand = reentrant === 'explicit' ? locksInHand(this.owner) : [];
-      const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
+      const reenterable = reentrant === 'explicit' ? reenterableLocks(this.owner) : [];
+      const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || reenterable.includes(lock);
       const held = heldAlready(key, core.name, outer, mayEnter);
       const now = this.clock.now();
       if (held.same) return Promise.resolve(reEnter(held.same, subject, settings.limited, now));
@@ -191,7 +191,7 @@ export class LockAcquirer {
 }
 
 /** Releases what a failing call has acquired. All releases are sent before the first answer is awaited, because the caller has waited long enough. */
-async function giveBack(holds: readonly Holder[], error: unknown): Promise<never> {
-  await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, asItIs)));
+async function releaseAll(holds: readonly Holder[], error: unknown): Promise<never> {
+  await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, identity)));
   throw error;
 }

@@ -11,8 +11,8 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { HeldLease } from '../hold/held-lease.js';
-import { asItIs, type ReleaseIntent } from '../hold/releases.js';
-import type { Placed } from '../toolkit/dense-set.js';
+import { identity, type ReleaseIntent } from '../hold/releases.js';
+import type { DenseSetItem } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { retainedUntil } from '../toolkit/validity.js';
@@ -40,7 +40,7 @@ type Stage =
   | Granted;
 
 /** A request of a composite provider, as the backend of its member sees it. */
-export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Placed {
+export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, DenseSetItem {
   readonly id: string;
   readonly key: string;
   readonly mode: LockMode;
@@ -51,7 +51,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
   /** The backend's state of this request. */
   state: unknown;
   seen: unknown;
-  place = -1;
+  slot = -1;
   #stage: Stage = { phase: 'new' };
   /** Whether a command may have reached the server. */
   #isSent = false;
@@ -164,12 +164,12 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     const stage = this.#stage;
     const { phase } = stage;
     const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
-    if (phase === 'granted') return this.#giveBack(stage, intent, now);
+    if (phase === 'granted') return this.#sendRelease(stage, intent, now);
     this.#stage = { phase: 'over' };
     if (phase === 'busy' || phase === 'over') return Promise.resolve('lost');
     // The release of a request that was never sent is sent nevertheless: its answer shows that the backend is there.
-    if (phase === 'new') return releases.send(this, intent, 0, asItIs, now);
-    return releases.giveUp(this, this.#isSent || phase !== 'unanswered');
+    if (phase === 'new') return releases.send(this, intent, 0, identity, now);
+    return releases.releaseUnused(this, this.#isSent || phase !== 'unanswered');
   }
 
   // For the requests of this member.
@@ -185,7 +185,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     const { phase } = this.#stage;
     if (phase === 'over') {
       // The id is dead, so a grant that arrives this late is released.
-      if (answer !== 'busy') void releases.giveUp(this, true);
+      if (answer !== 'busy') void releases.releaseUnused(this, true);
       return 'busy';
     }
     reachability.answered();
@@ -193,7 +193,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
       // A backend answers an abort without the server, so the release takes the request out of the server's queue.
       const hasLeft = phase === 'queued' && this.signal.aborted;
       this.#stage = { phase: hasLeft ? 'over' : 'busy' };
-      if (hasLeft) void releases.giveUp(this, true);
+      if (hasLeft) void releases.releaseUnused(this, true);
       return 'busy';
     }
     const grant = this.#isRevoked ? { ...answer, validUntil: -Infinity } : answer;
@@ -215,14 +215,14 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     if (this.#stage !== stage) return;
     const now = this.all.core.clock.now();
     const keepUntil = this.minHold > 0 ? retainedUntil(stage.grantedAt, this.minHold, now) : 0;
-    void this.#giveBack(stage, { keepUntil, failed: true }, now);
+    void this.#sendRelease(stage, { keepUntil, failed: true }, now);
     this.terms.lost(cause);
   }
 
-  #giveBack({ lease }: Granted, intent: ReleaseIntent, now: number): Promise<ReleaseOutcome> {
+  #sendRelease({ lease }: Granted, intent: ReleaseIntent, now: number): Promise<ReleaseOutcome> {
     this.#stage = { phase: 'over' };
     this.all.delete(this);
     const lasting = Math.max(lease.longest, intent.keepUntil - now);
-    return this.all.core.releases.send(this, intent, lasting, asItIs, now);
+    return this.all.core.releases.send(this, intent, lasting, identity, now);
   }
 }

@@ -465,7 +465,7 @@ export interface Grant {
   readonly fencingToken: bigint | null;
   /** Until when this process surely holds the lock, on the monotonic clock: see `validUntil` of the toolkit. */
   readonly validUntil: number;
-  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after each third of that. */
+  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after a third of that time. */
   readonly lease: number;
   /** How many more callers may hold the lock after the first, one after the other, each with the next token. Default: none. */
   readonly followers?: number | undefined;

@@ -92,7 +92,7 @@ export class LockManager {
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock);
-    // Finds invalid defaults now and not at the first call.
+    // Reject invalid defaults now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
     this.#withoutOptions = this.plan({});
   }

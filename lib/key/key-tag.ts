@@ -2,7 +2,7 @@ import { LockKeyError } from '../api/errors.js';
 import { encodeKeyValue, separatesValues, type KeyValue } from './key-value.js';
 import { quote } from './quote.js';
 
-// JavaScript passes the same array for each evaluation of a template literal, so each literal is checked only one time.
+// JavaScript passes the same array for each evaluation of a template literal, so each literal is checked only once.
 const checked = new WeakSet<TemplateStringsArray>();
 
 /**

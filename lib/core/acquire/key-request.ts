@@ -278,7 +278,7 @@ export class KeyRequest implements AcquireRequest {
     if (sent === undefined) return;
     this.#mayHaveArrived ||= wasSent(error);
     const isEarly = this.#after !== undefined;
-    // No command is in flight any more, so `releaseUnused` depends only on whether one may have arrived.
+    // No command is in flight now, so `releaseUnused` depends only on whether one may have arrived.
     this.#become(NEW);
     if (!isEarly && isRetryable(error)) {
       this.queue.core.reachability.failed(error);

@@ -28,7 +28,7 @@ export class Cohort {
     return this.#fencingToken;
   }
 
-  /** Whether the lock was handed off at least one time. */
+  /** Whether the lock was handed off at least once. */
   get isHandedOff(): boolean {
     return this.#isHandedOff;
   }

@@ -15,7 +15,7 @@ interface MaxHold {
   readonly endsAt: number;
 }
 
-/** Called one time, when the lock is lost. */
+/** Called once, when the lock is lost. */
 export type LossListener = (error: LockLostError) => void;
 
 /**

@@ -83,7 +83,7 @@ export class Releases {
   }
 
   /**
-   * Releases a request that no waiter needs any more, with any grant that it may have got.
+   * Releases a request that no waiter needs anymore, including any grant that it may have got.
    *
    * @param isSent whether a command may have reached the server. If not, only the backend's local state must be released, so the release is not retried
    */

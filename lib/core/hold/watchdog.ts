@@ -57,7 +57,7 @@ export class Watchdog {
     this.#renewDue();
   }
 
-  /** Verifies all grants with the backend, one time for each suspension of the machine. */
+  /** Verifies all grants with the backend, once for each suspension of the machine. */
   renewAfterSuspension(): void {
     const suspensions = this.suspension.observe();
     if (suspensions === this.#knownSuspensions) return;

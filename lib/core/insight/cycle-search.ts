@@ -26,7 +26,7 @@ export interface WaitLink {
  * Finds a cycle in which `start` is the victim, that is, the latest wait. The last link of the cycle is `start` itself, with one of its own grants. Returns
  * `undefined` if there is no such cycle, even if `start` waits for callers that are in a cycle without it.
  *
- * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search visits each key only one time per
+ * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search visits each key only once per
  * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits later than `start`, because a cycle
  * with one of these has a different victim.
  *

@@ -119,7 +119,7 @@ export class DeadlockWatch {
 
   /**
    * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be rejected because of the wait, a new record is
-   * written immediately, but only one time per beat: a series of such waits costs only one more record.
+   * written immediately, but only once per beat: a series of such waits costs only one more record.
    */
   forget(caller: Waiter): void {
     const own = this.#waitOf.get(caller);
@@ -236,7 +236,7 @@ export class DeadlockWatch {
     return writer.text(this.#beat, this.instance.name);
   }
 
-  /** Returns the grants that the callers of a wait hold, by id, with their keys. Computes them one time for each owner, so that they can be compared by identity. */
+  /** Returns the grants that the callers of a wait hold, by id, with their keys. Computes them once for each owner, so that they can be compared by identity. */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
     const byOwner = new Map<string, { grants: ReadonlyMap<string, string>; keys: ReadonlySet<string> }>();

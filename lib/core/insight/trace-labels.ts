@@ -23,7 +23,7 @@ interface Pending {
  * optional: nothing waits for them, and failures to write or read them are ignored.
  */
 export class TraceLabels {
-  /** In the order of their times. */
+  /** Sorted by `at`, because all entries get the same delay. */
   readonly #pending = new Map<Waiter | Holder, Pending>();
   /** The labels of long holds. */
   readonly #texts = new WeakMap<Holder, string>();
@@ -93,7 +93,7 @@ export class TraceLabels {
       const text = await promised(() => this.backend.labelOf?.(waiter.key) ?? Promise.resolve(null));
       const label = text === null ? undefined : readTraceLabel(text);
       if (label === undefined) return false;
-      // In the meantime, the wait may have ended.
+      // The wait may have ended in the meantime.
       if (waiter.isQueued) onHolder(label);
     } catch {
       // Labels are optional.
@@ -102,7 +102,7 @@ export class TraceLabels {
   }
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
-    // Delete it first, so that it moves to the end: entries are in the order of their times.
+    // Delete it first, so that it moves to the end: the map is sorted by `at`.
     this.#pending.delete(caller);
     this.#pending.set(caller, { at: this.clock.now() + LONG_MS, onLong });
     // Detached, because the timer would retain the caller's async context.

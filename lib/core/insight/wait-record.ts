@@ -21,7 +21,7 @@ const MAX_GRANTS = 1_000;
 const GRANT_DIGITS = 20;
 
 /**
- * Writes the record of a process. Each set of grants, each key and each method is written only one time, and times are relative to the first. A wait that
+ * Writes the record of a process. Each set of grants, each key and each method is written only once, and times are relative to the first. A wait that
  * does not fit is left out, so add the important ones first.
  */
 export class WaitRecordWriter {

@@ -91,7 +91,7 @@ export class Option<T> {
   }
 }
 
-/** @throws LockConfigError whose message is the option's place followed by `why` */
+/** Rejects an option. The message names the option, followed by `why`. @throws LockConfigError */
 export function refuse(owner: Owner, name: string, why: string): never {
   const path = owner.within === undefined ? name : `${owner.within}.${name}`;
   throw configError(owner, `${owner.name === undefined ? 'Option ' : `${owner.name}: `}"${path}" ${why}`);

@@ -22,7 +22,7 @@ export const redis: Group = {
       code: 'new RedisLockProvider({ url: `redis://${process.env.REDIS_HOST}:6379` })',
       of: ['RedisLockProvider.url'],
       place: 'RedisLockProvider: "url"',
-      value: "has the text 'undefined' in it",
+      value: "contains the text 'undefined'",
       remedy: IS_IT_SET,
     },
     {

@@ -163,7 +163,7 @@ it('jobs: the last run of each job as a table and as JSON, and words for nothing
   });
   expect(await run(jobs, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
   const due = new Date(clock.wallTime());
-  const times = { tick: due.getTime(), begunAt: due.getTime(), endedAt: due.getTime() };
+  const times = { tick: due.getTime(), startedAt: due.getTime(), endedAt: due.getTime() };
   const record = { ...times, run: 'r1', state: 'ended', instance: 'shop-1', attempt: 1, schedule: null } as const;
   await backend.records?.replace('nightly', null, recordText(record));
   const { out } = await run(jobs);

@@ -31,9 +31,9 @@ async function* jobsOf(namespace: Namespace): AsyncGenerator<ListedJob> {
   }
 }
 
-function cellsOf({ key, state, tick, begunAt, endedAt, instance, attempt, schedule }: ListedJob): string[] {
+function cellsOf({ key, state, tick, startedAt, endedAt, instance, attempt, schedule }: ListedJob): string[] {
   return [
-    ...[printable(key), state, timeText(tick), timeText(begunAt), endedAt ? timeText(endedAt) : UNKNOWN],
+    ...[printable(key), state, timeText(tick), timeText(startedAt), endedAt ? timeText(endedAt) : UNKNOWN],
     ...[printable(instance), String(attempt), printable(schedule ?? UNKNOWN)],
   ];
 }

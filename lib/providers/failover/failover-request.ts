@@ -1,6 +1,6 @@
 import type { LockError } from '../../api/errors.js';
 import type { AcquireRequest, Grant, MemberLockRequest, MemberTerms } from '../../api/lock-provider.js';
-import type { Placed } from '../../core/toolkit/dense-set.js';
+import type { DenseSetItem } from '../../core/toolkit/dense-set.js';
 import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
@@ -8,10 +8,10 @@ import type { Epoch } from './epochs.js';
  * One request in one epoch, to the member of that epoch. It has its own id: the composite's request may return to the same member in a later epoch,
  * and a release from the earlier epoch that arrives late must not free the later lock.
  */
-export class FailoverRequest implements MemberTerms, Placed {
+export class FailoverRequest implements MemberTerms, DenseSetItem {
   readonly minHold = 0;
   readonly atMember: MemberLockRequest;
-  place = -1;
+  slot = -1;
   grant: Grant | undefined;
   /** Until when the lock is held, as last reported to the core. */
   reportedUntil = -Infinity;

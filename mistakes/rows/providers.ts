@@ -760,7 +760,7 @@ export const others: Group = {
       of: ['ZooKeeperLockProviderOptions.acl'],
       place: 'ZooKeeperLockProvider: "acl"',
       value: "has 'r'",
-      remedy: 'must contain the permissions c, d, r and w',
+      remedy: 'must grant the permissions c, d, r and w',
     },
     {
       id: 'zookeeper-acl-text',

@@ -759,7 +759,7 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', acl: [{ scheme: 'world', id: 'anyone', permissions: 'r' }] })`,
       of: ['ZooKeeperLockProviderOptions.acl'],
       place: 'ZooKeeperLockProvider: "acl"',
-      value: "has 'r'",
+      value: "grants 'r'",
       remedy: 'must grant the permissions c, d, r and w',
     },
     {

@@ -130,7 +130,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     });
     const error: unknown = await start.catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(LockUnavailableError);
-    expect(error).toMatchObject({ cause: { message: expect.stringMatching(/does not accept.*auth/) as string } });
+    expect(error).toMatchObject({ cause: { message: expect.stringMatching(/AUTH_FAILED.*"auth"/) as string } });
     expect(inspect(error)).not.toContain('secret');
   });
 
@@ -380,7 +380,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const { backend } = await startBackend({ connectString: server.connectString, sessionTimeout: '2m' });
     const diagnostics = await backend.diagnose();
     expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
-    expect(diagnostics[0]!.message).toContain('sessions of 60000 ms instead of the 120000 ms');
+    expect(diagnostics[0]!.message).toContain('session timeout to 60000 ms instead of 120000 ms');
     expect(diagnostics[1]!.message).toContain('one server');
   });
 

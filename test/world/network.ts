@@ -49,6 +49,8 @@ export class Network {
   onExecuted: Strike = () => undefined;
   /** Called for each command that was executed, for the story. */
   onCommand: (link: Link, command: readonly string[], reply: Reply) => void = () => undefined;
+  /** Called for each subscription that the server ends, for the story. */
+  onUnsubscribed: (link: Link, channel: string) => void = () => undefined;
   #links = 0;
 
   constructor(
@@ -224,6 +226,13 @@ export class Link implements ModelClient {
     });
   }
 
+  unsubscribed(channel: string): void {
+    this.network.onUnsubscribed(this, channel);
+    this.receive(() => {
+      this.connection.moved(this);
+    });
+  }
+
   end(): void {
     this.breakOff('Connection killed');
   }
@@ -353,7 +362,11 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
       inFlight.add(settle);
       link.request([command, ...args], (reply) => {
         if (!inFlight.has(settle)) return;
-        if (reply instanceof Error) settle(reply);
+        if (command === 'ssubscribe' && reply instanceof Error && reply.message.includes('MOVED')) {
+          // ioredis never answers this call.
+          inFlight.delete(settle);
+          this.moved(link);
+        } else if (reply instanceof Error) settle(reply);
         else settle(undefined, reply);
       });
     });
@@ -374,6 +387,10 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
   told(link: Link, event: 'message' | 'smessage', channel: string, message: string): void {
     // The socket of a connection that has ended is read no more.
     if (this.#link === link) this.emit(event, channel, message);
+  }
+
+  moved(link: Link): void {
+    if (this.#link === link) this.emit('moved');
   }
 
   closed(link: Link, error?: Error): void {

@@ -10,6 +10,8 @@ export interface ModelClient {
   readonly id: number;
   /** A message on a channel that it has subscribed to. */
   push(channel: string, message: string): void;
+  /** Its subscription to a sharded channel has ended, because the slot has moved. */
+  unsubscribed(channel: string): void;
   /** It was ended by `CLIENT KILL`. */
   end(): void;
 }
@@ -108,8 +110,11 @@ export class RedisModel {
 
   /** Another server owns the slot of a bucket from now on: subscriptions end, and keys that were left are deleted. */
   lose(bucket: number): void {
-    for (const names of [this.#data, this.#subscribers]) {
-      for (const name of names.keys()) if (bucketOf(name) === bucket) names.delete(name);
+    for (const key of this.#data.keys()) if (bucketOf(key) === bucket) this.#data.delete(key);
+    for (const [channel, subscribers] of this.#subscribers) {
+      if (bucketOf(channel) !== bucket) continue;
+      this.#subscribers.delete(channel);
+      for (const client of subscribers) client.unsubscribed(channel);
     }
   }
 

@@ -91,6 +91,9 @@ class World {
       if (number !== undefined && name.startsWith('eval') && !(reply instanceof Error))
         this.#judge.executed(number, locksOf(command));
     };
+    this.#network.onUnsubscribed = (link, channel) => {
+      this.#story.note(`#${link.id} is not subscribed to ${channel} any more`);
+    };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const modelOf = (key: string) => this.#network.modelOf(key);
     const bounds = {

@@ -13,6 +13,8 @@ const LOSSES: readonly FaultKind[] = ['flush', 'restart-empty', 'evict', 'switch
 
 /** The share of plans whose locks are on a Cluster. */
 const ON_CLUSTER = 0.15;
+/** How long one of its masters is away at most, in ms. After about that time, a real Cluster replaces it or refuses all commands. */
+const AWAY = 10_000;
 
 /**
  * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
@@ -57,7 +59,12 @@ function onCluster(dice: Dice, plan: Plan): Plan {
   const rates = { every: dice.pick([1_000, 5_000, 20_000]), lasts: dice.pick([20, 300, 2_000]), processes, duration };
   const kinds = dice.pick([['migrate'], ['migrate', 'at-migrate'], ['at-migrate']] as const);
   const migrations = dice.chance(0.8) ? repeated(dice, kinds, rates) : [];
-  return { ...plan, masters: dice.pick([2, 3]), faults: [...plan.faults, ...migrations] };
+  const shortened = plan.faults.map((fault) =>
+    ['server-pause', 'restart', 'restart-empty'].includes(fault.kind)
+      ? { ...fault, lasts: Math.min(fault.lasts, AWAY) }
+      : fault,
+  );
+  return { ...plan, masters: dice.pick([2, 3]), faults: [...shortened, ...migrations] };
 }
 
 function habitsOf(dice: Dice, lease: number): Habits {

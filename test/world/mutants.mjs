@@ -533,6 +533,7 @@ export const MUTANTS = [
     from: 'if (shard.server === server) continue;',
     to: 'if (shard.server !== undefined) continue;',
     breaks: 'a bucket whose slot has moved is requested at its old master',
+    seed: 19,
   },
   {
     id: 'bucket-in-another-slot',
@@ -540,6 +541,7 @@ export const MUTANTS = [
     from: 'hashSlotOf(String(bucket)));',
     to: 'hashSlotOf(String((bucket + 1) % BUCKETS)));',
     breaks: 'each bucket is looked for in the slot of the next one',
+    seed: 4,
   },
   {
     id: 'ended-subscription-ignored',

@@ -543,13 +543,6 @@ export const MUTANTS = [
     breaks: 'each bucket is looked for in the slot of the next one',
     seed: 4,
   },
-  {
-    id: 'ended-subscription-ignored',
-    file: `${REDIS}/subscription.ts`,
-    from: "connection.on('moved', (channel) => {",
-    to: "connection.on('moved to another master', (channel) => {",
-    breaks: 'a process does not listen again after a slot has moved away and come back',
-  },
   // The order in a process, and locks in memory.
   {
     id: 'newest-caller-first',

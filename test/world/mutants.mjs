@@ -526,6 +526,23 @@ export const MUTANTS = [
     breaks: 'a leader that resigns keeps its lock',
     seed: 29,
   },
+  // The Cluster.
+  {
+    id: 'moved-not-followed',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'if (shard.server === server) continue;',
+    to: 'if (shard.server !== undefined) continue;',
+    breaks: 'a bucket whose slot has moved is requested at its old master',
+    seed: 19,
+  },
+  {
+    id: 'bucket-in-another-slot',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'hashSlotOf(String(bucket)));',
+    to: 'hashSlotOf(String((bucket + 1) % BUCKETS)));',
+    breaks: 'each bucket is looked for in the slot of the next one',
+    seed: 4,
+  },
   // The order in a process, and locks in memory.
   {
     id: 'newest-caller-first',

@@ -6,12 +6,9 @@ const RECIPES = 'lib/recipes';
 const MEMORY = 'lib/providers/memory';
 
 /**
- * Faults that are planted in the sources, one at a time, to see whether the simulation finds them.
- *
- * `breaks` says what is wrong then. The simulation finds each by `seed`, or else by a search. One that it does not find has a `reason`, and
- * `killedBy` is the spec for it, if there is one.
+ * Faults in what the simulation runs. One that it does not find has a `reason` instead of a `seed`.
  */
-export const MUTANTS = [
+export const SIMULATED = [
   // The script: queue and handoff.
   {
     id: 'link-behind-held',
@@ -20,6 +17,7 @@ export const MUTANTS = [
     to: "not string.find(before, '^%d')",
     breaks: 'an operation does not run behind an acquire that finds its own lock',
     killedBy: 'test/redis/chain-script.spec.ts',
+    test: '',
     reason: 'the key is then requested in its turn, which costs a round trip and breaks nothing',
   },
   {
@@ -53,6 +51,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'no waiter learns when a short provisional lease ends',
     killedBy: 'test/redis/wake-ups.spec.ts',
+    test: '',
     reason:
       'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
   },
@@ -80,6 +79,7 @@ export const MUTANTS = [
     breaks: 'a handoff reserves one token for a whole cohort',
     seed: 4,
     killedBy: 'test/redis/cohorts.spec.ts',
+    test: '',
   },
   {
     id: 'dead-not-passed-over',
@@ -89,6 +89,7 @@ export const MUTANTS = [
     breaks: 'a process that does not answer a grant counts as alive',
     seed: 22,
     killedBy: 'test/redis/wake-ups.spec.ts',
+    test: '',
   },
   {
     id: 'provisional-not-ended',
@@ -106,6 +107,7 @@ export const MUTANTS = [
     breaks: 'a lock is handed to a process that does not listen',
     seed: 8,
     killedBy: 'test/redis/lock-script.spec.ts',
+    test: '',
   },
   {
     id: 'tokens-far-ahead',
@@ -115,6 +117,7 @@ export const MUTANTS = [
     breaks: 'tokens are reserved although the counter is far ahead of the clock',
     seed: 4,
     killedBy: 'test/redis/script-rules.spec.ts',
+    test: '',
   },
   // The script: who may hold.
   {
@@ -181,6 +184,7 @@ export const MUTANTS = [
     breaks: 'the renewal of a reader shortens its minHold',
     seed: 68,
     killedBy: 'test/redis/script-rules.spec.ts',
+    test: '',
   },
   {
     id: 'min-hold-not-confirmed',
@@ -246,6 +250,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'the tokens of a cohort survive another grant at the confirmation',
     killedBy: 'test/redis/cohorts.spec.ts',
+    test: '',
     reason: 'a confirmation that finds another grant follows a lost answer of exactly the request before it',
   },
   {
@@ -280,6 +285,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'a waiter is not told that the connection has ended',
     killedBy: 'test/redis/outage.spec.ts',
+    test: '',
     reason: 'it asks again within a second all the same, which is within the bound after an outage',
   },
   {
@@ -403,6 +409,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'a task begins under a lock that was lost before',
     killedBy: 'test/core/guarded-task.spec.ts',
+    test: '',
     reason: 'the lock must end in the tick between its grant and its task',
   },
   {

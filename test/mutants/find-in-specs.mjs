@@ -32,7 +32,8 @@ export async function findInSpecs(mutants, onResult) {
     if (red) onResult(mutant, `${killedBy} fails without a fault, too: ${red.error}`);
     else if (result === undefined) onResult(mutant, `"${test}" of ${killedBy} passes`);
     // Otherwise the file could not be loaded, which shows nothing.
-    else if (!result.error.split('\n', 1)[0].includes(test)) onResult(mutant, `${killedBy} fails in another way: ${result.error}`);
+    else if (!result.error.split('\n', 1)[0].includes(test))
+      onResult(mutant, `${killedBy} fails in another way: ${result.error}`);
     else onResult(mutant, undefined, `${killedBy}, ${result.seconds.toFixed(1)} s, ${result.error.split('\n', 1)[0]}`);
   }
   for (const each of await run.end()) console.log(`left behind: ${each}`);

@@ -78,8 +78,6 @@ export const SIMULATED = [
     to: "token, count = takeTokens(1, true), sole == '' and COHORT or 1",
     breaks: 'a handoff reserves one token for a whole cohort',
     seed: 4,
-    killedBy: 'test/redis/cohorts.spec.ts',
-    test: '',
   },
   {
     id: 'dead-not-passed-over',
@@ -88,8 +86,6 @@ export const SIMULATED = [
     to: '',
     breaks: 'a process that does not answer a grant counts as alive',
     seed: 22,
-    killedBy: 'test/redis/wake-ups.spec.ts',
-    test: '',
   },
   {
     id: 'provisional-not-ended',
@@ -106,8 +102,6 @@ export const SIMULATED = [
     to: "return call('PUBLISH', counter .. who, notice) >= 0",
     breaks: 'a lock is handed to a process that does not listen',
     seed: 8,
-    killedBy: 'test/redis/lock-script.spec.ts',
-    test: '',
   },
   {
     id: 'tokens-far-ahead',
@@ -116,8 +110,6 @@ export const SIMULATED = [
     to: 'local AHEAD = 1000000000000\n',
     breaks: 'tokens are reserved although the counter is far ahead of the clock',
     seed: 4,
-    killedBy: 'test/redis/script-rules.spec.ts',
-    test: '',
   },
   // The script: who may hold.
   {
@@ -183,8 +175,6 @@ export const SIMULATED = [
     to: 'max(lease, minHold)',
     breaks: 'the renewal of a reader shortens its minHold',
     seed: 68,
-    killedBy: 'test/redis/script-rules.spec.ts',
-    test: '',
   },
   {
     id: 'min-hold-not-confirmed',
@@ -259,6 +249,8 @@ export const SIMULATED = [
     from: 'if (!this.#known || now - this.#sentAt > RECENT) return undefined;',
     to: 'if (!this.#known) return undefined;',
     breaks: 'an observation of the server clock counts after any time',
+    killedBy: 'test/redis/server-clock.spec.ts',
+    test: 'knows nothing before the first command, 10 s after the last one, and on another connection',
     reason:
       'each queued request observes the clock each second, so an old observation needs a message that overtakes the first answer',
   },
@@ -310,6 +302,8 @@ export const SIMULATED = [
     from: "          onFailure(new Error('The reply came after its connection was given up.'));\n          return;\n",
     to: '',
     breaks: 'a reply counts that came after its connection was given up',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'does not believe what a server answers on a connection that was given up',
     reason:
       'the reply must come within the 100 ms for which ioredis reads a connection that was given up, from a master that was replaced meanwhile',
   },
@@ -365,7 +359,7 @@ export const SIMULATED = [
   {
     id: 'no-margin',
     file: 'lib/core/toolkit/validity.ts',
-    from: 'return sentAt + lease - (lease * 0.01 + 2);',
+    from: 'return sentAt + lease - (lease * DRIFT + 2);',
     to: 'return sentAt + lease;',
     breaks: 'a lease has no margin for clocks of different speed',
     seed: 42,

@@ -105,8 +105,6 @@ export class Labels {
   }
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
-    // Behind the others also if it is there: they are in the order of their times.
-    this.#pending.delete(caller);
     this.#pending.set(caller, { at: this.clock.now() + LONG, onLong });
     // In no caller's context, which a timer would keep alive.
     if (this.#timer === undefined) detached(this.#wake, LONG);

@@ -13,7 +13,7 @@ export const PROVIDERS = [
     from: '        [statement.resolve, statement.reject] = settle;\n',
     to: '        void settle;\n',
     breaks: 'what a statement was granted after its timeout is never undone',
-    killedBy: 'test/typeorm/server-paused.spec.ts',
+    killedBy: 'test/sql/session.spec.ts',
     test: '',
   },
   {

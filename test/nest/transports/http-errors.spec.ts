@@ -31,6 +31,7 @@ import {
   LockLostError,
   LockService,
   LockBusyError,
+  LockCapacityError,
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../../lib/index.js';
@@ -46,10 +47,16 @@ import {
   untilLost,
 } from '../apps.js';
 
-class BrokenProvider extends MemoryLockProvider {
+const UNANSWERED = new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item' });
+const NO_CONNECTION = new LockCapacityError('No connection to 10.0.0.1 is free.', { key: 'item' });
+
+class FailingProvider extends MemoryLockProvider {
+  constructor(private readonly failure: LockError) {
+    super();
+  }
+
   override createBackend(context: BackendContext) {
-    const failure = new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item', provider: 'broken' });
-    return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(failure) });
+    return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(this.failure) });
   }
 }
 
@@ -88,6 +95,10 @@ class Items {
   @Get('broken')
   @DistributedLock('item', { wait: 0, provider: 'broken' })
   async broken() {}
+
+  @Get('full')
+  @DistributedLock('item', { wait: 0, provider: 'full' })
+  async full() {}
 
   @Get('lost')
   @DistributedLock('lost')
@@ -158,7 +169,11 @@ async function serveItems(
     perRequest,
   }: { platform?: Platform; filters?: ExceptionFilter[]; perRequest?: Type<ExceptionFilter> } = {},
 ): Promise<HttpApp> {
-  const providers = { memory: new MemoryLockProvider(), broken: new BrokenProvider() };
+  const providers = {
+    memory: new MemoryLockProvider(),
+    broken: new FailingProvider(UNANSWERED),
+    full: new FailingProvider(NO_CONNECTION),
+  };
   const app = await serve(
     {
       controllers: [Items],
@@ -197,9 +212,9 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(body).not.toMatch(/instance|held/);
   });
 
-  it('answers an unavailable backend with 503 and Retry-After, and says nothing of the backend', async () => {
+  it.each(['/broken', '/full'])('%s answers 503 and Retry-After, and says nothing of the backend', async (path) => {
     const { fetch } = await serveHere();
-    const response = await fetch('/broken');
+    const response = await fetch(path);
     expect(response.status).toBe(503);
     expect(response.headers.get('retry-after')).toBe('1');
     expect(await response.text()).not.toMatch(/10\.0\.0\.1/);
@@ -361,7 +376,7 @@ it('works in a testing module, whose server is made after its providers', async 
   const testing = await Test.createTestingModule({
     imports: [
       DistributedLockModule.forRoot({
-        providers: { memory: new MemoryLockProvider(), broken: new BrokenProvider() },
+        providers: { memory: new MemoryLockProvider(), broken: new FailingProvider(UNANSWERED) },
         default: 'memory',
         shutdownGrace: 0,
       }),

@@ -7,7 +7,7 @@ export const APPLICATION = [
     to: 'if (false) {',
     breaks: 'two values that are not well-formed Unicode make the same key on a server',
     killedBy: 'test/key/key-value.spec.ts',
-    test: '',
+    test: 'encodeKeyValue refuses',
   },
   {
     id: 'capacity-is-misuse',
@@ -16,7 +16,7 @@ export const APPLICATION = [
     to: 'error instanceof LockUnavailableError',
     breaks: 'a client gets 500 where too many callers wait',
     killedBy: 'test/nest/transports/http-errors.spec.ts',
-    test: '',
+    test: 'Express /full answers 503 and Retry-After',
   },
   {
     id: 'password-in-query-shown',
@@ -25,6 +25,6 @@ export const APPLICATION = [
     to: '',
     breaks: 'a password in the query of an address is not recognized',
     killedBy: 'test/cli/arguments.spec.ts',
-    test: '',
+    test: 'the address postgres://host/shop?user=a&password=hunter2',
   },
 ];

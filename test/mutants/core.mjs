@@ -11,7 +11,7 @@ export const CORE = [
     to: '',
     breaks: 'a call with several keys requests one early that is held around it',
     killedBy: 'test/core/key-chain.spec.ts',
-    test: '',
+    test: 'do not include a key that is held around them, and count it',
   },
   {
     id: 'later-key-as-old-as-call',
@@ -20,7 +20,7 @@ export const CORE = [
     to: 'const since = this.startedAt;',
     breaks: 'the wait for a later key of a call counts from the start of the call',
     killedBy: 'test/core/key-chain.spec.ts',
-    test: '',
+    test: 'are waited for one at a time',
   },
   // Deadlocks.
   {
@@ -30,7 +30,7 @@ export const CORE = [
     to: 'const BEATS = 1;',
     breaks: 'a record that was in flight when a cycle was seen proves the cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'is in none if it has published once more',
   },
   {
     id: 'beats-from-first-look',
@@ -39,7 +39,7 @@ export const CORE = [
     to: 'own.suspicion = cycle && { cycle, seenAt: this.clock.now(), beats: cycle.map(({ beat }) => beat) };',
     breaks: 'beats count from the look that saw the cycle, parts of which may be older than its end',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'is in none if it has published once more',
   },
   {
     id: 'victim-without-its-grant',
@@ -48,7 +48,7 @@ export const CORE = [
     to: '    refused',
     breaks: 'a caller is refused although it has lost the lock that closed the cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'when the victim has just lost the lock that closed the cycle',
   },
   {
     id: 'two-victims-of-a-look',
@@ -57,7 +57,7 @@ export const CORE = [
     to: '',
     breaks: 'one look refuses two callers whose cycles one refusal would end',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'lose one caller, also where one look has found both',
   },
   {
     id: 'same-id-after-unanswered-write',
@@ -66,7 +66,7 @@ export const CORE = [
     to: 'own.suspicion = undefined;',
     breaks: 'a wait keeps its id although an earlier record of it may still be executed',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'then the proof begins again, under new ids',
   },
   {
     id: 'ended-wait-stays-published',
@@ -75,7 +75,7 @@ export const CORE = [
     to: '',
     breaks: 'a wait that is over stays published until the next beat',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'of 3100 ms, before another wait closes the cycle: nobody is refused',
   },
   {
     id: 'most-active-process-counts',
@@ -84,7 +84,7 @@ export const CORE = [
     to: 'if (!beats.some((beat',
     breaks: 'one process of a cycle that lives proves the whole cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'is in none if it is frozen: its text stays as it was',
   },
   {
     id: 'look-reads-two-keys',
@@ -93,16 +93,16 @@ export const CORE = [
     to: 'const MOST_KEYS = 2;',
     breaks: 'a look follows a cycle over two keys only',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: '',
+    test: 'in three applications: exactly one is refused, within 5 s',
   },
   {
-    id: 'record-without-bound',
+    id: 'record-beyond-bound',
     file: `${INSIGHT}/wait-record.ts`,
     from: 'const MOST_TEXT = 32_000;',
-    to: 'const MOST_TEXT = 32_000_000;',
-    breaks: 'the record of a process has no bound',
+    to: 'const MOST_TEXT = 40_000;',
+    breaks: 'the record of a process is larger than its bound',
     killedBy: 'test/core/wait-record.spec.ts',
-    test: '',
+    test: 'stays within 32,000 characters',
   },
   {
     id: 'later-waits-followed',
@@ -111,7 +111,7 @@ export const CORE = [
     to: 'if (!keepsOut(link, from)) continue;',
     breaks: 'several callers of a cycle find that they are the victim',
     killedBy: 'test/core/cycle-search.spec.ts',
-    test: '',
+    test: 'finds the one that the latest wait closes',
   },
   {
     id: 'readers-keep-readers-out',
@@ -120,7 +120,7 @@ export const CORE = [
     to: 'return true;',
     breaks: 'a cycle is seen where readers wait for readers',
     killedBy: 'test/core/cycle-search.spec.ts',
-    test: '',
+    test: 'knows that readers keep no reader out, and limited holders nobody',
   },
   // Lock order.
   {
@@ -130,7 +130,7 @@ export const CORE = [
     to: 'return this.#names.of(lock);',
     breaks: 'locks of two providers with one name count as one in their order',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: '',
+    test: 'tells providers apart, and finds a cycle over two of them',
   },
   {
     id: 'order-of-readers',
@@ -139,7 +139,7 @@ export const CORE = [
     to: 'return true;',
     breaks: 'opposite orders are reported although the callers meet as readers',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: '',
+    test: 'does not come where the callers meet only as readers at one of the locks',
   },
   {
     id: 'order-known-by-names-only',
@@ -148,7 +148,7 @@ export const CORE = [
     to: 'const modes = 0;',
     breaks: 'a pair that was seen with readers is not looked at again with writers',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: '',
+    test: 'does not come where the callers meet only as readers at one of the locks',
   },
   {
     id: 'order-of-first-nesting-only',
@@ -157,7 +157,7 @@ export const CORE = [
     to: 'if (known) return;',
     breaks: 'a pair that was seen once going up is not looked at again going down',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: '',
+    test: 'may have keys that sort both ways',
   },
   {
     id: 'order-pairs-without-bound',
@@ -166,7 +166,7 @@ export const CORE = [
     to: 'else',
     breaks: 'there is no bound on the orders that are remembered',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: '',
+    test: 'remembers 5,000 pairs, and no more',
   },
   // Labels and contention.
   {
@@ -176,7 +176,7 @@ export const CORE = [
     to: 'remaining <= 0) return;',
     breaks: 'a hold is labelled after a suspension before it was verified',
     killedBy: 'test/core/labels.spec.ts',
-    test: '',
+    test: 'on a machine that was suspended is labelled only when the backend has confirmed it',
   },
   {
     id: 'no-second-look',
@@ -185,7 +185,7 @@ export const CORE = [
     to: 'void isOver;',
     breaks: 'a caller that came just before its holder never learns the label',
     killedBy: 'test/core/labels.spec.ts',
-    test: '',
+    test: 'is looked for a second time by a caller that came before the holder',
   },
   {
     id: 'entered-together-counts-as-queue',
@@ -194,6 +194,6 @@ export const CORE = [
     to: 'return enteredAt >= since && enteredAt <= now;',
     breaks: 'a caller that enters together with others counts as behind them',
     killedBy: 'test/core/contention.spec.ts',
-    test: '',
+    test: 'counts readers that enter together as waiting for the writer before them',
   },
 ];

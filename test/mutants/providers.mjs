@@ -14,7 +14,7 @@ export const PROVIDERS = [
     to: '        void settle;\n',
     breaks: 'what a statement was granted after its timeout is never undone',
     killedBy: 'test/sql/session.spec.ts',
-    test: '',
+    test: 'gives its late answer to who asks',
   },
   {
     id: 'statement-in-another-context',
@@ -23,7 +23,7 @@ export const PROVIDERS = [
     to: 'send,',
     breaks: 'a statement that waits for its turn runs in the async context of the one before it',
     killedBy: 'test/sql/session.spec.ts',
-    test: '',
+    test: 'sends a statement that has waited for its turn in the context of its caller',
   },
   {
     id: 'end-of-transaction-unseen',
@@ -32,7 +32,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'a statement that ends the transaction of a lock is not noticed',
     killedBy: 'test/typeorm/transaction-ends.spec.ts',
-    test: '',
+    test: 'mariadb commit: the lock is lost by the next heartbeat',
   },
   {
     id: 'renewed-behind-statement',
@@ -41,7 +41,7 @@ export const PROVIDERS = [
     to: 'if (false)',
     breaks: 'a renewal counts while the answer of a statement is overdue',
     killedBy: 'test/sql/session.spec.ts',
-    test: '',
+    test: 'is not renewed behind a statement that is not answered for a third of its guard',
   },
   {
     id: 'session-used-again-too-early',
@@ -50,13 +50,13 @@ export const PROVIDERS = [
     to: "if (this.#state !== 'open' || this.#hasTransaction) this.destroy();",
     breaks: 'a connection is used again while a statement is in flight on it',
     killedBy: 'test/sql/session.spec.ts',
-    test: '',
+    test: 'is not used again while a statement is in flight that its user has not awaited',
   },
   {
     id: 'ended-hold-makes-room',
     file: `${SQL}/version/lease.ts`,
-    from: 'hold.token < token && !isFreed',
-    to: 'hold.token < token && !isFreed && hold.expires > Date.now() * 1000',
+    from: 'pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);',
+    to: 'pieces.filter(({ hold, hasEnded }) => hold.token < token && !hasEnded);',
     breaks: 'a limited hold whose lease has ended makes room for one that was reserved behind it',
     killedBy: 'test/typeorm/limits-interleavings.spec.ts',
     test: '',
@@ -78,7 +78,7 @@ export const PROVIDERS = [
     to: 'if (!stat) return null;',
     breaks: 'a node that another session has created counts as ours',
     killedBy: 'test/zookeeper/lock-node.spec.ts',
-    test: '',
+    test: 'is none that has its id and belongs to another session',
   },
   {
     id: 'creation-in-flight-missed',
@@ -87,7 +87,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'a node whose creation is still in flight counts as not created',
     killedBy: 'test/zookeeper/lock-node.spec.ts',
-    test: '',
+    test: 'has not heard of it is found, and there is no second one',
   },
   {
     id: 'readers-wait-for-readers',

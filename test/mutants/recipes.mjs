@@ -9,7 +9,7 @@ export const RECIPES = [
     to: 'const AFTER_RECOVERY = 0;',
     breaks: 'a process looks for missed runs before the others have written back what the backend has lost',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: '',
+    test: 'what the server has lost is written back before anybody looks',
   },
   {
     id: 'tick-during-run-is-missed',
@@ -18,7 +18,7 @@ export const RECIPES = [
     to: ' && tick > last.tick;',
     breaks: 'a tick that was due during a run counts as missed',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: '',
+    test: 'misses no tick that was due during the last run',
   },
   {
     id: 'too-old-reported-again',
@@ -27,7 +27,7 @@ export const RECIPES = [
     to: "events.publish('run-missed', event);",
     breaks: 'a missed tick that is too old is reported at each look',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: '',
+    test: 'reports a tick that is too old, once in a process, and does not run it',
   },
   {
     id: 'record-not-written-back',
@@ -36,7 +36,7 @@ export const RECIPES = [
     to: '',
     breaks: 'a record that the backend has lost is not written back after its recovery',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: '',
+    test: 'what the server has lost is written back before anybody looks',
   },
   {
     id: 'repeated-hour-ends-ticks',
@@ -45,7 +45,7 @@ export const RECIPES = [
     to: 'const again = at;',
     breaks: 'the local time of a repeated hour is always that of its first occurrence',
     killedBy: 'test/recipes/jobs/schedule.spec.ts',
-    test: '',
+    test: '*/10 * * * * at 2026-10-25T01:45:00Z',
   },
   {
     id: 'lock-polled-during-run',
@@ -54,7 +54,7 @@ export const RECIPES = [
     to: 'lock ??=',
     breaks: 'the lock of a run that goes on is requested at each poll',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: '',
+    test: 'while another process has the lock says that an earlier run has not ended',
   },
   {
     id: 'end-not-later-than-start',
@@ -63,7 +63,7 @@ export const RECIPES = [
     to: 'one.attempt - other.attempt;',
     breaks: 'the end of a run that could not be written is not written later',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: '',
+    test: 'reads the record, takes the lock, records the begin, runs, records the end, releases',
   },
   {
     id: 'lock-kept-for-record-of-end',
@@ -72,7 +72,7 @@ export const RECIPES = [
     to: 'const END_TIMEOUT = 60_000;',
     breaks: 'a run that has ended keeps its lock for a minute while its end cannot be written',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: '',
+    test: 'is tried to be recorded for a second, and then left',
   },
   {
     id: 'lock-kept-without-record',
@@ -81,6 +81,6 @@ export const RECIPES = [
     to: '      throw error;',
     breaks: 'a run whose start cannot be written keeps its lock',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: '',
+    test: 'that is an error for 5 s releases the lock and throws',
   },
 ];

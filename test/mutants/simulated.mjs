@@ -17,7 +17,7 @@ export const SIMULATED = [
     to: "not string.find(before, '^%d')",
     breaks: 'an operation does not run behind an acquire that finds its own lock',
     killedBy: 'test/redis/chain-script.spec.ts',
-    test: '',
+    test: 'go on behind a lock that the ask holds already',
     reason: 'the key is then requested in its turn, which costs a round trip and breaks nothing',
   },
   {
@@ -51,7 +51,7 @@ export const SIMULATED = [
     to: '',
     breaks: 'no waiter learns when a short provisional lease ends',
     killedBy: 'test/redis/wake-ups.spec.ts',
-    test: '',
+    test: 'when the lock is handed to a writer for less than a second',
     reason:
       'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
   },
@@ -239,8 +239,8 @@ export const SIMULATED = [
     from: 'if (held.token !== this.#token) this.#tokens = 1;',
     to: '',
     breaks: 'the tokens of a cohort survive another grant at the confirmation',
-    killedBy: 'test/redis/cohorts.spec.ts',
-    test: '',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'lets no followers in by a grant that it finds instead of the one that it was to confirm',
     reason: 'a confirmation that finds another grant follows a lost answer of exactly the request before it',
   },
   {
@@ -276,8 +276,8 @@ export const SIMULATED = [
     from: '    this.#requests.onDown(cause);\n',
     to: '',
     breaks: 'a waiter is not told that the connection has ended',
-    killedBy: 'test/redis/outage.spec.ts',
-    test: '',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'tells a request that waits when its connection is lost',
     reason: 'it asks again within a second all the same, which is within the bound after an outage',
   },
   {
@@ -403,7 +403,7 @@ export const SIMULATED = [
     to: '',
     breaks: 'a task begins under a lock that was lost before',
     killedBy: 'test/core/guarded-task.spec.ts',
-    test: '',
+    test: 'does not start under a lock that was lost since its grant',
     reason: 'the lock must end in the tick between its grant and its task',
   },
   {

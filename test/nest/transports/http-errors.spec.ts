@@ -47,9 +47,6 @@ import {
   untilLost,
 } from '../apps.js';
 
-const UNANSWERED = new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item' });
-const NO_CONNECTION = new LockCapacityError('No connection to 10.0.0.1 is free.', { key: 'item' });
-
 class FailingProvider extends MemoryLockProvider {
   constructor(private readonly failure: LockError) {
     super();
@@ -59,6 +56,12 @@ class FailingProvider extends MemoryLockProvider {
     return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(this.failure) });
   }
 }
+
+const lockProviders = () => ({
+  memory: new MemoryLockProvider(),
+  broken: new FailingProvider(new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item' })),
+  full: new FailingProvider(new LockCapacityError('No connection to 10.0.0.1 is free.', { key: 'item' })),
+});
 
 @Injectable()
 class BusyGuard implements CanActivate {
@@ -169,11 +172,6 @@ async function serveItems(
     perRequest,
   }: { platform?: Platform; filters?: ExceptionFilter[]; perRequest?: Type<ExceptionFilter> } = {},
 ): Promise<HttpApp> {
-  const providers = {
-    memory: new MemoryLockProvider(),
-    broken: new FailingProvider(UNANSWERED),
-    full: new FailingProvider(NO_CONNECTION),
-  };
   const app = await serve(
     {
       controllers: [Items],
@@ -182,7 +180,7 @@ async function serveItems(
         ...(perRequest ? [{ provide: APP_FILTER, useClass: perRequest }] : []),
       ],
     },
-    { providers, default: 'memory', ...options },
+    { providers: lockProviders(), default: 'memory', ...options },
     prepare,
     platform,
   );
@@ -376,7 +374,7 @@ it('works in a testing module, whose server is made after its providers', async 
   const testing = await Test.createTestingModule({
     imports: [
       DistributedLockModule.forRoot({
-        providers: { memory: new MemoryLockProvider(), broken: new FailingProvider(UNANSWERED) },
+        providers: lockProviders(),
         default: 'memory',
         shutdownGrace: 0,
       }),

@@ -58,8 +58,8 @@ export const PROVIDERS = [
     from: 'pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);',
     to: 'pieces.filter(({ hold, hasEnded }) => hold.token < token && !hasEnded);',
     breaks: 'a limited hold whose lease has ended makes room for one that was reserved behind it',
-    killedBy: 'test/typeorm/limits-interleavings.spec.ts',
-    test: '',
+    killedBy: 'test/sql/lease.spec.ts',
+    test: 'a limited holder whose lease has ended takes its share until it is freed',
   },
   {
     id: 'limit-of-newest-only',
@@ -67,8 +67,8 @@ export const PROVIDERS = [
     from: '<= Math.min(smallestLimit(holds), terms.limit)',
     to: '<= terms.limit',
     breaks: 'a limited lock enters where a smaller limit of another holder is reached',
-    killedBy: 'test/typeorm/limits.spec.ts',
-    test: '',
+    killedBy: 'test/contract/sql-version.spec.ts',
+    test: 'limits: the smallest limit of the holders and the caller applies',
   },
   // ZooKeeper.
   {
@@ -96,7 +96,7 @@ export const PROVIDERS = [
     to: 'before.at(-1)',
     breaks: 'a reader waits for the reader before it',
     killedBy: 'test/zookeeper/recipe.spec.ts',
-    test: '',
+    test: 'names the same first for all readers that hold together',
   },
   {
     id: 'limited-passes-exclusive',
@@ -105,7 +105,7 @@ export const PROVIDERS = [
     to: '    if (!terms) continue;\n',
     breaks: 'limited locks enter past an exclusive one that waits before them',
     killedBy: 'test/zookeeper/recipe.spec.ts',
-    test: '',
+    test: 'excludes readers and writers, in both directions',
   },
   // Redlock.
   {
@@ -115,7 +115,7 @@ export const PROVIDERS = [
     to: 'this.#standing.filter((round) => round !== undefined).length',
     breaks: 'a vote counts for a renewal although it was never part of a majority',
     killedBy: 'test/redlock/lost-votes.spec.ts',
-    test: '',
+    test: 'a vote that was asked for again does not count before a renewal or a recount',
   },
   {
     id: 'late-vote-never-counts',
@@ -124,7 +124,7 @@ export const PROVIDERS = [
     to: 'this.own.votes.acknowledge(node, round);',
     breaks: 'a vote that comes after the grant does not count before the next renewal',
     killedBy: 'test/redlock/lost-votes.spec.ts',
-    test: '',
+    test: 'a vote that was asked for again counts from its recount on',
   },
   {
     id: 'vote-behind-release',
@@ -132,8 +132,8 @@ export const PROVIDERS = [
     from: '    if (votes.isReleased) return;\n    const { fencingToken',
     to: '    const { fencingToken',
     breaks: 'a node is asked for a vote again after its release was sent',
-    killedBy: 'test/redlock/late-answers.spec.ts',
-    test: '',
+    killedBy: 'test/redlock/lost-votes.spec.ts',
+    test: 'a vote that was asked for again does not outlive a release',
   },
   {
     id: 'empty-node-votes',
@@ -142,7 +142,7 @@ export const PROVIDERS = [
     to: 'this.#votesFrom = 0;',
     breaks: 'a node that may have forgotten its votes votes at once',
     killedBy: 'test/redlock/probation.spec.ts',
-    test: '',
+    test: 'counts from the answer, whatever the uptime by the wall clock of the node',
   },
   {
     id: 'note-for-shorter-lease',

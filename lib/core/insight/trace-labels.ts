@@ -102,8 +102,6 @@ export class TraceLabels {
   }
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
-    // Delete it first, so that it moves to the end: the map is sorted by `at`.
-    this.#pending.delete(caller);
     this.#pending.set(caller, { at: this.clock.now() + LONG_MS, onLong });
     // Detached, because the timer would retain the caller's async context.
     if (this.#timer === undefined) detached(this.#wake, LONG_MS);

@@ -147,6 +147,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
     const listener: ModelClient = {
       id: 1,
       push: (channel, message) => told.push(`${channel} ${message}`),
+      unsubscribed: () => undefined,
       end: () => undefined,
     };
     for (const process of PROCESSES) model.execute(listener, ['subscribe', LAYOUT.channelOf(process)]);
@@ -154,7 +155,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
   }
 });
 
-const NOBODY: ModelClient = { id: 2, push: () => undefined, end: () => undefined };
+const NOBODY: ModelClient = { id: 2, push: () => undefined, unsubscribed: () => undefined, end: () => undefined };
 
 /** The keys and arguments of a call, which has only operations of requests of its process. */
 function argumentsOf(process: number, operations: readonly Operation[], requests: readonly Request[]): string[] {

@@ -19,12 +19,14 @@ export type FaultKind =
   | 'restart-empty'
   | 'evict'
   | 'switch'
+  | 'migrate'
   | 'at-lose-reply'
   | 'at-late-reply'
   | 'at-crash'
   | 'at-pause'
   | 'at-lose-messages'
-  | 'at-late-messages';
+  | 'at-late-messages'
+  | 'at-migrate';
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -93,4 +95,6 @@ export interface Plan {
   readonly recipes?: PlannedRecipes | undefined;
   /** The locks are in the memory of the one process, and not on a server. */
   readonly isInMemory?: boolean | undefined;
+  /** The locks are on a Cluster of so many masters, and not on one server. */
+  readonly masters?: number | undefined;
 }

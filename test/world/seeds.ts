@@ -11,13 +11,17 @@ const HARMLESS: readonly FaultKind[] = [
 /** The server forgets locks, which the guarantees except. */
 const LOSSES: readonly FaultKind[] = ['flush', 'restart-empty', 'evict', 'switch'];
 
+/** The share of plans whose locks are on a Cluster. */
+const ON_CLUSTER = 0.15;
+
 /**
  * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
  * many runs in each of which a few things go wrong often.
  *
  * @param chosen the theme. Default: none, or a theme that the seed decides
+ * @param isOnCluster whether the locks are on a Cluster. Default: the seed decides
  */
-export function planOf(seed: number, chosen?: string): Plan {
+export function planOf(seed: number, chosen?: string, isOnCluster = false): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
   const name = chosen ?? drawn;
@@ -40,7 +44,20 @@ export function planOf(seed: number, chosen?: string): Plan {
     commandTimeout: dice.pick([300, 1_000, 1_000]),
     faults: faultsOf(dice, processes, duration),
   };
-  return { ...plan, ...theme?.(dice, plan) };
+  const themed = { ...plan, ...theme?.(dice, plan) };
+  // With dice of its own, so that all other choices of a seed stay.
+  const clusterDice = new Dice(seed, 4);
+  const isDrawn = clusterDice.chance(ON_CLUSTER);
+  return !themed.isInMemory && (isOnCluster || isDrawn) ? onCluster(clusterDice, themed) : themed;
+}
+
+/** The same on a Cluster, whose slots migrate now and then. */
+function onCluster(dice: Dice, plan: Plan): Plan {
+  const { processes, duration } = plan;
+  const rates = { every: dice.pick([1_000, 5_000, 20_000]), lasts: dice.pick([20, 300, 2_000]), processes, duration };
+  const kinds = dice.pick([['migrate'], ['migrate', 'at-migrate'], ['at-migrate']] as const);
+  const migrations = dice.chance(0.8) ? repeated(dice, kinds, rates) : [];
+  return { ...plan, masters: dice.pick([2, 3]), faults: [...plan.faults, ...migrations] };
 }
 
 function habitsOf(dice: Dice, lease: number): Habits {

@@ -59,7 +59,7 @@ export function isLater(one: PublishedWait, other: PublishedWait): boolean {
 }
 
 /** Whether the caller waits until the holder has released. */
-export function keepsOut({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
+function keepsOut({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
   if (mode === 'limited' || wait.mode === 'limited') return false;
   return mode === 'exclusive' || wait.mode === 'exclusive';
 }

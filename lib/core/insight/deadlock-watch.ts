@@ -5,7 +5,7 @@ import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
-import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
+import { findCycle, isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { type LinksOf, WaitLook } from './wait-look.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
@@ -324,7 +324,7 @@ function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: Link
   const beats: number[] = [];
   for (const { grant, wait } of cycle) {
     const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
-    if (now === undefined || !keepsOut(now, from)) return undefined;
+    if (now === undefined) return undefined;
     beats.push(now.beat);
     from = wait;
   }

@@ -335,7 +335,7 @@ export const SIMULATED = [
   {
     id: 'given-up-unsent',
     file: `${ACQUIRE}/key-request.ts`,
-    from: "const isSent = this.#sent || this.#stage.phase !== 'pausing';",
+    from: "const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';",
     to: 'const isSent = false;',
     breaks: 'the release of a request that was given up is not repeated',
     seed: 16,
@@ -449,8 +449,8 @@ export const SIMULATED = [
   {
     id: 'early-callers-not-dismissed',
     file: `${ACQUIRE}/key-chain.ts`,
-    from: '    this.dismiss();\n    return ask(trace);',
-    to: '    return ask(trace);',
+    from: '    this.dismiss();\n    return request(trace);',
+    to: '    return request(trace);',
     breaks: 'callers behind a refused one of the same call keep their places',
     seed: 72,
   },

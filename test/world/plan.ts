@@ -40,7 +40,7 @@ export interface Fault {
   readonly choice: number;
 }
 
-export type CallKind = 'exclusive' | 'shared' | 'limited' | 'several' | 'nested' | 'burst';
+export type CallKind = 'exclusive' | 'shared' | 'limited' | 'several' | 'nested' | 'ordered' | 'burst';
 
 /** How callers call. */
 export interface Habits {

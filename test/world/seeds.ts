@@ -1,7 +1,7 @@
 import { Dice } from './dice.js';
 import { callersOf, POINTS, repeated } from './draw.js';
 import type { CallKind, Fault, FaultKind, Habits, Plan } from './plan.js';
-import { type Theme, THEMES } from './themes.js';
+import { NESTING, type Theme, THEMES } from './themes.js';
 
 const HARMLESS: readonly FaultKind[] = [
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'slow', 'server-pause'] as const),
@@ -15,6 +15,8 @@ const LOSSES: readonly FaultKind[] = ['flush', 'restart-empty', 'evict', 'switch
 const ON_CLUSTER = 0.15;
 /** How long one of its masters is away at most, in ms. After about that time, a real Cluster replaces it or refuses all commands. */
 const AWAY = 10_000;
+/** The share of plans in which callers only nest their locks. */
+const NESTED = 0.04;
 
 /**
  * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
@@ -26,8 +28,9 @@ const AWAY = 10_000;
 export function planOf(seed: number, chosen?: string, isOnCluster = false): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
-  const name = chosen ?? drawn;
-  const theme: Theme | undefined = name === undefined ? undefined : THEMES[name];
+  const nestingDice = new Dice(seed, 5);
+  const name = chosen ?? (nestingDice.chance(NESTED) ? nestingDice.pick(Object.keys(NESTING)) : drawn);
+  const theme: Theme | undefined = name === undefined ? undefined : { ...THEMES, ...NESTING }[name];
   if (name !== undefined && theme === undefined) throw new Error(`There is no theme "${name}".`);
   const lease = dice.pick([300, 600, 1_500, 6_000, 30_000, 30_000]);
   const processes = dice.pick([2, 2, 3, 4]);
@@ -68,7 +71,7 @@ function onCluster(dice: Dice, plan: Plan): Plan {
 }
 
 function habitsOf(dice: Dice, lease: number): Habits {
-  const some = <T extends string>(weights: Record<T, number>, share: number) =>
+  const some = <T extends string>(weights: Partial<Record<T, number>>, share: number) =>
     Object.fromEntries(Object.entries(weights).filter(() => dice.chance(share))) as Partial<Record<T, number>>;
   const kinds = some<CallKind>({ exclusive: 4, shared: 3, limited: 3, several: 2, nested: 1, burst: 2 }, 0.4);
   const rarely = (share: number, often: readonly number[]) => (dice.chance(share) ? dice.pick(often) : 0);

@@ -426,7 +426,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.url'],
       place: 'SqlRowLockProvider',
       value: '"ssl"',
-      remedy: 'those of the driver belong into "postgres" or "mysql"',
+      remedy: 'those of the driver go in "postgres" or "mysql"',
     },
     {
       id: 'typeorm-option-misspelled',

@@ -54,7 +54,7 @@ export function readOptions(name: string, kind: SqlKind, options: SqlConnectionO
     name,
     example: `new ${name}({ url: 'postgres://user:password@localhost:5432/shop' }) or new ${name}({ postgres: { host: 'localhost', user: 'shop' } })`,
     oneOf: ['url', 'postgres', 'mysql'],
-    others: 'those of the driver belong into "postgres" or "mysql"',
+    others: 'those of the driver go in "postgres" or "mysql"',
   };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(options));
 }

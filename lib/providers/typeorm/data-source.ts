@@ -45,7 +45,7 @@ const ADDRESS = {
 
 /** @throws LockConfigError for anything but a DataSource, for a database without locks, and for options that cannot work */
 export function readOptions(name: string, kind: SqlKind, options: OnDataSource): SqlSettings {
-  const others = 'those of a connection belong into the DataSource';
+  const others = 'those of a connection go in the DataSource';
   const owner = { name, example: `new ${name}({ dataSource })`, others };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(name, options.dataSource));
 }

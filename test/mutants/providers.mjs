@@ -151,7 +151,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'the probation ends by a note that was written for a shorter maxLease',
     killedBy: 'test/redlock/probation.spec.ts',
-    test: '',
+    test: 'counts when a shorter maxLease was counted',
   },
   // Failover.
   {
@@ -161,7 +161,7 @@ export const PROVIDERS = [
     to: 'return new Confirmation(window, record, now, confirmedAt);',
     breaks: 'the confirmation of an epoch counts for the next one',
     killedBy: 'test/failover/confirmation.spec.ts',
-    test: '',
+    test: 'counts from the sending of a write, for its epoch alone',
   },
   {
     id: 'own-window-only',
@@ -170,7 +170,7 @@ export const PROVIDERS = [
     to: 'this.learnedAt + this.window * FASTEST',
     breaks: 'a member grants after the window of this process, although others have a longer one',
     killedBy: 'test/failover/confirmation.spec.ts',
-    test: '',
+    test: 'has ended after the longest window of any process',
   },
   {
     id: 'valid-from-confirmation',
@@ -178,8 +178,8 @@ export const PROVIDERS = [
     from: 'this.#confirmation.confirmed(seen, sentAt, now)',
     to: 'this.#confirmation.confirmed(seen, now, now)',
     breaks: 'a confirmation counts from its answer',
-    killedBy: 'test/failover/simulation.spec.ts',
-    test: '',
+    killedBy: 'test/failover/write-load.spec.ts',
+    test: 'confirms from its sending on',
   },
   {
     id: 'confirmed-over-suspension',
@@ -187,8 +187,8 @@ export const PROVIDERS = [
     from: 'const isConfirmed = found === text && suspensions === this.#suspensions;',
     to: 'const isConfirmed = found === text;',
     breaks: 'a write that was in flight during a suspension confirms',
-    killedBy: 'test/failover/simulation.spec.ts',
-    test: '',
+    killedBy: 'test/failover/write-load.spec.ts',
+    test: 'confirms nothing if the machine is suspended before its answer comes',
   },
   {
     id: 'minority-switches',

@@ -92,21 +92,14 @@ export class CombinedRequest {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */
-  renew(lease: number): Promise<RenewOutcome> {
-    if (this.#isReleased) return Promise.resolve('lost');
-    return new Promise((resolve) => {
-      const outcomes = this.#grantedParts.map(async (part) => {
-        // A member that fails did not answer.
-        const outcome = await part.renew(lease).catch(() => 'unknown' as const);
-        if (outcome === 'lost') resolve('lost');
-        return outcome;
-      });
-      void Promise.all(outcomes).then((all) => {
-        if (this.#hasLost()) resolve('lost');
-        else resolve(all.includes('unknown') ? 'unknown' : { validUntil: this.#report() });
-      });
-    });
+  /** Renews in all members at the same time. A member that has lost its lock reports that itself, without waiting for silent ones. */
+  async renew(lease: number): Promise<RenewOutcome> {
+    if (this.#isReleased) return 'lost';
+    // A member that fails did not answer.
+    const outcomes = this.#grantedParts.map((part) => part.renew(lease).catch(() => 'unknown' as const));
+    const all = await Promise.all(outcomes);
+    if (this.#hasLost()) return 'lost';
+    return all.includes('unknown') ? 'unknown' : { validUntil: this.#report() };
   }
 
   /**

@@ -1,10 +1,10 @@
 import { expect, it } from '@jest/globals';
 import fc from 'fast-check';
-import { DenseSet, type Placed } from '../../lib/core/toolkit/dense-set.js';
+import { DenseSet, type DenseSetItem } from '../../lib/core/toolkit/dense-set.js';
 import { exploration } from '../exploration.js';
 
-class Member implements Placed {
-  place = -1;
+class Member implements DenseSetItem {
+  slot = -1;
 }
 
 const step = fc.record({ do: fc.constantFrom('add' as const, 'delete' as const), which: fc.nat({ max: 19 }) });

@@ -88,9 +88,9 @@ export const CORE = [
   },
   {
     id: 'look-reads-two-keys',
-    file: `${INSIGHT}/wait-look.ts`,
-    from: 'const MOST_KEYS = 128;',
-    to: 'const MOST_KEYS = 2;',
+    file: `${INSIGHT}/wait-scan.ts`,
+    from: 'const MAX_KEYS = 128;',
+    to: 'const MAX_KEYS = 2;',
     breaks: 'a look follows a cycle over two keys only',
     killedBy: 'test/core/deadlock-watch.spec.ts',
     test: 'in three applications: exactly one is refused, within 5 s',
@@ -98,8 +98,8 @@ export const CORE = [
   {
     id: 'record-beyond-bound',
     file: `${INSIGHT}/wait-record.ts`,
-    from: 'const MOST_TEXT = 32_000;',
-    to: 'const MOST_TEXT = 40_000;',
+    from: 'const MAX_LENGTH = 32_000;',
+    to: 'const MAX_LENGTH = 40_000;',
     breaks: 'the record of a process is larger than its bound',
     killedBy: 'test/core/wait-record.spec.ts',
     test: 'stays within 32,000 characters',
@@ -107,8 +107,8 @@ export const CORE = [
   {
     id: 'later-waits-followed',
     file: `${INSIGHT}/cycle-search.ts`,
-    from: 'if (!keepsOut(link, from) || isLater(link.wait, start)) continue;',
-    to: 'if (!keepsOut(link, from)) continue;',
+    from: 'if (!blocks(link, from) || isLater(link.wait, start)) continue;',
+    to: 'if (!blocks(link, from)) continue;',
     breaks: 'several callers of a cycle find that they are the victim',
     killedBy: 'test/core/cycle-search.spec.ts',
     test: 'finds the one that the latest wait closes',
@@ -162,7 +162,7 @@ export const CORE = [
   {
     id: 'order-pairs-without-bound',
     file: `${INSIGHT}/lock-order.ts`,
-    from: 'else if (this.#pairs.size < MOST_PAIRS)',
+    from: 'else if (this.#pairs.size < MAX_PAIRS)',
     to: 'else',
     breaks: 'there is no bound on the orders that are remembered',
     killedBy: 'test/core/lock-order.spec.ts',
@@ -171,7 +171,7 @@ export const CORE = [
   // Labels and contention.
   {
     id: 'label-before-verification',
-    file: `${INSIGHT}/labels.ts`,
+    file: `${INSIGHT}/trace-labels.ts`,
     from: 'remaining <= 0 || !holder.grant.isVerified()) return;',
     to: 'remaining <= 0) return;',
     breaks: 'a hold is labelled after a suspension before it was verified',
@@ -180,9 +180,9 @@ export const CORE = [
   },
   {
     id: 'no-second-look',
-    file: `${INSIGHT}/labels.ts`,
-    from: 'if (!isOver && looks === 1 && waiter.isQueued) lookLater(2);',
-    to: 'void isOver;',
+    file: `${INSIGHT}/trace-labels.ts`,
+    from: 'if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);',
+    to: 'void isDone;',
     breaks: 'a caller that came just before its holder never learns the label',
     killedBy: 'test/core/labels.spec.ts',
     test: 'is looked for a second time by a caller that came before the holder',

@@ -335,7 +335,7 @@ export const SIMULATED = [
   {
     id: 'given-up-unsent',
     file: `${ACQUIRE}/key-request.ts`,
-    from: "const isSent = this.#sent || this.#stage.phase !== 'pausing';",
+    from: "const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';",
     to: 'const isSent = false;',
     breaks: 'the release of a request that was given up is not repeated',
     seed: 16,
@@ -449,8 +449,8 @@ export const SIMULATED = [
   {
     id: 'early-callers-not-dismissed',
     file: `${ACQUIRE}/key-chain.ts`,
-    from: '    this.dismiss();\n    return ask(trace);',
-    to: '    return ask(trace);',
+    from: '    this.dismiss();\n    return request(trace);',
+    to: '    return request(trace);',
     breaks: 'callers behind a refused one of the same call keep their places',
     seed: 72,
   },
@@ -526,6 +526,23 @@ export const SIMULATED = [
     to: "const result = 'released' as string;",
     breaks: 'a leader that resigns keeps its lock',
     seed: 29,
+  },
+  // The Cluster.
+  {
+    id: 'moved-not-followed',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'if (shard.server === server) continue;',
+    to: 'if (shard.server !== undefined) continue;',
+    breaks: 'a bucket whose slot has moved is requested at its old master',
+    seed: 19,
+  },
+  {
+    id: 'bucket-in-another-slot',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'hashSlotOf(String(bucket)));',
+    to: 'hashSlotOf(String((bucket + 1) % BUCKETS)));',
+    breaks: 'each bucket is looked for in the slot of the next one',
+    seed: 4,
   },
   // The order in a process, and locks in memory.
   {

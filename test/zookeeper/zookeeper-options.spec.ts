@@ -75,7 +75,7 @@ describe('The options of ZooKeeperLockProvider', () => {
   ])('refuse a folder for each address: %j', (spelled) => {
     expect(() => readOptions({ connectString: spelled })).toThrow(LockConfigError);
     expect(() => readOptions({ connectString: spelled })).toThrow(
-      'Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
+      'Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   });
 

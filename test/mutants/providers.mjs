@@ -151,7 +151,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'the probation ends by a note that was written for a shorter maxLease',
     killedBy: 'test/redlock/probation.spec.ts',
-    test: '',
+    test: 'counts when a shorter maxLease was counted',
   },
   // Failover.
   {
@@ -161,7 +161,7 @@ export const PROVIDERS = [
     to: 'return new Confirmation(window, record, now, confirmedAt);',
     breaks: 'the confirmation of an epoch counts for the next one',
     killedBy: 'test/failover/confirmation.spec.ts',
-    test: '',
+    test: 'counts from the sending of a write, for its epoch alone',
   },
   {
     id: 'own-window-only',
@@ -170,7 +170,7 @@ export const PROVIDERS = [
     to: 'this.learnedAt + this.window * FASTEST',
     breaks: 'a member grants after the window of this process, although others have a longer one',
     killedBy: 'test/failover/confirmation.spec.ts',
-    test: '',
+    test: 'has ended after the longest window of any process',
   },
   {
     id: 'valid-from-confirmation',
@@ -178,8 +178,8 @@ export const PROVIDERS = [
     from: 'this.#confirmation.confirmed(seen, sentAt, now)',
     to: 'this.#confirmation.confirmed(seen, now, now)',
     breaks: 'a confirmation counts from its answer',
-    killedBy: 'test/failover/simulation.spec.ts',
-    test: '',
+    killedBy: 'test/failover/write-load.spec.ts',
+    test: 'confirms from its sending on',
   },
   {
     id: 'confirmed-over-suspension',
@@ -187,8 +187,8 @@ export const PROVIDERS = [
     from: 'const isConfirmed = found === text && suspensions === this.#suspensions;',
     to: 'const isConfirmed = found === text;',
     breaks: 'a write that was in flight during a suspension confirms',
-    killedBy: 'test/failover/simulation.spec.ts',
-    test: '',
+    killedBy: 'test/failover/write-load.spec.ts',
+    test: 'confirms nothing if the machine is suspended before its answer comes',
   },
   {
     id: 'minority-switches',
@@ -197,7 +197,7 @@ export const PROVIDERS = [
     to: 'return to !== undefined ?',
     breaks: 'a process that alone cannot reach a member switches all processes',
     killedBy: 'test/failover/failover.spec.ts',
-    test: '',
+    test: 'fails closed in a process that alone cannot reach the provider, and does not switch',
   },
   {
     id: 'recovered-at-first-answer',
@@ -206,7 +206,7 @@ export const PROVIDERS = [
     to: 'else',
     breaks: 'a member is up again with its second answer',
     killedBy: 'test/failover/member-health.spec.ts',
-    test: '',
+    test: 'is well again only after it has answered for long enough',
   },
   // Combined.
   {
@@ -216,16 +216,16 @@ export const PROVIDERS = [
     to: 'const keepUntil = -Infinity;',
     breaks: 'the other members free a key while its holder may still run, because one has lost it',
     killedBy: 'test/combined/combined-lock-provider.spec.ts',
-    test: '',
+    test: 'is lost at once when one provider loses it',
   },
   {
-    id: 'loss-waits-for-all',
-    file: `${COMBINED}/combined-request.ts`,
-    from: "        if (outcome === 'lost') resolve('lost');\n",
-    to: '',
+    id: 'loss-in-member-not-reported',
+    file: 'lib/core/member/member-request.ts',
+    from: "    if (outcome === 'lost') this.#lose(stage);\n    else this.expire(clock.now());",
+    to: '    this.expire(clock.now());',
     breaks: 'the loss in one member is reported only when all have answered',
     killedBy: 'test/combined/combined-lock-provider.spec.ts',
-    test: '',
+    test: 'reports a loss before silent members answer, for a renewal and for a release',
   },
   // memcached.
   {
@@ -234,7 +234,7 @@ export const PROVIDERS = [
     from: '        if (own) return this.#grant(own);\n',
     to: '',
     breaks: 'a request whose reply was lost waits for itself',
-    killedBy: 'test/memcached/faults.spec.ts',
-    test: '',
+    killedBy: 'test/contract/memcached.spec.ts',
+    test: 'acquire is idempotent: asked again, a holder finds its own hold',
   },
 ];

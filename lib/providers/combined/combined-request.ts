@@ -92,24 +92,14 @@ export class CombinedRequest {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /**
-   * Renews all members concurrently. Resolves to `lost` as soon as one has lost the lock, otherwise after all have
-   * answered.
-   */
-  renew(lease: number): Promise<RenewOutcome> {
-    if (this.#isReleased) return Promise.resolve('lost');
-    return new Promise((resolve) => {
-      const outcomes = this.#grantedParts.map(async (part) => {
-        // A failed renewal is one without an answer.
-        const outcome = await part.renew(lease).catch(() => 'unknown' as const);
-        if (outcome === 'lost') resolve('lost');
-        return outcome;
-      });
-      void Promise.all(outcomes).then((all) => {
-        if (this.#hasLost()) resolve('lost');
-        else resolve(all.includes('unknown') ? 'unknown' : { validUntil: this.#report() });
-      });
-    });
+  /** Renews all members concurrently. A member that has lost its lock reports that itself, so no loss waits for silent members. */
+  async renew(lease: number): Promise<RenewOutcome> {
+    if (this.#isReleased) return 'lost';
+    // A failed renewal is one without an answer.
+    const outcomes = this.#grantedParts.map((part) => part.renew(lease).catch(() => 'unknown' as const));
+    const all = await Promise.all(outcomes);
+    if (this.#hasLost()) return 'lost';
+    return all.includes('unknown') ? 'unknown' : { validUntil: this.#report() };
   }
 
   /**

@@ -293,7 +293,7 @@ export class KeyQueue {
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
-    } else if (this.#isHeldExclusively()) this.#refuseLate();
+    } else if (this.#holdsInMode((mode) => mode === 'exclusive')) this.#refuseLate();
     else if (head.isLate && this.#isBlockedHere(head)) {
       this.#refuse(head, BUSY);
       this.#advance();
@@ -313,10 +313,6 @@ export class KeyQueue {
       this.#newRequest(head).pause(1);
     }
     this.#advance();
-  }
-
-  #isHeldExclusively(): boolean {
-    return this.#holdsInMode((mode) => mode === 'exclusive');
   }
 
   /** Whether this process holds the key in a mode that excludes the waiter. */

@@ -10,8 +10,8 @@ export interface Owner {
   readonly name?: string | undefined;
   /** A correct call. */
   readonly example?: string | undefined;
-  /** Other packages' options, with what to write instead. */
-  readonly foreign?: Readonly<Record<string, string>>;
+  /** Returns what to write instead of an option of another package. */
+  readonly foreign?: (name: string) => string | undefined;
   /** Exactly one of these options is required. */
   readonly oneOf?: readonly string[];
   /** A hint where unknown options belong. */
@@ -238,17 +238,18 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
 /** Options of the module, which users sometimes pass to a provider instead. */
 const MODULE_OPTIONS = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
-function unknownIn({ name: owner, provider, foreign = {} }: Owner, given: object, table: Table, remedy = ''): string {
+function unknownIn({ name: owner, provider, foreign }: Owner, given: object, table: Table, remedy = ''): string {
   const whose = owner === undefined && provider !== undefined ? ` for a lock of provider "${provider}"` : '';
   const known = Object.keys(table);
   const unknown: string[] = [];
   let sentences = '';
   for (const [name, value] of Object.entries(given)) {
     if (known.includes(name) || (value === undefined && owner === undefined)) continue;
-    const meant = Object.hasOwn(foreign, name) ? undefined : meantBy(name, known);
+    const meant = meantBy(name, known);
     const ofModule = meant === undefined ? nearest(name, MODULE_OPTIONS) : undefined;
     const right = meant ?? ofModule;
-    const call = foreign[name] ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
+    const call =
+      foreign?.(name) ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
     if (call === undefined) unknown.push(quoted(name));
     else sentences += ` There is no option "${name}"${whose}: write ${call}.`;
   }

@@ -3,7 +3,7 @@ import type { LockCapabilities } from '../../api/lock-provider.js';
 import { describe, type LockDescription } from '../../core/plan/lock-plan.js';
 import { type MissingValue, missingValueIn } from '../../key/missing-value.js';
 import { quote } from '../../key/quote.js';
-import { isScheduled, shortestGap } from '../methods/cron-job.js';
+import { isScheduled, shortestGap } from '../methods/schedule-metadata.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';
 import { logger } from '../options/module-logger.js';
 import type { Application } from './explore-application.js';

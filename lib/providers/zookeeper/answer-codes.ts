@@ -19,48 +19,24 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-7]: ['unanswered', 'OPERATION_TIMEOUT'],
   [-122]: ['unanswered', 'REQUEST_TIMEOUT'],
   [-127]: ['unanswered', 'THROTTLED_OP'],
-  [-6]: ['refused', 'UNIMPLEMENTED', 'the server does not know the request. Use ZooKeeper 3.4 or later'],
-  [-8]: [
-    'refused',
-    'BAD_ARGUMENTS',
-    'the server does not accept the request. Check the path of "connectString", and the log of the server',
-  ],
-  [NO_AUTH]: [
-    'refused',
-    'NO_AUTH',
-    'an ACL does not allow it. Check "auth", and the ACLs of the path of "connectString" and of the nodes below it',
-  ],
-  [-108]: [
-    'refused',
-    'NO_CHILDREN_FOR_EPHEMERALS',
-    'a node in the path of "connectString" is ephemeral. Use a path of persistent nodes',
-  ],
-  [-114]: [
-    'refused',
-    'INVALID_ACL',
-    'the server does not accept the ACL of a new node. Check "acl", and that "auth" identifies its owner',
-  ],
-  [-115]: [
-    'refused',
-    'AUTH_FAILED',
-    'the server does not accept the scheme or the credentials of "auth". Check both, and that the server has a provider for the scheme',
-  ],
+  [-6]: ['refused', 'UNIMPLEMENTED', 'use ZooKeeper 3.4 or later'],
+  [-8]: ['refused', 'BAD_ARGUMENTS', 'check the path of "connectString", and the log of the server'],
+  [NO_AUTH]: ['refused', 'NO_AUTH', 'check "auth", and the ACLs of the path of "connectString" and below it'],
+  [-108]: ['refused', 'NO_CHILDREN_FOR_EPHEMERALS', 'give "connectString" a path of persistent nodes'],
+  [-114]: ['refused', 'INVALID_ACL', 'check "acl", and that "auth" identifies its owner'],
+  [-115]: ['refused', 'AUTH_FAILED', 'check "auth", and that the server has a provider for its scheme'],
   [-119]: ['refused', 'NOT_READ_ONLY', 'the server is read-only, because it has no quorum. Check the other servers'],
   [-120]: [
     'refused',
     'EPHEMERAL_ON_LOCAL_SESSION',
-    'the server has given a local session, which cannot have ephemeral nodes. Set localSessionsUpgradingEnabled=true on all servers, or localSessionsEnabled=false',
+    'let the servers upgrade sessions: localSessionsUpgradingEnabled=true',
   ],
   [-124]: [
     'refused',
     'SESSION_CLOSED_REQUIRE_SASL_AUTH',
-    'the server demands an authentication that this client did not give (sessionRequireClientSASLAuth, or enforce.auth.schemes). This client does not know SASL: let the servers accept digest or x509, and give "auth", or a certificate in "tls"',
+    'the server demands SASL, which this client does not know (sessionRequireClientSASLAuth, or enforce.auth.schemes): let it accept digest or x509, and give "auth", or a certificate in "tls"',
   ],
-  [-125]: [
-    'refused',
-    'QUOTA_EXCEEDED',
-    'a quota is used up. Raise the quota of the path of "connectString" or of the node above it',
-  ],
+  [-125]: ['refused', 'QUOTA_EXCEEDED', 'raise the quota of the path of "connectString" or of the node above it'],
 };
 
 export function kindOf(code: number): FailureKind {

@@ -19,7 +19,7 @@ import {
 } from '../../../lib/index.js';
 import { CombinedLockProvider } from '../../../lib/composite.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
-import { cronMarkOf } from '../../../lib/nest/methods/cron-job.js';
+import { cronMarkOf } from '../../../lib/nest/methods/schedule-metadata.js';
 import { type AppOptions, close, Gate, isNest11, start, until } from '../apps.js';
 import type { CronTime } from 'cron';
 

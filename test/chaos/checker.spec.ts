@@ -1,5 +1,3 @@
-import { beforeAll, describe, expect, it } from '@jest/globals';
-
 interface Checker {
   observe(entry: object): void;
   readonly violations: readonly { readonly rule: string }[];

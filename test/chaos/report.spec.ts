@@ -1,5 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
-
 // Plain JavaScript without types, as the programs are.
 const REPORT: string = '../../chaos/report.mjs';
 const CHECKER: string = '../../chaos/judge/checker.mjs';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { createConnection } from 'mysql2/promise';
 import pg from 'pg';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';

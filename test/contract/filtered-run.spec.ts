@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { describeLockProvider, type TestRunner } from '../../lib/provider-kit/index.js';
 import { DistantBackend, MemoryServer } from './memory-server.js';

@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import type { AcquireRequest, RenewOutcome } from '../../lib/api/lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { conformanceCases } from '../../lib/provider-kit/index.js';

@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { BackendContext, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

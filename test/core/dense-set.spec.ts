@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { DenseSet, type Placed } from '../../lib/core/toolkit/dense-set.js';
 import { exploration } from '../exploration.js';

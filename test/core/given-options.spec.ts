@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { Test } from '@nestjs/testing';
 import { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';

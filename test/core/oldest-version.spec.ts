@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { whyTooOld } from '../../lib/providers/shared/oldest-version.js';
 
 it.each([

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

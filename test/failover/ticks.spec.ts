@@ -1,4 +1,3 @@
-import { it } from '@jest/globals';
 import { FailoverLockProvider } from '../../lib/composite.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';

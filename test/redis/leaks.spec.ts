@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { CountingClock } from './counting-clock.js';
 import { granted, leave, RELEASE, request, startBackend, until, redisForTests } from './seam.js';
 

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { startRedlock } from '../redlock/quorum.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';

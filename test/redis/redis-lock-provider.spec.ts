@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import {
   granted,
   redisForTests,

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { ScriptedSentinel } from './scripted-sentinel.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
 import { granted, redisForTests, RELEASE, request, startBackend, until, untilAnswered } from './seam.js';

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { expect, jest } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisServer } from '../servers/redis-server.mjs';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { createCluster, createSentinel } from 'redis';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';

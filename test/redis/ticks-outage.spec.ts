@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';
 import { startRedisServer } from '../servers/redis-server.mjs';

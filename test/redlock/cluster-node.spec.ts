@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedlock } from './quorum.js';

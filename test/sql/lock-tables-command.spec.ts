@@ -2,7 +2,6 @@ import { spawnSync } from 'node:child_process';
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import pg from 'pg';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { lockTablesSql, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, it } from '@jest/globals';
 import { deployOtherSchedule } from '../recipes/jobs/new-schedule.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import {

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockBusyError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

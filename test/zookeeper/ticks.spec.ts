@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, it } from '@jest/globals';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { deployOtherSchedule } from '../recipes/jobs/new-schedule.js';
 import { SkewedFleet } from '../recipes/jobs/skewed-fleet.js';

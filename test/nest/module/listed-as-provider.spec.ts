@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { Test } from '@nestjs/testing';
 import { DistributedLockModule, LockAdmin, LockConfigError, LockService } from '../../../lib/index.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';

@@ -120,22 +120,6 @@ describe('a memcached that does not answer', () => {
   });
 });
 
-it('one provider serves several applications, at the same time and one after the other', async () => {
-  const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}` });
-  const namespace = newNamespace();
-  const first = await startWith(provider, namespace);
-  const second = await startWith(provider, namespace);
-  const held = await first.acquire('order');
-  expect(await second.tryAcquire('order')).toBeNull();
-  await first.stop();
-  expect(held.isHeld()).toBe(false);
-  const lock = await second.acquire('order');
-  const third = await startWith(provider, namespace);
-  expect(await third.tryAcquire('order')).toBeNull();
-  expect(await lock.release()).toBe('released');
-  await (await third.acquire('order')).release();
-});
-
 describe('a stop', () => {
   async function startAlone() {
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });

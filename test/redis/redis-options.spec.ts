@@ -14,9 +14,8 @@ import {
   type RedisServerOptions,
 } from '../../lib/providers/redis/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
-import { direct } from '../direct-backend.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { backendOf, contextFor, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
+import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
 
 describe('the options of RedisLockProvider', () => {
   it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
@@ -48,27 +47,6 @@ describe('the options of RedisLockProvider', () => {
     granted(await backend.acquire(request('k')));
     await backend.close();
     await backendOf({ url: `redis://127.0.0.1:${server.port}` }).close();
-    await server.stop();
-  });
-
-  it('serves any number of applications with one provider, at the same time and one after the other', async () => {
-    const server = await startRedisServer();
-    const provider = new RedisLockProvider({ url: server.url });
-    const applications = [
-      direct(provider.createBackend(contextFor([]))),
-      direct(provider.createBackend(contextFor([]))),
-    ] as const;
-    await Promise.all(applications.map((backend) => backend.connect()));
-    const held = granted(await applications[0].acquire(request('k')));
-    expect(await applications[1].acquire(request('k', { wait: 0 }))).toBe('busy');
-    expect(await applications[0].release(held, RELEASE)).toBe('released');
-    await applications[0].close();
-    // The other one keeps its connections, and a third one has its own.
-    granted(await applications[1].acquire(request('other')));
-    const third = direct(provider.createBackend(contextFor([])));
-    await third.connect();
-    granted(await third.acquire(request('k')));
-    await Promise.all([applications[1].close(), third.close()]);
     await server.stop();
   });
 

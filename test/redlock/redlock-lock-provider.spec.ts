@@ -7,38 +7,14 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { freePort } from '../servers/server-process.mjs';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
-describe('one RedlockLockProvider in several applications', () => {
+describe('RedlockLockProvider at the seam', () => {
   let quorum: Quorum;
   let provider: RedlockLockProvider;
-  const start = async () => {
-    const backend = direct(provider.createBackend(contextFor([])));
-    await backend.connect();
-    return backend;
-  };
   beforeAll(async () => {
     quorum = await startQuorum(3);
     provider = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m', commandTimeout: '10s' });
   });
   afterAll(() => quorum.stop());
-
-  it('at the same time: they exclude each other', async () => {
-    const [ann, bob] = [await start(), await start()];
-    const grant = granted(await ann.acquire(request('order')));
-    expect(await bob.acquire(request('order', { wait: 0 }))).toBe('busy');
-    expect(await ann.release(grant, RELEASE)).toBe('released');
-    await ann.close();
-    expect(await bob.acquire(request('order', { wait: 0 }))).not.toBe('busy');
-    await bob.close();
-  });
-
-  it('one after the other', async () => {
-    for (let times = 0; times < 3; times += 1) {
-      const backend = await start();
-      const grant = granted(await backend.acquire(request(`order:${times}`)));
-      expect(await backend.release(grant, RELEASE)).toBe('released');
-      await backend.close();
-    }
-  });
 
   it('a release wakes every caller that waits for the key here: the core lets one ask for each depth of nesting', async () => {
     // Its time stands still, so a pause ends only by a release.

@@ -46,7 +46,9 @@ const SERVERS = {
   },
   // The tests that need no server, and the conformance kit on every backend.
   'Node.js': {
-    specs: ['test/(?!redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|providers|sample|scripts|chaos|docs|long)'],
+    specs: [
+      'test/(?!redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|providers|sample|scripts|chaos|docs|long)',
+    ],
   },
 };
 

@@ -1,5 +1,7 @@
 // Compiled by `npm run typecheck`, never run.
-import type { ListedJob, LockAdmin, LockService } from '../../lib/index.js';
+import type { ContentionTrace } from '../../lib/api/lock-traces.js';
+import type { ListedJob, LockAdmin, LockContention, LockService, WaitSum } from '../../lib/index.js';
+import { lockKey } from '../../lib/key/key-tag.js';
 
 declare const locks: LockService;
 
@@ -42,3 +44,30 @@ export async function jobs(admin: LockAdmin): Promise<ListedJob[]> {
   for await (const job of admin.jobs()) if (job.state === 'running' && job.endedAt === null) all.push(job);
   return all;
 }
+
+declare const admin: LockAdmin;
+
+declare const trace: ContentionTrace;
+
+const rows: LockContention[] = admin.contention();
+
+for (const { template, provider, queue, holder, unknown, instances } of rows) {
+  const names: readonly (string | null)[] = [template, provider, ...instances.map(({ instance }) => instance)];
+  const sums: readonly WaitSum[] = [queue, holder, unknown, ...instances];
+  console.log(names, sums);
+  // @ts-expect-error: the sums are those of the row, and nobody else changes them
+  holder.waits = 0;
+}
+
+const cause: 'holder' | 'queue' | 'unknown' = trace.blockedBy;
+
+// @ts-expect-error: the profile is of the whole process
+admin.contention('order:#{id}');
+
+console.log(cause);
+
+// @ts-expect-error: an object cannot stand in a key
+void lockKey`order:${{ id: 1 }}`;
+
+// @ts-expect-error: what may be missing cannot stand in a key
+void lockKey`order:${undefined as string | undefined}`;

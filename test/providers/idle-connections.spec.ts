@@ -3,17 +3,21 @@ import { readFileSync } from 'node:fs';
 import { type INestApplicationContext, Injectable } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import { CombinedLockProvider } from '../../lib/composite.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { DistributedLockModule, RunOnce } from '../../lib/index.js';
-import { CombinedLockProvider } from '../../lib/composite.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
+import { IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5 } from '../redis/client-libraries.js';
+import { ScriptedSentinel } from '../redis/scripted-sentinel.js';
+import { redisForTests, until } from '../redis/seam.js';
+import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
+import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
 import { itUnless } from '../unless.js';
-import { ScriptedSentinel } from './scripted-sentinel.js';
-import { redisForTests, until } from './seam.js';
 
 let runs = 0;
 
@@ -201,3 +205,75 @@ function keepAliveTimers(port: number): number[] {
       return kind === '02' ? Number.parseInt(ticks, 16) * 10 : Infinity;
     });
 }
+
+describe('Redlock', () => {
+  let quorum: Quorum;
+
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+
+  afterAll(() => quorum.stop());
+
+  describe.each([IOREDIS, NODE_REDIS])('connections to nodes that were idle, by %s', (library) => {
+    const start = async () => {
+      const { wires, nodes } = await wiresTo(quorum, library);
+      const provider = new RedlockLockProvider({ nodes, maxLease: '1m', commandTimeout: 1_200 });
+      const locks = new LockManager({ providers: { redlock: provider }, shutdownGrace: 0 });
+      await locks.start();
+      const stop = async () => {
+        await locks.stop();
+        await Promise.all(wires.map((wire) => wire.close()));
+      };
+      return { locks, wires, stop };
+    };
+
+    it('are replaced for a call with wait: 0 when a NAT has dropped them', async () => {
+      const { locks, wires, stop } = await start();
+      for (const wire of wires) wire.drop();
+      expect((await locks.tryAcquire('dropped'))?.isHeld()).toBe(true);
+      await stop();
+    });
+
+    it('fail no call with wait: 0 when the servers have ended them', async () => {
+      const { locks, stop } = await start();
+      let isLost = false;
+      locks.events.on('unavailable', () => (isLost = true));
+      for (const admin of quorum.admins) await admin.call('client', 'KILL', 'TYPE', 'normal');
+      await until(() => isLost, 'it is noticed');
+      const taken = await Promise.all([1, 2, 3, 4, 5].map((each) => locks.tryAcquire(`ended${each}`)));
+      expect(taken.map((lock) => lock?.isHeld())).toEqual(Array(5).fill(true));
+      await stop();
+    });
+  });
+});
+
+const KINDS = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvider];
+
+describe.each<[string, () => Promise<SqlServer>]>([
+  ['Postgres', startPostgres],
+  ['MariaDB', startMariaDb],
+])('connections to %s that were idle', (_, startServer) => {
+  let server: SqlServer;
+  let nat: TcpProxy;
+
+  beforeAll(async () => {
+    server = await startServer();
+    nat = await startTcpProxy(server.port);
+  }, 60_000);
+  afterAll(async () => {
+    await nat.close();
+    await server.stop();
+  });
+
+  it.each(KINDS)('are replaced for a call with wait: 0 when a NAT has dropped them: %p', async (Provider) => {
+    const url = server.url.replace(`:${server.port}`, `:${nat.port}`);
+    const provider = new Provider({ url, synchronize: true, commandTimeout: 1_200 });
+    const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
+    await locks.start();
+    await locks.withLock('warm', () => undefined);
+    nat.drop();
+    expect(await locks.withLock('k', () => 'done', { wait: 0 })).toBe('done');
+    await locks.stop();
+  });
+});

@@ -4,6 +4,7 @@ import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commit } from '../scripts/commit.mjs';
+import { codeOf, hashOf } from '../scripts/measured-code.mjs';
 import { BASELINE, baselineVersion, OURS } from './builds.mjs';
 import { isQuick } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
@@ -32,6 +33,7 @@ process.on('exit', (code) => {
     date: startedAt.toISOString(),
     // The results of other groups do not change it.
     commit: commit('lib', 'bench', ':!bench/results'),
+    measured: hashOf(codeOf(group)),
     machine: { ...machine, loadAfter: loadavg()[0] },
     versions: { node: process.versions.node, ...facts.versions },
     settings: facts.settings ?? '',

@@ -2,12 +2,13 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { commit } from '../scripts/commit.mjs';
+import { codeOfSubject, hashOf } from '../scripts/measured-code.mjs';
 
 const FOLDER = join(import.meta.dirname, 'results');
 const KINDS = { faults: '.json', soak: '.soak.json' };
 
 /** Keeps the result of a run with faults or of a soak, instead of the one before. */
-export function keep(kind, { subject, title, server, seed, milliseconds, ...measured }) {
+export function keep(kind, { subject, title, server, seed, milliseconds, ...counts }) {
   mkdirSync(FOLDER, { recursive: true });
   const facts = {
     subject,
@@ -16,11 +17,12 @@ export function keep(kind, { subject, title, server, seed, milliseconds, ...meas
     date: new Date().toISOString().slice(0, 10),
     // The results of other subjects do not change it.
     commit: commit('lib', 'chaos', ':!chaos/results'),
+    measured: hashOf(codeOfSubject(subject)),
     seed,
     minutes: Number((milliseconds / 60_000).toFixed(2)),
   };
   const name = server ? `${subject}.${server.row}` : subject;
-  writeFileSync(join(FOLDER, name + KINDS[kind]), `${JSON.stringify({ ...facts, ...measured }, null, 2)}\n`);
+  writeFileSync(join(FOLDER, name + KINDS[kind]), `${JSON.stringify({ ...facts, ...counts }, null, 2)}\n`);
 }
 
 /** The results with faults that were kept of runs on other servers than those of the machine. */

@@ -4,7 +4,7 @@ import { printable } from './printable.js';
 /** Marks the errors of this package: their causes are safe. Registered, so that two copies of it in one process recognize each other's errors. */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
-/** The properties that a cause keeps if they are strings, numbers or booleans. Drivers add others that may hold secrets: the statement, its parameters, the address. */
+/** The properties that a copy keeps if they are strings, numbers or booleans. Other properties of a driver may contain secrets: a statement, its parameters, an address. */
 const KEPT: ReadonlySet<string> = new Set([
   ...['code', 'errno', 'syscall', 'address', 'port', 'hostname', 'host', 'path', 'reason'],
   ...['sqlState', 'sqlMessage', 'severity', 'fatal', 'schema', 'table', 'column', 'constraint', 'routine'],
@@ -22,8 +22,8 @@ const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with 
 
 /** Patterns that hide secrets. When in doubt, a pattern hides too much. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
-  // An address, also if used as a host name, up to the last `@`: an unescaped password may contain any character. The whole address, if the
-  // `@` may belong to its query.
+  // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any character. The whole address, if the `@` may
+  // be part of the query.
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
   // The query of an address.

@@ -49,7 +49,7 @@ export function toMilliseconds(value: number | string, option: string, bounds: D
   throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${durationInWords(bounds)}.`);
 }
 
-/** The milliseconds of the value given for an option; `undefined` if the value is not a duration within the bounds. */
+/** Converts the value of an option to milliseconds; `undefined` if it is not a duration within the bounds. */
 export function millisecondsOf(
   value: unknown,
   { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds,

@@ -7,7 +7,7 @@ import { printable } from './printable.js';
 export interface LockErrorDetails {
   /** The logical key, or `null` when the error is not about one key. */
   readonly key?: string | null | undefined;
-  /** The name under which the provider is registered, or `null` when no provider is concerned. */
+  /** The name under which the provider is registered, or `null` if the error does not concern a provider. */
   readonly provider?: string | null | undefined;
   /**
    * The underlying error, if any. The lock error keeps a copy with its class, message, code and stack, but without what drivers add:
@@ -44,7 +44,7 @@ export abstract class LockError extends Error {
   abstract readonly code: string;
   /** The logical key, or `null` when the error is not about one key. */
   readonly key: string | null;
-  /** The name under which the provider is registered, or `null` when no provider is concerned. */
+  /** The name under which the provider is registered, or `null` if the error does not concern a provider. */
   readonly provider: string | null;
 
   /** @param message one line or several, which may quote the message of the cause */

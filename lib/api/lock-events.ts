@@ -73,13 +73,13 @@ export interface LockEventMap {
   'run-abandoned': TickEvent & {
     /** The instance that started it. */
     readonly instance: string;
-    readonly begunAt: Date;
+    readonly startedAt: Date;
     /** Whether the process that emits this event repeats the run (`afterCrash`). */
     readonly again: boolean;
   };
   /** This process became the leader of the key. `waited`: how long it campaigned for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
-  /** A term of this process and its task have ended. `ledFor`: from the election until the lock was lost or released. */
+  /** This process's term as leader has ended, and its task has settled. `ledFor`: from the election until the lock was lost or released. */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
   /** The backend did not answer a release, which is now retried in the background. */
   'release-pending': LockEvent;
@@ -90,7 +90,7 @@ export interface LockEventMap {
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend does not answer. Emitted one time per outage. `cause` is a copy of the error without passwords and holder ids. */
+  /** A provider's backend does not answer. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A failover provider has switched to another of its members. */
   failover: {

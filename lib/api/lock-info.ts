@@ -23,7 +23,7 @@ export interface LockInfo {
   readonly fencingToken: bigint | null;
   /**
    * The applications that hold the key, each named by its module option `instance`, or by its id if the backend no longer knows the name. Each appears
-   * one time; only the first 100 holders count. Empty for a retained key.
+   * once; only the first 100 holders count. Empty for a retained key.
    */
   readonly instances: readonly string[];
   /** When the latest holder acquired the key, by the server's clock; `null` for shared locks, and if the backend does not know. */
@@ -124,7 +124,7 @@ export interface ListedJob {
   readonly state: JobState;
   /** When the run was due. */
   readonly tick: Date;
-  readonly begunAt: Date;
+  readonly startedAt: Date;
   /** When the run ended; `null` while it is running, and if its end is unknown. */
   readonly endedAt: Date | null;
   /** The module option `instance` of the application that started the run. */

@@ -89,7 +89,7 @@ export interface LockBackend<State = unknown> {
   readonly locksEndWithProcess?: boolean;
 
   /**
-   * Connects. The core calls it one time, before anything else.
+   * Connects. The core calls it once, before anything else.
    *
    * @throws LockUnavailableError if the first attempt fails. The backend must then keep reconnecting, for applications that start without it
    * (`failFast: false`).
@@ -177,7 +177,7 @@ export interface LockBackend<State = unknown> {
   list?(query: { readonly prefix: string }): AsyncIterable<LockInfo>;
 
   /**
-   * The namespaces on this server in which keys are held or retained, each one time and in any order, for an operator whose {@link list} is
+   * The namespaces on this server in which keys are held or retained, each once and in any order, for an operator whose {@link list} is
    * empty. Leave it out if finding them costs the server more than a list does.
    */
   namespaces?(): Promise<readonly string[]>;
@@ -404,7 +404,7 @@ export type BackendEvent =
  * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release. It is the same object all the
  * time, and the backend reports to it.
  *
- * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three one time, when you encode a
+ * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
  * command: the values that were sent apply to its answer.
  */
 export interface AcquireRequest<State = unknown> {
@@ -434,7 +434,7 @@ export interface AcquireRequest<State = unknown> {
    * every process has its own clock.
    */
   readonly since: number;
-  /** How many callers the grant could serve one after the other, 1 to 64. See {@link Grant.followers}. */
+  /** How many callers the grant could serve in turn, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
    * Aborts when no caller is left to serve: their waits are over, they were cancelled, or the application stops. Created on first read, because an
@@ -465,9 +465,9 @@ export interface Grant {
   readonly fencingToken: bigint | null;
   /** Until when this process surely holds the lock, on the monotonic clock: see `validUntil` of the toolkit. */
   readonly validUntil: number;
-  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after each third of that. */
+  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after a third of that time. */
   readonly lease: number;
-  /** How many more callers may hold the lock after the first, one after the other, each with the next token. Default: none. */
+  /** How many more callers may hold the lock after the first, in turn, each with the next token. Default: none. */
   readonly followers?: number | undefined;
 }
 

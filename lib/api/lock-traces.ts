@@ -11,7 +11,7 @@ export interface AcquireTrace extends LockEvent {
   /** The caller cancelled the attempt: `error` is the reason of its `AbortSignal`, which can be any value. */
   cancelled?: true;
   /**
-   * Set this at `start` to learn the holder. It is called at most one time, 250 or 500 ms into the wait, if the holder has a label by then; see
+   * Set this at `start` to learn the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
    * {@link HoldTrace.traceparent}. Not enumerable, so copies and logs of the trace do not contain it.
    */
   onHolder?: ((label: HolderLabel) => void) | undefined;

@@ -96,8 +96,8 @@ export interface Lock extends AsyncDisposable {
    */
   extend(lease?: Duration): Promise<void>;
   /**
-   * Runs `task` under this lock: calls in it that acquire the same key re-enter this lock. So does everything that `task` starts, including tasks
-   * that a queue of the process starts in its async context. So do not add to a queue here; `{ within: lock }` affects a single call.
+   * Runs `task` under this lock: calls in it that acquire the same key re-enter this lock. So does everything else that runs
+   * in its async context, including queued tasks. Do not add tasks to an in-process queue here: pass `{ within: lock }`, which affects only a single call.
    *
    * Returns the result of `task`; if that is a promise, a promise that settles like it. If `task` throws or its promise rejects, the release of a row
    * lock rolls back its transaction, unless {@link ReleaseSettings.rollback} says otherwise.

@@ -46,7 +46,7 @@ function escaped(character: string): string {
   return short === character ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : short;
 }
 
-/** The cause of a failure in brackets: its message, or its code if Node gives no message; empty without either. The lock error that quotes it hides secrets. */
+/** The cause of a failure in parentheses: its message, or its code if Node set no message; empty if there is neither. The lock error that quotes it hides secrets. */
 export function inBrackets(cause: unknown): string {
   if (!(cause instanceof Error)) return '';
   const { message, code } = cause as Error & { readonly code?: unknown };

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 const LIBRARIES = ['ioredis', 'redis', 'pg', 'mysql2', 'memcache'];
 
 /**
- * The client libraries belong to the application, so this package cannot find them if npx has put it into a folder of its own. From now on,
- * those that it cannot find are looked for in the working directory as well.
+ * Makes Node look for missing client libraries in the working directory too. They belong to the application, so this
+ * package can't find them if npx has installed it in a separate folder.
  */
 export function lookInWorkingDirectory(): void {
   const parentURL = pathToFileURL(join(process.cwd(), 'package.json')).href;

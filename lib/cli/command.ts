@@ -7,22 +7,24 @@ import type { ExitCode } from './exit-code.js';
 import type { Namespace } from './open-backend.js';
 import type { Terminal } from './terminal.js';
 
-/** What a command works with. */
+/** The context of a running command. */
 export interface CommandContext {
   readonly args: Arguments;
   readonly terminal: Terminal;
-  /** Opens the locks that the arguments name, without a connection. They are closed after the command. @throws Misuse */
+  /**
+   * Opens the namespace given by the arguments, without connecting. It is closed after the command. @throws UsageError
+   */
   readonly open: () => Promise<Namespace>;
 }
 
-/** A row of the table of commands: its arguments, `--help` and the page of the documentation follow from it. */
+/** A command. Its arguments, `--help` and the reference page are derived from this. */
 export interface Command {
   /** Whether it takes the options that name a server. */
   readonly usesServer: boolean;
-  /** The meaning of its only argument. A prefix may be absent. */
+  /** What the positional argument means. A prefix is optional. */
   readonly subject?: 'key' | 'prefix';
   readonly options?: readonly OptionName[];
-  /** One sentence, without its period. */
+  /** One sentence without a final period. */
   readonly summary: string;
   readonly details?: string;
   readonly run: (context: CommandContext) => Promise<ExitCode>;
@@ -34,15 +36,15 @@ export async function connect({ open }: CommandContext): Promise<Namespace> {
   return namespace;
 }
 
-/** The first thing to try where a namespace has no such key, and none was named. */
+/** A hint for when nothing was found and the user did not choose a namespace. */
 export function namespaceHint({ namespace }: Arguments): string {
-  return namespace === undefined ? ' If the application has another namespace, name it with --namespace.' : '';
+  return namespace === undefined ? ' If the application uses another namespace, set --namespace.' : '';
 }
 
-/** How many namespaces a message names. */
+/** The maximum number of namespaces listed in a message. */
 const MOST_NAMED = 10;
 
-/** As {@link namespaceHint} for a namespace without locks: names those that have some, where the provider can find them. */
+/** Like {@link namespaceHint}, but lists the namespaces that do have locks, if the provider can find them. */
 export async function otherNamespacesHint(args: Arguments, { backend, name: own }: Namespace): Promise<string> {
   const found = (await backend.namespaces?.())?.filter((name) => name !== own) ?? [];
   if (found.length === 0) return namespaceHint(args);
@@ -52,10 +54,13 @@ export async function otherNamespacesHint(args: Arguments, { backend, name: own 
     .map((name) => `"${name}"`)
     .join(', ');
   const more = found.length > MOST_NAMED ? ` and ${found.length - MOST_NAMED} more` : '';
-  return ` Locks are held in ${found.length === 1 ? 'the namespace' : 'the namespaces'} ${named}${more}: name one with --namespace.`;
+  return ` Locks are held in ${found.length === 1 ? 'the namespace' : 'the namespaces'} ${named}${more}. Choose one with --namespace.`;
 }
 
-/** The state of a key; `null` when it is free. @throws LockKeyError; LockConfigError where the provider does not know it */
+/**
+ * The state of a key; `null` if it is free. @throws LockKeyError
+ * @throws LockConfigError if the provider can't inspect keys
+ */
 export async function inspect(namespace: Namespace, key: string): Promise<LockInfo | null> {
   const { backend } = namespace;
   const [only = key] = normalizeKeys(key);
@@ -64,7 +69,7 @@ export async function inspect(namespace: Namespace, key: string): Promise<LockIn
   return info && withJson(info);
 }
 
-/** Answers whether the key was locked. @throws LockConfigError where the provider cannot do it */
+/** Returns whether the key was locked. @throws LockConfigError if the provider can't free keys */
 export async function forceRelease(namespace: Namespace, key: string): Promise<boolean> {
   const { backend } = namespace;
   const [only = key] = normalizeKeys(key);
@@ -76,7 +81,7 @@ export async function forceRelease(namespace: Namespace, key: string): Promise<b
 export function notOffered({ provider, backend: { capabilities } }: Namespace, what: string): never {
   const instead =
     capabilities.lease === 'session' && !capabilities.forceRelease
-      ? ' Its locks belong to sessions of the database, which only the database can list. End the session of the holder there.'
+      ? ' Its locks belong to database sessions, which only the database can list. End the session of the holder there.'
       : ' See what each provider can do: docs/choosing-a-provider.md.';
   throw new LockConfigError(`${provider} ${what}.${instead}`);
 }

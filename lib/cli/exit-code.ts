@@ -1,14 +1,14 @@
-/** The answer of a command to the program that has started it. */
+/** Exit codes of the process. */
 export const ExitCode = {
   done: 0,
-  /** The key is free, nothing was freed, or `doctor` has found something, which a refusal of its connection is as well. */
+  /** The key is free, nothing was freed, or `doctor` found something, such as a rejected connection. */
   negative: 1,
-  /** The arguments or the configuration cannot work. */
-  misuse: 2,
+  /** Invalid arguments or configuration, or the server rejected the command. */
+  usage: 2,
   /** The server does not answer. */
   unavailable: 3,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 
-/** The arguments or the file of the configuration cannot work. */
-export class Misuse extends Error {}
+/** Invalid arguments, or an invalid config file. */
+export class UsageError extends Error {}

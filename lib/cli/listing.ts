@@ -3,18 +3,20 @@ import { withJson } from '../core/toolkit/with-json.js';
 import type { CommandContext } from './command.js';
 import { tableLines } from './table.js';
 
-/** How many rows are kept in memory, and sorted by their keys. A longer table consists of several such parts. */
+/** How many rows are buffered and sorted by key. A longer table is printed in several such parts. */
 const PART = 1_000;
 
-/** How rows are shown. */
+/** How to print rows as a table. */
 export interface TableFormat<Row> {
   readonly header: readonly string[];
   readonly cellsOf: (row: Row) => string[];
-  /** What the rows are, in the plural. */
+  /** What the rows are called, in the plural. */
   readonly noun: string;
 }
 
-/** Prints rows while they are read: a table, or for `--json` one array with a row on each line. Resolves to the number of rows. */
+/**
+ * Prints rows as they are read: a table or, with `--json`, an array with one row per line. Resolves to the row count.
+ */
 export async function printListing<Row extends { readonly key: string }>(
   { args: { json }, terminal }: CommandContext,
   rows: AsyncIterable<Row>,

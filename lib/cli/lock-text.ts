@@ -2,13 +2,13 @@ import ms from 'ms';
 import type { LockInfo } from '../api/lock-info.js';
 import { printable } from '../api/printable.js';
 
-/** How many names of instances a row of a table has. */
+/** The maximum number of instance names in a table row. */
 const MOST_NAMES = 3;
 
 export const COLUMNS = ['KEY', 'STATE', 'HELD BY', 'SINCE', 'ENDS IN', 'WAITING', 'TOKEN'] as const;
 export const UNKNOWN = '-';
 
-/** A lock as a row below {@link COLUMNS}. */
+/** Formats a lock as a row below {@link COLUMNS}. */
 export function rowOf(lock: LockInfo): string[] {
   const { key, instances, since, expiresIn, waiters, fencingToken } = lock;
   const names = instances.slice(0, MOST_NAMES).map(printable);
@@ -24,7 +24,7 @@ export function rowOf(lock: LockInfo): string[] {
   ];
 }
 
-/** All that is known about a lock, as rows of names and values. */
+/** All details of a lock, as pairs of name and value. */
 export function detailsOf(lock: LockInfo, now: number): string[][] {
   const { key, instances, since, expiresIn, waiters, fencingToken } = lock;
   const age = since && now > since.getTime() ? ` (${ms(now - since.getTime())} ago)` : '';

@@ -10,7 +10,7 @@ import { inspect } from './commands/inspect.js';
 import { jobs } from './commands/jobs.js';
 import { list } from './commands/list.js';
 import { sql } from './commands/sql.js';
-import { ExitCode, Misuse } from './exit-code.js';
+import { ExitCode, UsageError } from './exit-code.js';
 import { commandHelp, generalHelp, PROGRAM } from './help.js';
 import { type Namespace, openBackend } from './open-backend.js';
 import { hasPassword, sourceOf } from './source.js';
@@ -18,7 +18,7 @@ import { Terminal } from './terminal.js';
 
 const COMMANDS: Readonly<Record<string, Command>> = { list, inspect, jobs, free, doctor, sql };
 
-/** Runs a command to its end. Resolves to the exit code of the process. */
+/** Runs a command. Resolves to the exit code of the process. */
 export async function main(args: readonly string[], terminal = new Terminal()): Promise<ExitCode> {
   const [name = '', ...rest] = args;
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
@@ -31,7 +31,7 @@ export async function main(args: readonly string[], terminal = new Terminal()): 
   }
 }
 
-/** @throws Misuse */
+/** @throws UsageError */
 function answerTo(name: string): string {
   switch (name) {
     case '--help':
@@ -44,8 +44,8 @@ function answerTo(name: string): string {
   }
   const names = Object.keys(COMMANDS).join(', ');
   const isMissing = name === '' || name.startsWith('-');
-  throw new Misuse(
-    `${isMissing ? 'A command is missing' : `There is no command "${safeText(name)}"`}: name one of ${names}.`,
+  throw new UsageError(
+    `${isMissing ? 'The command is missing' : `Unknown command "${safeText(name)}"`}. Use one of ${names}.`,
   );
 }
 
@@ -62,7 +62,7 @@ async function runCommand(
   }
   if ([args.url ?? '', args.subject ?? ''].some(hasPassword)) {
     terminal.warn(
-      'Other users of this machine can see the password, because it is in the arguments of this process. Put the address in LOCK_URL instead.',
+      'Other users of this machine can see the password in the arguments of this process. Set LOCK_URL instead.',
     );
   }
   let namespace: Namespace | undefined;
@@ -78,21 +78,21 @@ function openNamed(args: Arguments, terminal: Terminal): Promise<Namespace> {
   return openBackend(sourceOf(args, process.env), args.namespace, terminal);
 }
 
-/** package.json is two folders up from dist/esm, as from lib/cli. */
+/** package.json is two folders up, both from dist/esm and from lib/cli. */
 function versionOfPackage(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return (JSON.parse(text) as { readonly version: string }).version;
 }
 
 function report(error: unknown, program: string, terminal: Terminal): ExitCode {
-  if (error instanceof Misuse) {
+  if (error instanceof UsageError) {
     terminal.error(`${error.message}\nHelp: ${program} --help`);
-    return ExitCode.misuse;
+    return ExitCode.usage;
   }
   if (error instanceof LockError) {
     terminal.error(error.message);
     const isDown = error instanceof LockUnavailableError || error instanceof LockCapacityError;
-    return isDown ? ExitCode.unavailable : ExitCode.misuse;
+    return isDown ? ExitCode.unavailable : ExitCode.usage;
   }
   terminal.error(safeText(error instanceof Error ? (error.stack ?? error.message) : String(error)));
   return ExitCode.unavailable;

@@ -11,21 +11,22 @@ import { systemRandom, withPrefix } from '../core/toolkit/random.js';
 import { RedisLockProvider } from '../providers/redis/index.js';
 import { SqlVersionLockProvider } from '../providers/sql/index.js';
 import { ZooKeeperLockProvider } from '../providers/zookeeper/index.js';
-import { Misuse } from './exit-code.js';
+import { UsageError } from './exit-code.js';
 import type { Source } from './source.js';
 
-/** The locks of one namespace on a server, not connected. */
+/** A namespace of locks on a server. The backend isn't connected yet. */
 export interface Namespace {
   readonly name: string;
-  /** The class of the provider, for people. */
+  /** The class name of the provider, for messages. */
   readonly provider: string;
   readonly backend: LockBackend;
 }
 
 /**
- * Makes the backend of an observer: it is no instance of an application, so it is not registered and acquires nothing.
+ * Creates the backend of an observer, which is not registered as an instance and acquires nothing.
  *
- * @throws Misuse, and LockConfigError for options that cannot work
+ * @throws UsageError
+ * @throws LockConfigError for invalid options
  */
 export async function openBackend(
   source: Source,
@@ -34,8 +35,8 @@ export async function openBackend(
 ): Promise<Namespace> {
   const { provider, namespace: own } = source.kind === 'config' ? await fromFile(source.file) : ofServer(source);
   if (provider.members) {
-    throw new Misuse(
-      `${provider.constructor.name} is built on the providers ${provider.members.join(', ')}, and would take part in their decisions. Export one of them instead.`,
+    throw new UsageError(
+      `${provider.constructor.name} combines the providers ${provider.members.join(', ')}, and this command would take part in its decisions. Export one of them instead.`,
     );
   }
   const name = source.kind === 'config' ? 'default' : source.kind;
@@ -52,10 +53,10 @@ export async function openBackend(
     random: withPrefix(random, id),
     logger,
     emit() {
-      // Each command gets the failure of its own question.
+      // Nothing to do: a command gets failures from its own calls.
     },
     member(member) {
-      throw new Misuse(`There is no provider "${member}".`);
+      throw new UsageError(`There is no provider "${member}".`);
     },
   });
   return { name: manager.namespace, provider: provider.constructor.name, backend };
@@ -73,7 +74,7 @@ function ofServer({ kind, url, table }: Exclude<Source, { kind: 'config' }>): Co
   }
 }
 
-/** The exports of a file of the configuration. */
+/** The exports of a config file. */
 interface Configuration {
   readonly provider: LockProvider;
   readonly namespace?: string | undefined;
@@ -84,16 +85,16 @@ async function fromFile(file: string): Promise<Configuration> {
   try {
     exported = (await import(pathToFileURL(resolve(file)).href)) as typeof exported;
   } catch (error) {
-    throw new Misuse(`The file of --config cannot be loaded: ${safeText(String(error))}`, { cause: error });
+    throw new UsageError(`Could not load the file of --config: ${safeText(String(error))}`, { cause: error });
   }
   const { default: provider, namespace } = exported;
   if (typeof provider !== 'object' || provider === null || !('createBackend' in provider)) {
-    throw new Misuse(
+    throw new UsageError(
       `The default export of ${file} is ${shown(provider)}, but must be a lock provider: export default new RedisLockProvider({ … }).`,
     );
   }
   if (namespace !== undefined && typeof namespace !== 'string') {
-    throw new Misuse(`The export "namespace" of ${file} is ${shown(namespace)}, but must be a string.`);
+    throw new UsageError(`The export "namespace" of ${file} is ${shown(namespace)}, but must be a string.`);
   }
   return { provider: provider as LockProvider, namespace };
 }

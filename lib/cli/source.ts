@@ -1,5 +1,5 @@
 import type { Values } from './arguments.js';
-import { Misuse } from './exit-code.js';
+import { UsageError } from './exit-code.js';
 
 const SERVERS = {
   'redis:': 'redis',
@@ -12,35 +12,35 @@ const SERVERS = {
 } as const;
 type ServerKind = (typeof SERVERS)[keyof typeof SERVERS];
 
-/** Where the locks are. */
+/** Where to find the locks. */
 export type Source =
   | { readonly kind: ServerKind; readonly url: string; readonly table: string | undefined }
   | { readonly kind: 'config'; readonly file: string };
 
-/** @throws Misuse */
+/** @throws UsageError */
 export function sourceOf({ url, config, table }: Values, environment: NodeJS.ProcessEnv): Source {
   if (config !== undefined) {
-    if (url !== undefined) throw new Misuse('--url and --config were given: name one server.');
-    if (table !== undefined) throw new Misuse('--table is for SQL. The file of --config names its table.');
+    if (url !== undefined) throw new UsageError('Use either --url or --config, not both.');
+    if (table !== undefined) throw new UsageError('--table cannot be combined with --config. Set "table" in the file.');
     return { kind: 'config', file: config };
   }
   const source = url === undefined ? serverOf(environment['LOCK_URL'] ?? '', 'LOCK_URL') : serverOf(url, '--url');
   if (table !== undefined && source.kind !== 'postgres' && source.kind !== 'mysql')
-    throw new Misuse('--table is for SQL.');
+    throw new UsageError('--table is only for SQL.');
   return { ...source, table };
 }
 
-/** The message never shows the address, which may contain a password. */
+/** Errors never show the URL, because it may contain a password. */
 function serverOf(url: string, from: string) {
   if (url === '')
-    throw new Misuse('No server is named: use --url or --config, or set the environment variable LOCK_URL.');
+    throw new UsageError('No server is given. Use --url or --config, or set the environment variable LOCK_URL.');
   const scheme = /^[a-z]+:(?=\/\/)/i.exec(url)?.[0].toLowerCase() ?? '';
   if (scheme in SERVERS) return { kind: SERVERS[scheme as keyof typeof SERVERS], url };
   const schemes = Object.keys(SERVERS).map((each) => `${each}//`);
-  throw new Misuse(`${from} must begin with one of ${schemes.join(', ')}.`);
+  throw new UsageError(`${from} must begin with one of ${schemes.join(', ')}.`);
 }
 
-/** Whether it is an address with a password, or one that cannot be read and may have one. */
+/** Whether an address contains a password. Errs on the safe side for malformed addresses. */
 export function hasPassword(address: string): boolean {
   return /:\/\/[^@]*:[^@]*@/.test(address) || /[?&]pass(word|wd)?=/i.test(address);
 }

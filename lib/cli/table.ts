@@ -1,20 +1,19 @@
-/** Two blanks part the columns. */
-const GAP = '  ';
+const COLUMN_GAP = '  ';
 
 /**
- * Text in columns: each as wide as its widest cell, or as `widths` has it from rows before. Answers the lines, without blanks at their ends.
+ * Formats rows as lines of aligned columns, without trailing blanks.
  *
- * @param widths grows with wider cells, so that a later part of the same table begins where this one ended
+ * @param widths the minimum column widths, updated for wider cells, so that the parts of a long table align
  */
 export function tableLines(rows: readonly (readonly string[])[], widths: number[] = []): string[] {
   for (const row of rows) {
     row.forEach((cell, column) => (widths[column] = Math.max(widths[column] ?? 0, lengthOf(cell))));
   }
   const padded = (cell: string, column: number) => cell + ' '.repeat((widths[column] ?? 0) - lengthOf(cell));
-  return rows.map((row) => row.map(padded).join(GAP).trimEnd());
+  return rows.map((row) => row.map(padded).join(COLUMN_GAP).trimEnd());
 }
 
-/** In characters, not in the units of UTF-16. */
+/** In code points, not UTF-16 code units. */
 function lengthOf(text: string): number {
   return Array.from(text).length;
 }

@@ -8,13 +8,13 @@ import { monotonicNow } from '../core/toolkit/real-timers.js';
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Shorter lists show no progress, in ms. */
+/** How long a list must take before progress is shown, in ms. */
 const PROGRESS_AFTER = 500;
-/** How often the progress changes, in ms. */
+/** How often to update the progress, in ms. */
 const PROGRESS_EVERY = 200;
 const CLEAR_LINE = '\r\u001b[K';
 
-/** The streams of this process: answers go to `stdout`, all else to `stderr`. */
+/** Terminal I/O: results go to `stdout`, everything else to `stderr`. */
 export class Terminal implements LockLogger {
   #startedAt: number | undefined;
   #shownAt = 0;
@@ -25,42 +25,42 @@ export class Terminal implements LockLogger {
     private readonly stderr: WriteStream = process.stderr,
     private readonly environment: NodeJS.ProcessEnv = process.env,
   ) {
-    // The reader of a pipe has seen enough, such as `head`.
+    // The other end of the pipe has exited, such as `head`.
     stdout.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EPIPE') throw error;
       process.exit();
     });
   }
 
-  /** Whether somebody can be asked. */
+  /** Whether the user can answer a prompt. */
   get isInteractive(): boolean {
     return this.stdin.isTTY && this.stderr.isTTY;
   }
 
-  /** Resolves when the reader has room for more. */
+  /** Prints a result. Resolves when the stream accepts more data. */
   async print(text: string): Promise<void> {
     this.clearProgress();
     if (!this.stdout.write(text)) await once(this.stdout, 'drain');
   }
 
-  /** To people, beside the answer. */
+  /** Prints a message that is not part of the result. */
   say(line: string): void {
     this.clearProgress();
     this.stderr.write(`${line.split('\n').map(printable).join('\n')}\n`);
   }
 
-  /** An answer for programs, on one line. JSON itself leaves some characters that a terminal obeys. */
+  /** Prints a result as one line of JSON. JSON doesn't escape all terminal control characters, so `printable` does. */
   printJson(value: unknown): Promise<void> {
     return this.print(`${printable(JSON.stringify(value))}\n`);
   }
 
-  /** Colors a text that is printed as an answer. */
+  /** Colors a text, if `stdout` supports colors. */
   paint(style: Style, text: string): string {
     const { TERM, NO_COLOR } = this.environment;
     return this.stdout.isTTY && TERM !== 'dumb' && !NO_COLOR ? styleText(style, text) : text;
   }
 
-  /** Shows how many rows were read, if that takes long. */
+  /** Shows how many rows have been read, if reading takes long. */
   progress(count: number, noun: string): void {
     const now = monotonicNow();
     this.#startedAt ??= now;
@@ -75,7 +75,7 @@ export class Terminal implements LockLogger {
     this.stderr.write(CLEAR_LINE);
   }
 
-  /** Asks a question that is answered with `y` or `yes`; anything else, Ctrl-C and Ctrl-D mean no. */
+  /** Asks a yes/no question. Anything but `y` and `yes`, including Ctrl-C and Ctrl-D, means no. */
   confirm(question: string): Promise<boolean> {
     return new Promise((resolve) => {
       const lines = createInterface({ input: this.stdin, output: this.stderr });
@@ -94,7 +94,7 @@ export class Terminal implements LockLogger {
   }
 
   debug(): void {
-    // Of no use at a prompt.
+    // Debug output is of no use on a terminal.
   }
 
   warn(message: string): void {

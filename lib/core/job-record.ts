@@ -1,35 +1,35 @@
 import type { JobState, ListedJob } from '../api/lock-info.js';
 import { isInstanceName, isShortAscii } from '../api/printable.js';
 
-/** The last run of a job, as the backend keeps it. All times in ms since 1970; all but `tick` by the clock of the server. */
+/** The last run of a job, as stored in the backend. Times are in ms since 1970. All except `tick` are by the server's clock. */
 export interface JobRecord {
-  /** The time at which it was due. */
+  /** When the job was due. */
   readonly tick: number;
-  /** An id of its own. Not that of its lock, which must not be readable. */
+  /** A random id of the run. Not the holder id of its lock, which must stay secret. */
   readonly run: string;
   readonly state: JobState;
-  readonly begunAt: number;
+  readonly startedAt: number;
   readonly endedAt: number | null;
-  /** The name of the application that began it. */
+  /** The module option `instance` of the application that started the run. */
   readonly instance: string;
-  /** How often the tick was begun; 0 for a baseline of a tick that was never begun. */
+  /** How many times the tick was started; 0 for a baseline of a tick that never was. */
   readonly attempt: number;
-  /** The text of the schedule, or `null` for a due time that the caller has given. */
+  /** The job's cron expression and time zone, or `null` for a call with `due`. */
   readonly schedule: string | null;
 }
 
 const VERSION = 1;
-/** How many characters the text of a schedule may have: a list of each second, minute, hour and day has about 500. */
-const MOST_SCHEDULE = 1_000;
-/** A `Date` has no later time, in ms. */
-const LAST_TIME = 8.64e15;
+/** The maximum length of a schedule. An expression that lists every second, minute, hour and day has about 500 characters. */
+const MAX_SCHEDULE_LENGTH = 1_000;
+/** The latest time that a `Date` can represent. */
+const MAX_TIME = 8.64e15;
 const STATES: readonly unknown[] = ['baseline', 'running', 'ended', 'failed'] satisfies JobState[];
 
 export function recordText(record: JobRecord): string {
   return JSON.stringify({ v: VERSION, ...record });
 }
 
-/** The record of a text; `damaged` for what is none, and `newer` for one that a later version of this package has written. */
+/** Parses a record. `newer`: a later version of this package wrote it. */
 export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
   let value: unknown;
   try {
@@ -38,31 +38,31 @@ export function parseRecord(text: string): JobRecord | 'damaged' | 'newer' {
     return 'damaged';
   }
   if (typeof value !== 'object' || value === null) return 'damaged';
-  const { v, tick, run, state, begunAt, endedAt, instance, attempt, schedule } = value as Record<string, unknown>;
+  const { v, tick, run, state, startedAt, endedAt, instance, attempt, schedule } = value as Record<string, unknown>;
   if (typeof v === 'number' && v > VERSION) return 'newer';
   const isWhole =
     v === VERSION &&
-    [tick, begunAt, endedAt ?? 0, attempt].every(isTime) &&
+    [tick, startedAt, endedAt ?? 0, attempt].every(isTime) &&
     typeof run === 'string' &&
-    isShortAscii(schedule ?? 'none', MOST_SCHEDULE) &&
+    isShortAscii(schedule ?? 'none', MAX_SCHEDULE_LENGTH) &&
     isInstanceName(instance) &&
     STATES.includes(state);
-  return isWhole ? ({ tick, run, state, begunAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
+  return isWhole ? ({ tick, run, state, startedAt, endedAt, instance, attempt, schedule } as JobRecord) : 'damaged';
 }
 
-/** The job of a record. @param nextTick in ms since 1970, if this application schedules the job */
+/** Converts a record for `LockAdmin.jobs()`. @param nextTick in ms since 1970, if this application schedules the job */
 export function listedJob(key: string, provider: string, record: JobRecord, nextTick?: number): ListedJob {
-  const { tick, begunAt, endedAt, state, instance, attempt, schedule } = record;
+  const { tick, startedAt, endedAt, state, instance, attempt, schedule } = record;
   return {
     ...{ key, provider, state, instance, attempt, schedule },
     tick: new Date(tick),
-    begunAt: new Date(begunAt),
+    startedAt: new Date(startedAt),
     endedAt: endedAt === null ? null : new Date(endedAt),
     nextTick: nextTick === undefined ? null : new Date(nextTick),
   };
 }
 
-/** In ms, with fractions: a server counts in µs. */
+/** Allows fractions of a millisecond, because servers count in µs. */
 function isTime(value: unknown): boolean {
-  return Number.isFinite(value) && Math.abs(Number(value)) <= LAST_TIME;
+  return Number.isFinite(value) && Math.abs(Number(value)) <= MAX_TIME;
 }

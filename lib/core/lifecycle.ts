@@ -3,13 +3,14 @@ import type { LockEvent } from '../api/lock-events.js';
 import type { Lock } from '../api/lock.js';
 import { nameOf } from './events/subject.js';
 
-/** From the first start to the stop of one `LockManager`, and which callers may acquire in between. */
+/** The state of a `LockManager`, which decides who may acquire locks. */
 export class Lifecycle {
   state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
 
   /**
-   * @param outer the locks around the caller: while one is held, it may acquire what it still needs until the end of a drain
-   * @throws LockUnavailableError when the application stops; LockConfigError when it was not started
+   * @param outer the locks around the caller. If it holds one of them, it may still acquire more locks during a drain
+   * @throws LockUnavailableError if the application is stopping
+   * @throws LockConfigError if it was not started
    */
   assertAccepting(subject: LockEvent, outer: readonly Pick<Lock, 'isHeld'>[]): void {
     if (this.state === 'running') return;
@@ -21,7 +22,7 @@ export class Lifecycle {
   }
 }
 
-/** The error for callers that the application sends away when it stops. */
+/** The error for callers that are rejected because the application is stopping. */
 export function stopping(subject: LockEvent): LockUnavailableError {
   return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is stopping.`, {
     key: subject.key,

@@ -16,7 +16,7 @@ import type { Providers } from './providers.js';
 
 type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
-/** Shows operators which locks are held, and frees them. Nothing of it is reachable from outside by itself. */
+/** Lets operators inspect and free locks. It exposes no endpoint. */
 export class LockAdmin {
   /** @internal */
   constructor(
@@ -27,10 +27,10 @@ export class LockAdmin {
   ) {}
 
   /**
-   * The state of a key at the backend, or `null` when it is free.
+   * The state of a key on the backend, or `null` if it is free.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError where the provider does not know.
+   * @throws LockConfigError if the provider does not support it
    */
   async inspect(key: string, provider?: string): Promise<LockInfo | null> {
     const core = this.#core(provider);
@@ -42,11 +42,11 @@ export class LockAdmin {
   }
 
   /**
-   * All keys of the namespace that are held or retained, in no order, one after the other as the backend is read. A key that is taken or
-   * freed meanwhile may be in it or not. It needs bounded memory, whatever the number of locks.
+   * Iterates over all keys of the namespace that are held or retained, in no particular order. A key that is acquired or freed during the iteration may be
+   * missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
-   * @throws LockConfigError where the provider cannot tell. The iteration throws LockUnavailableError when the backend does not answer.
+   * @throws LockConfigError if the provider does not support it. The iteration throws LockUnavailableError when the backend does not answer.
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<LockInfo> {
     const core = this.#core(provider);
@@ -59,10 +59,10 @@ export class LockAdmin {
   }
 
   /**
-   * Frees a key. A lock that is held is lost, and its signal aborts as soon as its process notices.
+   * Frees a key. If it was held, the holder loses its lock, and the lock's signal aborts as soon as the holder's process notices.
    * Resolves to whether the key was held or retained (`minHold`).
    *
-   * @throws LockConfigError where the provider cannot do it.
+   * @throws LockConfigError if the provider does not support it
    */
   async forceRelease(key: string, provider = this.defaultProvider): Promise<boolean> {
     const core = this.providers.get(provider);
@@ -73,7 +73,7 @@ export class LockAdmin {
   }
 
   /**
-   * The settings of the server, and of the provider, that weaken the guarantee, as at boot.
+   * Finds settings of the server and the provider that weaken the guarantee, like the check at boot.
    *
    * @param provider default: the module's default provider
    */
@@ -82,13 +82,13 @@ export class LockAdmin {
   }
 
   /**
-   * Deletes the rows of SQL row and version locks that have not been used for `unusedFor`, and that no caller holds. Resolves to how many.
+   * Deletes rows of SQL row locks and version locks that have not been used for `unusedFor` and that no caller holds. Resolves to the number of deleted rows.
    *
-   * A row lock leaves no trace of its use, so its row counts from its creation: a key that is used again costs one more statement the first
-   * time, and while its row goes an attempt that does not wait may find it busy. Rows of version locks: instead of `purgeAfter`.
+   * Using a row lock doesn't change its row, so for row locks the time counts from the creation of the row. The next use of a deleted key costs one more
+   * statement, and during the deletion a call with `wait: 0` may find the key busy. For version locks, this is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError where the provider has no rows
+   * @throws LockConfigError if the provider has no rows
    */
   async purge(options: PurgeOptions, provider?: string): Promise<number> {
     const core = this.#core(provider);
@@ -96,12 +96,12 @@ export class LockAdmin {
   }
 
   /**
-   * Makes a member of a failover provider the one that grants, for all processes. Locks of the one before end within `window`. It stays until it
-   * fails or `switchTo` is called again: there is no failback.
+   * Makes a failover provider grant locks through this member, in all processes. Locks of the previous member end within `window`. The member stays active
+   * until it fails or you call `switchTo` again; a manual switch has no failback.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError for a name that is not among its `providers`, and where the provider is no failover
-   * @throws LockUnavailableError when it is unknown whether it was switched
+   * @throws LockConfigError if the name is not among its `providers`, or if the provider is not a failover provider
+   * @throws LockUnavailableError if the outcome of the switch is unknown
    */
   async switchTo(member: string, provider?: string): Promise<void> {
     const core = this.#core(provider);
@@ -109,17 +109,17 @@ export class LockAdmin {
   }
 
   /**
-   * The member of a failover provider that grants, the health of each, and the latest switches, as this process sees them.
+   * The active member of a failover provider, the health of each member, and the latest switches, as this process sees them.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError where the provider is no failover
+   * @throws LockConfigError if the provider is not a failover provider
    */
   failoverState(provider?: string): FailoverState {
     const core = this.#core(provider);
     return core.backend.state ?? notOffered(core, 'failoverState()');
   }
 
-  /** @internal The backend of a provider, in a test. */
+  /** @internal The backend of a provider, for tests. */
   backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
@@ -132,13 +132,14 @@ export class LockAdmin {
   }
 
   /**
-   * The last run of each job of the namespace that has ticks, on all providers, in no order. It needs bounded memory, whatever the number of jobs.
+   * Iterates over the last runs of all jobs of the namespace that have ticks, on all providers, in no particular order. Memory use is bounded, however many
+   * jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
    * @throws the iteration throws LockUnavailableError when a backend does not answer
    */
   async *jobs(): AsyncIterable<ListedJob> {
-    // A provider that is built on others comes after them, and may keep its records in one of theirs.
+    // Composite providers first. They come after their members in `providers`, and may store their records in one of these.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();
     for (const core of all) {
@@ -154,14 +155,14 @@ export class LockAdmin {
   }
 
   /**
-   * Runs a job of this application now, under its lock and for no tick: nothing is recorded, so the next tick is due as before. The job is a method
-   * that `@RunOnce` runs by the ticks of `@Cron`, and need not be scheduled in this process. A tick that is due meanwhile waits for half a period, at most 5 s,
+   * Runs a job of this application now, under its lock. The run belongs to no tick and is not recorded, so the next tick is due as before. The job must be a
+   * method that `@RunOnce` runs at the ticks of `@Cron`, but this process need not schedule it. If a tick becomes due during the run, it waits for half a period, at most 5 s,
    * and is skipped if the run takes longer.
    *
-   * @param job the key of its lock
-   * @param provider needed only where two providers have a job of that key
-   * @returns whether it ran: `false` if its lock is busy, because it runs now, here or in another process
-   * @throws what the method throws; LockConfigError for a job that this application does not have; otherwise as `withLock()`
+   * @param job the key of the job's lock
+   * @param provider only needed if two providers have a job with this key
+   * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
+   * @throws what the method throws; LockConfigError if this application does not have the job; otherwise like `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
     const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];
@@ -196,7 +197,7 @@ export class LockAdmin {
     );
   }
 
-  /** The locks that this process waits for. */
+  /** The calls of this process that wait for a lock. */
   waiting(): WaitingLock[] {
     const now = this.clock.now();
     return [...this.providers].flatMap(({ queues }) =>
@@ -208,8 +209,8 @@ export class LockAdmin {
   }
 
   /**
-   * How callers of this process have waited for busy locks since the application started, a row for each template and provider, the longest wait first.
-   * At most 500 rows: templates that came after the first 499 are in one row, whose `template` is `null`.
+   * How long callers of this process have waited for busy locks since the application started. One row for each template and provider, sorted by the total
+   * time, the longest first. At most 500 rows: the last one sums all templates after the first 499, and its `template` is `null`.
    *
    * @example `console.table(admin.contention().map(({ template, queue, holder }) => ({ template, queue: queue.waited, holder: holder.waited })));`
    */
@@ -222,7 +223,7 @@ export class LockAdmin {
   }
 }
 
-/** Those that hold at `now`, the oldest first. */
+/** The valid holders, oldest first. */
 function holdersAt({ watchdog }: ProviderCore, now: number): Holder[] {
   return watchdog.grants
     .flatMap(({ holders }) => holders)

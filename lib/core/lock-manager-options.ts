@@ -15,27 +15,27 @@ import { anything, duration, flag, group, option, type OptionTable, read, text }
 export interface LockManagerOptions {
   /** The providers by name. */
   readonly providers: Readonly<Record<string, LockProvider>>;
-  /** The provider of calls that name none. Default: the only one. */
+  /** The provider for calls that don't name one. Default: the only provider. */
   readonly default?: string | undefined;
-  /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
+  /** The prefix of every key in every backend: 1 to 64 characters of `[A-Za-z0-9_.-]`. Default `lock`. */
   readonly namespace?: string | undefined;
-  /** How operators recognize this application in {@link LockAdmin.list}: 1 to 100 printable characters of ASCII. Default: the host's name, escaped as in a URL where it is not ASCII, and the process id. */
+  /** The name by which operators recognize this application, for example in {@link LockAdmin.list}: 1 to 100 printable ASCII characters. Default: the host name, percent-encoded if it is not ASCII, and the process id. */
   readonly instance?: string | undefined;
-  /** Defaults for calls that leave an option open. */
+  /** Defaults for options that a call leaves out. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills after 10 s. */
+  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s, because Docker kills a container after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
-  /** Whether a backend that cannot be reached fails the start. Default true; false starts anyway, and its locks are unavailable until it is back. */
+  /** Whether the start fails if a backend cannot be reached. Default true. With false, the application starts anyway, and locks of that backend are unavailable until it is back. */
   readonly failFast?: boolean | undefined;
-  /** Where the core reports what needs attention. Default: nowhere. */
+  /** Receives warnings and errors that need attention. Default: no logging. */
   readonly logger?: LockLogger | undefined;
-  /** For tests: all times come from it. Default: that of the system. */
+  /** Replaces the system clock, for tests. */
   readonly clock?: Clock | undefined;
-  /** For tests: all ids and pauses come from it. Default: that of the system. */
+  /** Replaces the system's randomness, which ids and jitter come from, for tests. */
   readonly random?: Random | undefined;
 }
 
-// Leaves room for a process id.
+// Leaves room for the process id.
 const LONGEST_HOST = 80;
 const PROVIDER_NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
@@ -45,9 +45,9 @@ const OPTIONS = {
   ).required(),
   default: text('the name of a lock provider'),
   namespace: text('1 to 64 of the characters A-Z a-z 0-9 _ . -', /^[A-Za-z0-9_.-]{1,64}$/).or('lock'),
-  instance: option('1 to 100 printable characters of ASCII', (given) => (isInstanceName(given) ? given : undefined)),
+  instance: option('1 to 100 printable ASCII characters', (given) => (isInstanceName(given) ? given : undefined)),
   defaults: group("the options of all locks, such as { wait: '5s' }", DEFAULTS),
-  // Docker and Compose kill 10 s after SIGTERM, and the last releases may take 2 s of these.
+  // Docker and Compose kill a process 10 s after SIGTERM, and the last releases may take 2 s.
   shutdownGrace: duration().or('7s'),
   failFast: flag().or(true),
   logger: anything<LockLogger>(),
@@ -55,28 +55,28 @@ const OPTIONS = {
   random: anything<Random>(),
 } satisfies OptionTable<LockManagerOptions>;
 
-/** The options of a `LockManager`, checked and complete. @throws LockConfigError */
+/** Checks the options of a `LockManager`, and fills in defaults. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  // Without a name: most of them are options of DistributedLockModule.
+  // Without the name `LockManager`, because users usually pass these options to DistributedLockModule.
   const owner = { example: 'new LockManager({ providers: { memory: new MemoryLockProvider() } })' };
   const settings = read(owner, options, OPTIONS);
   const { providers, instance = thisProcess() } = settings;
   return { ...settings, instance, default: defaultProvider(Object.keys(providers), settings.default) };
 }
 
-/** Valid for any host: Windows allows letters of any language in its name, and Linux any bytes. */
+/** A valid instance name for any host: Windows allows letters of any language in host names, and Linux allows any bytes. */
 function thisProcess(): string {
   const host = Array.from(Buffer.from(hostname()), percentEncoded).join('');
   return `${shortened(host) || 'host'}:${process.pid}`;
 }
 
-/** As in a URL, so that people can read the name again. */
+/** Encodes as in a URL, so that the name can be decoded. */
 function percentEncoded(byte: number): string {
   const hex = byte.toString(16).toUpperCase().padStart(2, '0');
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
 }
 
-/** Hosts that begin alike still differ: in containers, process ids are equal. */
+/** Shortens a host name. A hash keeps names with the same beginning distinct, because process ids don't: in containers, they are often equal. */
 function shortened(host: string): string {
   if (host.length <= LONGEST_HOST) return host;
   const hash = createHash('sha256').update(host).digest('hex').slice(0, 8);

@@ -36,19 +36,18 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
 /**
  * The core without Nest: locks by key over any number of providers.
  *
- * The core guarantees that a task under a lock starts only while the lock is surely held, that every lock is released
- * however the task ends, and that a loss is known at the latest at the local deadline. Mutual exclusion itself is the
- * provider's promise, under that provider's assumptions.
+ * The core guarantees that a task starts only while its lock is surely held, that every lock is released however the task ends, and that a loss is detected
+ * no later than the local deadline. Mutual exclusion itself is the provider's guarantee, under that provider's assumptions.
  */
 export class LockManager {
   readonly events: LockEvents;
-  /** The operators' half: who holds what, and how to end it. */
+  /** For operators: inspect and free locks. */
   readonly admin: LockAdmin;
   /** @internal */
   readonly missingValues: MissingValues;
-  /** @internal The orders in which this application nests locks. */
+  /** @internal */
   readonly order: LockOrder;
-  /** @internal Whether a job runs although nothing schedules it, as in a unit test that boots no scheduler. */
+  /** @internal Whether jobs may run without a scheduler, as in a unit test that doesn't boot one. */
   readonly isForTests: boolean = false;
   readonly #providers: Providers;
   readonly #acquirer: LockAcquirer;
@@ -58,13 +57,13 @@ export class LockManager {
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
-  /** The plan of a call without options, which most calls are. */
+  /** The plan of all calls without options. */
   readonly #withoutOptions: LockPlan;
   readonly #stop = new AbortController();
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  /** Checks and stores; opens nothing. @throws LockConfigError */
+  /** Checks the options. Opens no connection. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
     const settings = resolveManagerOptions(options);
     const { namespace, instance, clock = systemClock, defaults = {} } = settings;
@@ -88,41 +87,41 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
-    // A promise keeps the async context in which it is made, and some of these live as long as the application.
+    // Detached, because a promise retains the async context that created it, and some promises of the providers live as long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
     this.#acquirer = new LockAcquirer(this, this.#lifecycle, clock);
-    // Wrong defaults are found now rather than at the first call.
+    // Reject invalid defaults now rather than at the first call.
     for (const name of this.#providers.names) this.plan({ provider: name });
     this.#withoutOptions = this.plan({});
   }
 
-  /** @internal Names of the providers. */
+  /** @internal */
   get providerNames(): string[] {
     return this.#providers.names;
   }
 
-  /** @internal Aborts when {@link stop} begins: for work that holds locks for as long as the application runs. */
+  /** @internal Aborts when {@link stop} is called. For work that holds locks for as long as the application runs. */
   get stopping(): AbortSignal {
     return this.#stop.signal;
   }
 
   /**
-   * Starts the providers and lets each look for what weakens its guarantee.
+   * Starts the providers, and logs settings of their servers that weaken the guarantee.
    *
-   * @throws LockUnavailableError when a backend cannot be reached and `failFast` is on. Then nothing is left started.
+   * @throws LockUnavailableError if a backend cannot be reached and `failFast` is true. All providers are then closed.
    */
   async start(): Promise<void> {
     if (this.#lifecycle.state !== 'new') {
       throw new LockConfigError('This LockManager was already started or stopped. Create a new one.');
     }
     this.#lifecycle.state = 'starting';
-    // Connections, and what is done when they are made again, outlive the boot.
+    // Detached, because connections and their reconnects outlive the caller.
     return (this.#starting = detached(() => this.#connect()));
   }
 
-  /** Acquires the lock. @throws LockBusyError when it was busy for the whole `wait`. */
+  /** Acquires the lock. @throws LockBusyError if it is busy for the whole `wait`. */
   async acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
     return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options);
   }
@@ -137,7 +136,7 @@ export class LockManager {
     }
   }
 
-  /** Runs `task` under the lock, and releases it however the task ends. A call that has entered it again and still runs keeps it held. */
+  /** Runs `task` under the lock, then releases the lock, however the task ends. If a call that re-entered the lock is still running, the lock stays held until it ends. */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     let plan: LockPlan;
     let acquired: Promise<GrantedLock>;
@@ -151,35 +150,35 @@ export class LockManager {
     return runGuarded(acquired, task, plan.settings.onLost);
   }
 
-  /** @internal As {@link acquire}, for options that were checked before. @throws LockKeyError immediately */
+  /** @internal Like {@link acquire}, with options that are already checked. @throws LockKeyError synchronously */
   acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     return this.#acquirer.acquire(normalizeKeys(key), plan, options);
   }
 
-  /** @internal Checks options against their provider, once for any number of calls. @throws LockConfigError */
+  /** @internal Checks options against their provider. The plan can serve any number of calls. @throws LockConfigError */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
     const core = this.#providers.get(options.provider ?? this.#default);
     return { core, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }
 
-  /** The innermost lock around the caller, or that of a key; undefined outside of a lock, and after its release. */
+  /** The innermost lock around the caller, or the innermost one with this key; `undefined` outside of a lock and after its release. */
   current(key?: string): Lock | undefined {
     return surroundingLocks(this).find((lock) => key === undefined || lock.keys.includes(key));
   }
 
-  /** Runs `task` as a new owner, which holds none of the caller's locks. */
+  /** Runs `task` outside of the caller's locks. */
   detached<T>(task: () => T): T {
     return runDetached(task);
   }
 
-  /** Whether anybody holds the key, or it is retained (`minHold`). @throws LockConfigError where the provider cannot tell */
+  /** Whether the key is held or retained (`minHold`). @throws LockConfigError if the provider does not support it */
   async isLocked(key: string, provider?: string): Promise<boolean> {
     return (await this.admin.inspect(key, provider)) !== null;
   }
 
   /**
-   * Stops: refuses new locks, lets holders finish for `shutdownGrace` (they may still acquire what they need), then takes
-   * the remaining locks away and closes the backends. Never rejects.
+   * Stops the application's locks. Refuses new locks, and waits up to `shutdownGrace` for holders to finish; they may still acquire more locks. Then ends
+   * the remaining locks as lost, and closes the backends. Never rejects.
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());
@@ -190,10 +189,10 @@ export class LockManager {
       await this.#providers.connect(this.#failFast);
     } catch (error) {
       await this.#providers.close();
-      systemTimers.rest();
+      systemTimers.disarmIfIdle();
       throw error;
     }
-    // Unless it was stopped meanwhile.
+    // stop() may have been called in the meantime.
     if (this.#lifecycle.state === 'starting') this.#lifecycle.state = 'running';
   }
 
@@ -205,7 +204,7 @@ export class LockManager {
     }
     this.#lifecycle.state = 'draining';
     for (const { queues } of this.#providers) queues.dismiss('without-locks', stopping);
-    // The timer keeps the process alive: it would otherwise end in the middle of the stop, and skip what comes after it.
+    // The timer keeps the process alive. Otherwise it could exit in the middle of the drain, without releasing locks.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
     for (const { queues, watchdog } of this.#providers) {
@@ -213,23 +212,23 @@ export class LockManager {
       watchdog.loseAll('shutdown');
     }
     await this.#providers.close();
-    systemTimers.rest();
+    systemTimers.disarmIfIdle();
   }
 
-  /** Resolves when nothing is held: a holder of one provider may still acquire what it needs from another. */
+  /** Resolves when no lock is held. Checks again each time, because a holder may still acquire a lock of another provider. */
   async #idle(): Promise<void> {
     const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
   }
 }
 
-/** Messages name keys, which may have line breaks. A logger that throws would otherwise stop what it is told of, such as a renewal. */
+/** Escapes line breaks in messages, which keys may contain, and ignores errors of the logger, which would otherwise break the caller, such as a renewal. */
 function onOneLine(logger: LockLogger): LockLogger {
   const on = (level: keyof LockLogger) => (message: string) => {
     try {
       logger[level](printable(message));
     } catch {
-      // There is nowhere to report it.
+      // There is no place to report an error of the logger.
     }
   };
   return { debug: on('debug'), warn: on('warn'), error: on('error') };

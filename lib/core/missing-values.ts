@@ -4,16 +4,16 @@ import { missingValueIn } from '../key/missing-value.js';
 import { quote } from '../key/quote.js';
 import { WarnedPlaces } from './toolkit/warned-places.js';
 
-/** Warns of keys with the text of a missing value, such as `order:undefined`, once for each key function and each first segment. */
+/** Warns about keys that contain the text of a missing value, such as `order:undefined`. One time for each key function or first segment of a key. */
 export class MissingValues {
   readonly #reported = new WarnedPlaces();
 
   constructor(private readonly logger: LockLogger) {}
 
   /**
-   * Looks at the key of one call. Only a key that is reported costs more than a scan.
+   * Checks the key of a call. Costs one scan of the key, unless there is something to report.
    *
-   * @param method the decorated method whose key function made the key
+   * @param method the decorated method whose key function returned the key
    */
   check(key: LockKey, method?: string): void {
     const missing = missingValueIn(key);

@@ -22,19 +22,20 @@ import { Watchdog } from './hold/watchdog.js';
 import { WaitGroup } from './toolkit/wait-group.js';
 import type { SuspensionDetector } from './toolkit/suspension.js';
 
-// How long shutdown waits for releases that were not answered yet, in ms. The leases of the rest end by themselves.
-const LAST_RELEASES = 2_000;
+// How long a shutdown waits for unanswered releases. After that, the remaining leases expire on the server.
+const LAST_RELEASES_MS = 2_000;
 
-/** A job that this process can run, for operators. */
+/** A job that this process can run on behalf of an operator. */
 export interface LocalJob {
-  /** The tick after this time, if it is known here when the job is due. */
+  /** The next tick after this time; `undefined` if this process does not know the job's schedule. */
   nextTick(time: number): number | undefined;
-  /** Runs it without a tick. Resolves to whether it ran: not while its lock is busy. @throws what it throws */
+  /** Runs the job without a tick. Resolves to false if its lock is busy. @throws what the job throws */
   runNow(): Promise<boolean>;
 }
 
-/** One provider of one application: its backend, the locks that this process holds there, and the releases that are pending. */
+/** One provider of one application: the backend, the locks that this process holds there, and pending releases. */
 export class ProviderCore {
+  /** Times and deadlines of the core are `clock.now()`, unless stated otherwise: monotonic, in ms. */
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
@@ -42,30 +43,27 @@ export class ProviderCore {
   readonly suspension: SuspensionDetector;
   readonly backend: LockBackend;
   readonly capabilities: LockCapabilities;
-  /** The class of the provider, for people. */
+  /** The class name of the provider, for display. */
   readonly kind: string;
-  /** This application. */
   readonly instance: Instance;
-  /** The jobs that have ticks in this application, by their keys. */
+  /** The application's jobs that have ticks, by key. */
   readonly jobs = new Map<string, LocalJob>();
-  /** The locks that this process holds. */
+  /** Knows all grants of this process. */
   readonly watchdog: Watchdog;
-  /** The callers that wait, by key. */
   readonly queues: KeyQueues;
   readonly releases: Releases;
-  /** The locks that composite providers hold on this provider, if any is built on it. */
+  /** The locks that composite providers hold on this provider. Undefined if none is built on it. */
   memberRequests: MemberRequests | undefined;
-  /** Callers that hold, or whose release was neither answered nor has failed once: it may commit what a task has written. A drain waits for them. */
+  /** Holders, and releases whose first attempt is in flight, because it may commit a task's writes. A drain waits for both. */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;
-  /** Learns what happens to its callers. */
   readonly observer: LockObserver;
   /** The names of the providers that this one is built on. */
   readonly members: readonly string[];
   readonly #observers: ((event: BackendEvent) => void)[] = [];
 
-  /** @throws LockConfigError for members that the provider cannot be built on */
+  /** @throws LockConfigError if the provider cannot be built on its members */
   constructor(
     readonly name: string,
     provider: LockProvider,
@@ -94,7 +92,7 @@ export class ProviderCore {
     this.observer = new LockInsight(this, parts.insight);
   }
 
-  /** Calls `listener` with what the backend reports, after the core has handled it. */
+  /** Calls `listener` with each event of the backend, after the core has handled it. */
   observe(listener: (event: BackendEvent) => void): void {
     this.#observers.push(listener);
   }
@@ -102,7 +100,7 @@ export class ProviderCore {
   async close(): Promise<void> {
     this.registration.stop();
     this.observer.stop();
-    await this.releases.close(LAST_RELEASES);
+    await this.releases.close(LAST_RELEASES_MS);
     await this.backend.close();
   }
 
@@ -116,7 +114,7 @@ export class ProviderCore {
         this.watchdog.renewAll();
         this.releases.recovered();
         this.registration.renew();
-        this.queues.hurry();
+        this.queues.retryNow();
         break;
       case 'failover': {
         const { to, epoch, reason } = event;

@@ -7,16 +7,13 @@ import { memberOf } from './member/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
 
-/**
- * The providers of one application. The backend of one that is built on others is made and connected after theirs, and closed
- * before them.
- */
+/** The providers of one application. A composite provider is created and connected after its members, and closed before them. */
 export class Providers implements Iterable<ProviderCore> {
   readonly #byName = new Map<string, ProviderCore>();
   readonly #logger: LockLogger;
   #closed: Promise<unknown> | undefined;
 
-  /** Opens nothing. @throws LockConfigError for members that are unknown, or built on each other in a cycle */
+  /** Opens no connection. @throws LockConfigError if members are unknown or form a cycle */
   constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts) {
     this.#logger = parts.logger;
     const add = (name: string, path: readonly string[]): void => {
@@ -51,7 +48,7 @@ export class Providers implements Iterable<ProviderCore> {
     return this.#byName.values();
   }
 
-  /** @throws LockConfigError when there is none of that name */
+  /** @throws LockConfigError if there is no provider with this name */
   get(name: string): ProviderCore {
     const core = this.#byName.get(name);
     if (core) return core;
@@ -61,10 +58,10 @@ export class Providers implements Iterable<ProviderCore> {
   }
 
   /**
-   * Connects all, and logs what in the configuration of each server weakens the guarantee.
+   * Connects all backends, and logs settings of their servers that weaken the guarantee.
    *
-   * @param failFast whether a backend that cannot be reached is a failure; for a member its composite decides that
-   * @throws the failure, or a list of all of them, when each is connected or has failed
+   * @param failFast whether to throw if a backend cannot be reached. For members, the composite provider decides
+   * @throws the error of a provider, or a list if several failed, after all others have connected
    */
   async connect(failFast: boolean): Promise<void> {
     const members = new Set(Array.from(this, ({ members }) => members).flat());
@@ -74,10 +71,10 @@ export class Providers implements Iterable<ProviderCore> {
     );
     const failures = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
     if (failures.length > 0)
-      throw failures.every((failure) => LockError.is(failure)) ? inOneList(failures) : failures[0];
+      throw failures.every((failure) => LockError.is(failure)) ? combined(failures) : failures[0];
   }
 
-  /** Closes all. Once, whether the start has failed, the application stops, or both. Never rejects. */
+  /** Closes all backends. Idempotent, because both a failed start and a stop call it. Never rejects. */
   close(): Promise<unknown> {
     const builtOn = (name: string) => this.names.filter((other) => this.get(other).members.includes(name));
     return (this.#closed ??= this.#eachAfter(builtOn, async (core) => {
@@ -89,33 +86,33 @@ export class Providers implements Iterable<ProviderCore> {
     }));
   }
 
-  /** Works on all, on each when those `before` it are done, however that ended. */
+  /** Calls `work` for each provider after it has settled for all providers that must come `before` it. */
   #eachAfter(
     before: (name: string) => readonly string[],
     work: (core: ProviderCore) => Promise<void>,
   ): Promise<PromiseSettledResult<void>[]> {
     const done = new Map<string, Promise<void>>();
-    const begin = (name: string): Promise<void> => {
+    const start = (name: string): Promise<void> => {
       const known = done.get(name);
       if (known) return known;
-      const result = Promise.allSettled(before(name).map(begin)).then(() => work(this.get(name)));
+      const result = Promise.allSettled(before(name).map(start)).then(() => work(this.get(name)));
       done.set(name, result);
       return result;
     };
-    return Promise.allSettled(this.names.map(begin));
+    return Promise.allSettled(this.names.map(start));
   }
 
   async #connectOne(core: ProviderCore, failFast: boolean, isMember: boolean): Promise<void> {
-    // The application may stop while a member of this one is still connecting.
+    // The application may have stopped while a member was still connecting.
     if (this.#closed) return;
     try {
       await core.backend.connect();
-      // Before the first write: a server that refuses it may end the connection, and the questions with it.
+      // Diagnose before the first write: a server that rejects the write may close the connection.
       for (const { severity, message } of (await core.backend.diagnose?.()) ?? []) {
         this.#logger[severity === 'error' ? 'error' : 'warn'](`Lock provider "${core.name}": ${message}`);
       }
     } catch (error) {
-      // A member that is down, or was demoted, is what its composite is for.
+      // A composite provider exists to survive members that are down or demoted.
       const isOutage = LockError.is(error) && (isRetryable(error) || (isMember && isRefusal(error)));
       if (!isOutage || (failFast && !isMember)) throw error;
       core.reachability.failed(error);
@@ -124,8 +121,8 @@ export class Providers implements Iterable<ProviderCore> {
   }
 }
 
-/** Somebody who has two mistakes in the configuration learns of both. */
-function inOneList(failures: readonly LockError[]): LockError {
+/** Combines the errors, so that users see all mistakes in their configuration at once. */
+function combined(failures: readonly LockError[]): LockError {
   const [first, second] = failures;
   if (first && !second) return first;
   const message = ['These lock providers cannot be used:', ...failures.map((failure) => `  - ${failure.message}`)];

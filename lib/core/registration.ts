@@ -1,11 +1,11 @@
 import type { Clock, Timer } from '../api/clock.js';
 import type { LockBackend } from '../api/lock-provider.js';
 
-// A backend keeps the record for a day.
-const INTERVAL = 3_600_000;
-const RETRY = 60_000;
+// Backends store the name for a day.
+const INTERVAL_MS = 3_600_000;
+const RETRY_MS = 60_000;
 
-/** Keeps the name of this instance recorded at a backend, for those who list its locks. */
+/** Stores the name of this instance on a backend, so that other processes can show it in lists of locks. */
 export class Registration {
   #timer: Timer | undefined;
   #isStopped = false;
@@ -15,12 +15,12 @@ export class Registration {
     private readonly clock: Clock,
   ) {}
 
-  /** Records it now, and again each hour; after a failure in a minute. Meanwhile a list shows the id instead of the name. */
+  /** Stores the name now and every hour, or after a minute if that failed. Without the name, lists show the id of the instance. */
   readonly renew = (): void => {
     if (this.#isStopped || !this.backend.register) return;
-    this.#renewIn(INTERVAL);
+    this.#renewIn(INTERVAL_MS);
     this.backend.register().catch(() => {
-      this.#renewIn(RETRY);
+      this.#renewIn(RETRY_MS);
     });
   };
 

@@ -1,24 +1,23 @@
 import 'reflect-metadata';
 import { LockConfigError } from '../api/errors.js';
 
-/** A method as its wrapper calls it. */
 export type Method = (...args: unknown[]) => unknown;
 
 /**
- * How a method gives its result. `unknown` is a plain function, which may return a promise or an async generator: compilers make one of an
- * async generator for ES2017, and other decorators of any method.
+ * How a method returns its result. `unknown`: a plain function, which may return a promise or an async generator. Compilers that target ES2017 turn async
+ * generators into plain functions, and other decorators may do so with any method.
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
-/** The method that a decorator was put on. */
+/** A method with a decorator. */
 export interface DecoratedMethod {
-  /** For messages, such as `OrderService.pay`. */
+  /** The name in messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly original: Method;
   readonly kind: ResultKind;
 }
 
-/** @throws LockConfigError where `decorator` is not on an asynchronous method. */
+/** @throws LockConfigError if `decorator` is not on an asynchronous method */
 export function decoratedMethod(
   decorator: string,
   target: object,
@@ -27,7 +26,7 @@ export function decoratedMethod(
 ): DecoratedMethod {
   if (typeof key === 'object' && key !== null && 'kind' in key) {
     throw new LockConfigError(
-      `${decorator} was called as a standard decorator, but Nest uses the legacy ones: set "experimentalDecorators": true in tsconfig.json.`,
+      `${decorator} was called as a standard decorator, but Nest uses legacy decorators: set "experimentalDecorators": true in tsconfig.json.`,
     );
   }
   if (typeof key !== 'string' && typeof key !== 'symbol') {
@@ -49,9 +48,9 @@ function classOf(target: object): string {
 }
 
 /**
- * Refuses a decorator that is written without parentheses: it gets the class and the name of the method, which it would take for a key and options.
+ * Rejects a decorator without parentheses: it would mistake the class and the name of the method for a key and options.
  *
- * @param example how it is written
+ * @param example the correct form
  * @throws LockConfigError
  */
 export function assertParentheses(decorator: string, target: unknown, name: unknown, example: string): void {
@@ -62,13 +61,13 @@ export function assertParentheses(decorator: string, target: unknown, name: unkn
   );
 }
 
-/** @throws LockConfigError for options of a decorator that are neither an object nor a function of the configuration */
+/** @throws LockConfigError if the options of a decorator are neither an object nor a function that returns one */
 export function assertOptions(decorator: string, place: string, options: unknown, example: string): void {
   if (options !== null && (typeof options === 'object' || typeof options === 'function')) return;
   throw new LockConfigError(`${place}: the options of ${decorator} must be an object: write ${example}.`);
 }
 
-/** Undefined for a synchronous method. */
+/** The kind of a method; `undefined` if it is synchronous. */
 function resultKind(original: Method, returnType: unknown): ResultKind | undefined {
   switch ((Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name) {
     case 'AsyncGeneratorFunction':
@@ -83,7 +82,7 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
   return isValueClass(returnType) ? undefined : 'unknown';
 }
 
-/** Whether a type is the class of a result that the caller has without waiting. Decorators see Object for all that is no class. */
+/** Whether a type is the class of a synchronous result. The metadata of a decorator has Object for every type that is not a class. */
 function isValueClass(type: unknown): boolean {
   if (typeof type !== 'function' || type === Object) return false;
   const prototype: unknown = type.prototype;
@@ -92,12 +91,12 @@ function isValueClass(type: unknown): boolean {
   );
 }
 
-/** Whether a type is the Observable of RxJS, of any copy of it: an application may have several. */
+/** Whether a type is an RxJS Observable. Checks its methods, because an application may have several copies of RxJS. */
 function isObservableClass(type: unknown): boolean {
   return typeof type === 'function' && isObservablePrototype(type.prototype);
 }
 
-/** Asked of a prototype, since an object may be a Proxy that throws for a member that it does not have. */
+/** Checks a prototype and not the object itself, which may be a Proxy that throws for unknown members. */
 export function isObservablePrototype(prototype: unknown): boolean {
   if (typeof prototype !== 'object' || prototype === null) return false;
   const { subscribe, pipe, lift } = prototype as Record<string, unknown>;
@@ -105,10 +104,10 @@ export function isObservablePrototype(prototype: unknown): boolean {
 }
 
 /**
- * Gives `wrapper` everything that other decorators may have attached to `original`, and its name and length.
+ * Copies everything that other decorators may have attached to `original`, and its name and length, to `wrapper`.
  *
- * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. A wrapper without
- * them silently loses the route, or the guard (getsentry/sentry-javascript#15598).
+ * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. Without them, a wrapper silently loses the route or the
+ * guard (getsentry/sentry-javascript#15598).
  */
 export function copyMethodMetadata(wrapper: object, original: (...args: never[]) => unknown): void {
   for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {

@@ -8,7 +8,7 @@ const PLACES = new RegExp(
   'gu',
 );
 
-/** The template that was probably meant by a key without expressions, where it names a parameter as another template language does. */
+/** The template that a constant key was probably meant to be, if it mentions a parameter in the syntax of another template language. */
 export function templateMeantBy(key: string, parameters: ParameterNames): string | undefined {
   let position = 0;
   const meant = key.replace(PLACES, (written: string, ...paths: unknown[]) => {

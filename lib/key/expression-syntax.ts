@@ -3,34 +3,33 @@ import type { LockKeyError } from '../api/errors.js';
 /** `.name`, `?.name`, `[0]` or `['name']`. */
 export interface PropertyStep {
   readonly name: string | number;
-  /** Whether `undefined` or `null` before it ends the path, as in JavaScript, instead of being an error. */
+  /** Whether the path ends without an error if the value before this step is `undefined` or `null`, as in JavaScript. */
   readonly optional: boolean;
-  /** The expression before it as it is written, for messages. */
+  /** The source of the expression before this step, for messages. */
   readonly holder: string;
 }
 
 /** The text between `#{` and `}`, such as `order.lines[*].product?.id ?? 'none'`. */
 export interface ExpressionSyntax {
-  /** The expression as it is written, for messages. */
+  /** The source of the expression, for messages. */
   readonly text: string;
   readonly root: string;
   readonly path: readonly PropertyStep[];
-  /** The path from each item on, where there is a `[*]`. */
+  /** The path after `[*]`, which applies to each item; `null` without `[*]`. */
   readonly itemPath: readonly PropertyStep[] | null;
-  /** `??` replaces `undefined` and `null`, `?:` also `''`. */
+  /** `??` replaces `undefined` and `null`; `?:` also replaces `''`. */
   readonly fallback: { readonly operator: '??' | '?:'; readonly value: string | number | boolean } | null;
 }
 
-/** Makes the error for a problem in the source of a template. */
+/** Creates the error for a problem in the source of a template. */
 export type ErrorAt = (problem: string, position: number) => LockKeyError;
 
 const MAX_STEPS = 16;
 
-// With these a value leads to its class, and a class to everything. They are refused even as own properties.
+// These lead from a value to its class, and from there to everything else. Rejected even if they are own properties.
 const REFUSED_NAMES: ReadonlySet<string | number> = new Set(['__proto__', 'prototype', 'constructor']);
 
-// Sticky, so that a token is looked for only where the one before it ended. No two unbounded repetitions touch, so that
-// none of them backtracks more than once over its own length.
+// Sticky, so that each token must start where the previous one ended. Unbounded repetitions are never adjacent, so matching takes linear time.
 const ROOT = /\s*#?(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
 const PROPERTY = /\s*(?<dot>\??\.)\s*(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
 const INDEX = /\s*(?:(?<dot>\?\.)\s*)?\[\s*(?:(?<index>\d{1,9})|(['"])(?<name>[^'"\\]*)\3)\s*\]/y;
@@ -48,11 +47,11 @@ const END = /\s*\}/y;
  * literal    = string | number | "true" | "false"
  * ```
  *
- * Nothing can be called, assigned or nested: an expression names the place of a value and is no program.
- * A string is in single or double quotes and holds neither quotes nor backslashes.
+ * Expressions can't call, assign or nest anything: they only name a value. Strings have single or double quotes, and contain neither quotes nor
+ * backslashes.
  *
- * @param start the position behind `#{`
- * @returns the expression, and the position behind its `}`
+ * @param start the position after `#{`
+ * @returns the expression, and the position after its `}`
  */
 export function parseExpression(source: string, start: number, errorAt: ErrorAt): [ExpressionSyntax, number] {
   const parser = new Parser(source, start, errorAt);
@@ -107,7 +106,7 @@ class Parser {
     if (REFUSED_NAMES.has(name)) throw this.errorAt(`'${name}' is never read`, this.position);
   }
 
-  /** The named groups of the token if it comes next. */
+  /** Consumes the token if it comes next, and returns its named groups. */
   #take(token: RegExp): Partial<Record<string, string>> | undefined {
     token.lastIndex = this.position;
     const match = token.exec(this.source);

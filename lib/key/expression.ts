@@ -5,11 +5,11 @@ import { MAX_KEYS } from './lock-key.js';
 import { readItems, readProperty } from './property.js';
 import type { KeyScope, Root } from './scope.js';
 
-/** An expression of a key template, bound to what its first name means. */
+/** An expression of a key template, with its first name resolved. */
 export class Expression {
   readonly #fallback: string | null;
 
-  /** @param method names the decorated method in messages */
+  /** @param method the name of the decorated method, for messages */
   constructor(
     readonly syntax: ExpressionSyntax,
     readonly root: Root,
@@ -28,7 +28,7 @@ export class Expression {
     }
   }
 
-  /** The encoded values of the list: at least one. */
+  /** The encoded values of the list. At least one. */
   values(scope: KeyScope): readonly string[] {
     try {
       const items = readItems(this.#follow(this.root.path, this.root.read(scope)), MAX_KEYS + 1);

@@ -1,6 +1,6 @@
 import { parseExpressionAt, type ClassExpression, type Expression, type FunctionExpression } from 'acorn';
 
-/** Any function or class. Only its source is read: nobody calls it. */
+/** A function or class whose source is read. It is never called. */
 export interface ReadableFunction {
   readonly name: string;
 }
@@ -9,12 +9,12 @@ export function sourceOf(fn: ReadableFunction): string {
   return Function.prototype.toString.call(fn);
 }
 
-/** `undefined` where the text is no expression, such as the `[native code]` of bound functions and Proxies. */
+/** `undefined` if the source is not an expression, such as the `[native code]` of bound functions and Proxies. */
 export function parseSource(source: string): Expression | undefined {
   try {
     return parseExpressionAt(`(${source})`, 0, {
       ecmaVersion: 'latest',
-      // A single method is parsed outside of the class, the object and the module which its code refers to.
+      // A method is parsed without the class, object or module that its code refers to.
       allowSuperOutsideMethod: true,
       allowImportExportEverywhere: true,
       checkPrivateFields: false,
@@ -24,7 +24,7 @@ export function parseSource(source: string): Expression | undefined {
   }
 }
 
-/** The method called `name`, or the only one, of a class as it is written; of two with one name, the last is in effect. */
+/** The method called `name` in the source of a class; without a name, the last method. If two have the same name, JavaScript uses the last. */
 export function methodIn(node: Expression | undefined, name?: string | symbol): FunctionExpression | undefined {
   if (node?.type !== 'ClassExpression') return undefined;
   return node.body.body

@@ -1,4 +1,4 @@
 import type { LockKey } from './lock-key.js';
 
-/** Computes the key of a call from its arguments. */
+/** Computes the key of a call from the call's arguments. */
 export type KeyFunction<A extends readonly unknown[]> = (...args: A) => LockKey;

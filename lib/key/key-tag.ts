@@ -2,17 +2,17 @@ import { LockKeyError } from '../api/errors.js';
 import { encodeKeyValue, separatesValues, type KeyValue } from './key-value.js';
 import { quote } from './quote.js';
 
-// The array of literals is one object per place in the source, so that each place is checked once.
+// JavaScript passes the same array for each evaluation of a template literal, so each literal is checked only once.
 const checked = new WeakSet<TemplateStringsArray>();
 
 /**
- * Writes a key, for `LockService` or in a key function, with its values checked and encoded as in a key template:
+ * Builds a key for `LockService` or a key function. Values are checked and encoded as in a key template:
  *
  * ```ts
  * lockKey`order:${order.id}:${line}`
  * ```
  *
- * @throws LockKeyError for a value that cannot be in a key, and for two values without a `:` or `/` between them
+ * @throws LockKeyError for a value that a key can't contain, and for two values without a `:` or `/` between them
  */
 export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string {
   if (!checked.has(literals)) {

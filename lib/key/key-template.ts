@@ -7,30 +7,29 @@ import { MAX_KEY_BYTES, type LockKey } from './lock-key.js';
 import { quote } from './quote.js';
 import { resolveRoot, type KeyScope, type KeySite } from './scope.js';
 
-/** A literal text, or an expression. */
+/** Literal text, or an expression. */
 type Piece = string | Expression;
 
 const NO_CALL: KeyScope = { self: undefined, args: [] };
 
 /**
- * A key with places for values: `order:#{order.id}`. Parsed once, when the method is decorated; evaluated for each call.
+ * A key with placeholders for values, such as `order:#{order.id}`. Parsed when the method is decorated, and evaluated for each call.
  *
- * Values that differ as text never make the same key: they are encoded, and two of them have a separator between them.
- * The text around the expressions is taken as it is. It has no escapes, so that `#{` itself cannot be part of it: where a
- * key needs it, a key function writes it.
+ * Values that differ as text never produce the same key, because values are encoded and separated. The text around the expressions is used unchanged. It has
+ * no escapes, so it cannot contain `#{`.
  */
 export class KeyTemplate {
-  /** Whether the template reads the request, which only a handler has. */
+  /** Whether the template reads the request, which exists only in a handler. */
   readonly usesRequest: boolean;
   /** Whether the template reads the arguments or `this`, which exist only once the method is called. */
   readonly usesParameters: boolean;
-  /** The names behind `ctx`, each of which the module must know. */
+  /** The names used as `ctx.name`. The module must define each of them. */
   readonly contextNames: readonly string[];
-  /** Whether the template makes a key for each item of a list. */
+  /** Whether the template produces a key for each item of a list. */
   readonly multiple: boolean;
   /** The key, if it is the same for all calls. */
   readonly fixed: string | undefined;
-  /** A mistake that is probable, although the template can make keys. */
+  /** Describes a probable mistake in a template that is valid. */
   readonly warning: string | undefined;
   readonly #list: Expression | undefined;
   readonly #head: readonly Piece[];
@@ -55,18 +54,18 @@ export class KeyTemplate {
     this.#tail = pieces.slice(split + 1);
   }
 
-  /** @throws LockKeyError for a template that could never make a key, or could make the same one of different values */
+  /** @throws LockKeyError for a template that could never produce a key, or could produce the same key from different values */
   static parse(source: string, site: KeySite): KeyTemplate {
     const errorAt: ErrorAt = (problem, position) =>
       new LockKeyError(`Key template ${quote(source)} of ${site.method}, position ${position}: ${problem}`);
     if (source === '') throw errorAt('a key must not be empty', 0);
-    // In a quoted string `${id}` is plain text, and all calls would share one key.
+    // In a string with quotes, `${id}` is plain text, so all calls would share one key.
     if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
     if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
     return new KeyTemplate(parsePieces(source, site, errorAt), source, site);
   }
 
-  /** The key of one call, or the keys of one for each item of the list. */
+  /** The key of a call, or the keys if the template has a list. */
   evaluate(scope: KeyScope): LockKey {
     const head = join(this.#head, scope);
     if (this.#list === undefined) return head;
@@ -104,7 +103,7 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
   return [...pieces, literal + source.slice(position)];
 }
 
-/** The template with a separator between two values; punctuation that is no separator gives way to it. */
+/** The template with a separator between two values, in place of other punctuation. */
 function corrected(source: string, end: number, open: number): string {
   const between = source.slice(end, open);
   return `${source.slice(0, end)}${/^[^\w#]*$/.test(between) ? '' : between}:${source.slice(open)}`;

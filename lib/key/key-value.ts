@@ -5,40 +5,40 @@ import { MAX_KEY_BYTES } from './lock-key.js';
 /** A value that a key can contain. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
-// The separators, the escape character itself and control characters, which could forge lines in a log. '#' only where it could become
-// the beginning of an expression: a key that contains '#{' is a template by mistake, and is refused.
+// The separators, the escape character, and control characters, which could forge log lines. Also a '#' that could become part of '#{': keys with '#{' are
+// rejected, because they are unevaluated templates.
 const ENCODED = /[%:/\p{Cc}]|#(?=\{|$)/gu;
 const SEPARATOR = /[:/]/;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const NEEDS_NO_ENCODING = /^[\w.@-]+$/;
 
 /**
- * One value as it appears in a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become the same
- * part of a key, and a value never looks like two parts. Everything else is inserted as it is, so the key of an ordinary value is the
- * one that a person would write. Text is not normalized: `é` in its composed and in its decomposed form are two values.
+ * Encodes a value for a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become the same part of a key, and a value
+ * never looks like two parts. All other characters stay as they are, so ordinary keys remain readable. Unicode is not normalized: the composed and the
+ * decomposed form of `é` are different values.
  *
  * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`
- * @throws LockKeyError for whatever would name nothing (`undefined`, `null`, `''`) or many things alike (`[object Object]`, `NaN`)
+ * @throws LockKeyError for a value that names nothing (`undefined`, `null`, `''`) or the same for different values (`[object Object]`, `NaN`)
  */
 export function encodeKeyValue(value: unknown, describe: () => string): string {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
   const text = textOf(value);
   if (text === undefined) throw new LockKeyError(`${describe()} ${objectionTo(value)}`);
-  // Before the encoding, which would triple a text that no key has room for.
+  // Checked before the encoding, which may triple the length.
   if (text.length > MAX_KEY_BYTES) {
     throw new LockKeyError(`${describe()} is longer than a key may be: use an id or a hash of it`);
   }
   if (NEEDS_NO_ENCODING.test(text)) return text;
   if (LONE_SURROGATE.test(text)) {
-    // On the wire every lone surrogate becomes U+FFFD, so that two such values would be one.
+    // UTF-8 replaces every lone surrogate by U+FFFD, so two different values could become the same key.
     throw new LockKeyError(`${describe()} is not well-formed Unicode: it holds half of a surrogate pair`);
   }
   return text.replace(ENCODED, encodeURIComponent);
 }
 
 /**
- * Whether a literal text keeps the values on its two sides apart: it must hold a `:` or a `/`, which no encoded value holds.
- * Without one, `1` and `23` would make the same key as `12` and `3`.
+ * Whether literal text separates the values before and after it. It must contain a `:` or a `/`, which an encoded value never contains. Without a separator,
+ * `1` and `23` would produce the same key as `12` and `3`.
  */
 export function separatesValues(literal: string): boolean {
   return SEPARATOR.test(literal);
@@ -54,7 +54,7 @@ function textOf(value: unknown): string | undefined {
     case 'boolean':
       return `${value}`;
     default:
-      // Through the prototype, because an object may bring a toISOString of its own; it throws for an invalid Date.
+      // Calls the prototype's methods, because an object may have its own. toISOString() throws for an invalid Date.
       return isDate(value) && !Number.isNaN(Date.prototype.getTime.call(value))
         ? Date.prototype.toISOString.call(value)
         : undefined;

@@ -1,24 +1,24 @@
 import { LockKeyError } from '../api/errors.js';
 import { quote } from './quote.js';
 
-/** The subject of a lock: one key, or several that are locked together, all or nothing. */
+/** What to lock: one key, or several keys that are locked together, all or none. */
 export type LockKey = string | readonly string[];
 
-/** How many keys one lock may have. */
+/** The maximum number of keys of a lock. */
 export const MAX_KEYS = 100;
 
-/** How many bytes one key may have in UTF-8. A longer one is data by mistake, which every request to a backend would carry. */
+/** The maximum length of a key in UTF-8 bytes. A longer key is probably data, which every request would have to transmit. */
 export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-// UTF-8 needs at most three bytes for one UTF-16 code unit, so that most keys need no counting.
+// UTF-8 needs at most three bytes for a UTF-16 code unit, so for most keys there is no need to count bytes.
 const SURELY_SHORT = Math.floor(MAX_KEY_BYTES / 3);
 
 /**
- * The keys of one lock in the order in which every process takes them: sorted by UTF-16 code units, each key once.
+ * The keys of a lock in the order in which every process acquires them: sorted by UTF-16 code units, without duplicates.
  *
- * @throws LockKeyError where a key cannot be used: not a string, empty, a template, malformed, too long; or none or too many of them.
+ * @throws LockKeyError if a key is not a string, empty, a template, malformed or too long, or if there are no keys or too many
  */
 export function normalizeKeys(key: LockKey): readonly string[] {
   if (typeof key === 'string') {
@@ -49,7 +49,7 @@ function checkKey(key: unknown): void {
       `The lock key ${quote(key)} is longer than ${MAX_KEY_BYTES} bytes: name what is locked by an id or a hash`,
     );
   }
-  // On the wire every lone surrogate becomes U+FFFD, so that two such keys would be one lock.
+  // UTF-8 replaces every lone surrogate by U+FFFD, so two different keys could become the same lock.
   if (LONE_SURROGATE.test(key)) {
     throw new LockKeyError(`The lock key ${quote(key)} is not well-formed Unicode: it holds half of a surrogate pair`);
   }

@@ -1,15 +1,15 @@
 import type { LockKey } from './lock-key.js';
 
-// One scan without backtracking, since every key comes by here. `[object Object]` is what an object becomes in a text.
+// Matches without backtracking, because every key is checked. `[object Object]` is the text of an object.
 const MISSING = /(?:^|[:/])(undefined|null|NaN|Invalid Date|\[object [^:/]*)(?:$|[:/])/;
 
-/** A key of which a whole segment is the text of a value that is missing, or that has no text of its own. */
+/** A key with a segment that is the text of a missing value, such as `undefined`, or of an object. */
 export interface MissingValue {
   readonly key: string;
   readonly segment: string;
 }
 
-/** The first such key, if there is one. Any calls whose value is missing lock it together. */
+/** The first key with a missing value, if any. All calls without the value would share that key. */
 export function missingValueIn(key: LockKey): MissingValue | undefined {
   if (typeof key === 'string') {
     const segment = MISSING.exec(key)?.[1];

@@ -1,17 +1,17 @@
 import type { Pattern } from 'acorn';
 import { methodIn, parseSource, type ReadableFunction, sourceOf } from './function-source.js';
 
-/** The names of a method's parameters by position: `...ids` for a rest parameter, `null` for one without a name of its own. */
+/** The names of a method's parameters, by position: `...ids` for a rest parameter, `null` for a destructured one. */
 export type ParameterNames = readonly (string | null)[];
 
 /**
- * Reads the parameter names of a method from its source.
+ * Reads the parameter names of a method from its source. Returns `null` if the source can't be read.
  *
- * A decorator further down may have put a wrapper in the method's place. The class still shows the method as it was
- * written, so a wrapper's own names count only where the class has no method of that name.
+ * Another decorator may have replaced the method by a wrapper. The source of the class still contains the original method, so the names of a wrapper count
+ * only if the class has no method of that name.
  *
- * Nothing is guessed: a destructured parameter has no name, and `null` is the answer where no source can be read. A rest parameter
- * keeps its dots, because its name means the whole rest and not the argument at its position.
+ * A destructured parameter has no name. A rest parameter keeps its dots, because its name stands for all remaining arguments and not for the one at its
+ * position.
  */
 export function parameterNamesOf(
   method: ReadableFunction,
@@ -19,7 +19,7 @@ export function parameterNamesOf(
   methodName: string | symbol = method.name,
 ): ParameterNames | null {
   const source = sourceOf(method);
-  // A method of a class is written `pay(order) {}`, which is no expression. A function whose source is an expression was made elsewhere.
+  // The source of a method is `pay(order) {}`, which is not an expression. If the source is an expression, the function is not the original method.
   const expression = parseSource(source);
   const isFunction = expression !== undefined && 'params' in expression;
   const own = isFunction ? expression.params : methodIn(parseSource(`class { ${source} }`))?.params;

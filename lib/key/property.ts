@@ -1,11 +1,11 @@
-// Only a Proxy can have a longer chain of prototypes, even one without an end.
+// Only a Proxy is likely to have a longer prototype chain, which may even be endless.
 const MAX_PROTOTYPES = 32;
 
 /**
- * Reads a property as a key template may: one of the value's own, or a getter of its class.
+ * Reads a property on behalf of a key template: an own property of the value, or a getter of its class.
  *
- * Methods, constants and whatever else is inherited count as absent, so that neither `Object.prototype`, polluted or not,
- * nor a constructor can be reached. Strings and arrays have a `length` and indices of their own.
+ * Everything else that is inherited, such as methods and constants, counts as absent, so that a template reaches neither a constructor nor a polluted
+ * `Object.prototype`. The `length` and the indices of strings and arrays are own properties.
  */
 export function readProperty(holder: unknown, name: string | number): unknown {
   if (holder === null || holder === undefined || typeof holder === 'function') return undefined;
@@ -13,7 +13,7 @@ export function readProperty(holder: unknown, name: string | number): unknown {
   return readable ? (holder as Record<string | number, unknown>)[name] : undefined;
 }
 
-/** The first items of an array; `undefined` for what is no array. */
+/** The first `limit` items of an array; `undefined` if the value is not an array. */
 export function readItems(list: unknown, limit: number): readonly unknown[] | undefined {
   if (!Array.isArray(list)) return undefined;
   return Array.from({ length: Math.min(list.length, limit) }, (_, index) => readProperty(list, index));
@@ -23,7 +23,7 @@ function inheritsGetter(holder: object, name: string | number): boolean {
   let prototype = prototypeOf(holder);
   for (let depth = 0; prototype !== null && depth < MAX_PROTOTYPES; depth++) {
     const next = prototypeOf(prototype);
-    // The end of the chain is Object.prototype, be it the one of another realm, which belongs to no class.
+    // The end of the chain is Object.prototype, possibly of another realm. Its properties don't count.
     if (next === null) return false;
     const property = Object.getOwnPropertyDescriptor(prototype, name);
     if (property !== undefined) return property.get !== undefined;

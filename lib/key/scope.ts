@@ -4,24 +4,24 @@ import type { ParameterNames } from './parameter-names.js';
 
 /** Where a key template was written. */
 export interface KeySite {
-  /** The decorated method for messages, such as `OrderService.pay`. */
+  /** The name of the decorated method in messages, such as `OrderService.pay`. */
   readonly method: string;
-  /** The value of `#{class}`: of the class that declares the method, also in its subclasses. Bundlers may rename it. */
+  /** The value of `#{class}`: the name of the class that declares the method, even if a subclass is called. Bundlers may change it. */
   readonly className: string;
   /** The value of `#{method}`. */
   readonly methodName: string;
-  /** As `parameterNamesOf` finds them; `null` where they cannot be known. */
+  /** The result of `parameterNamesOf`. */
   readonly parameters: ParameterNames | null;
 }
 
-/** The values that one call brings to a key template. */
+/** The values of one call that a key template can read. */
 export interface KeyScope {
   /** The `this` of the method. */
   readonly self: unknown;
   readonly args: ArrayLike<unknown>;
-  /** The request whose handler is called; `undefined` for other calls. */
+  /** The request, if the method is called as its handler; otherwise `undefined`. */
   readonly request?: unknown;
-  /** The value for `#{ctx.name}`. */
+  /** Returns the value of `#{ctx.name}`. */
   readonly context?: ((name: string) => unknown) | undefined;
 }
 
@@ -29,9 +29,9 @@ export interface KeyScope {
 export interface Root {
   readonly kind: 'constant' | 'parameter' | 'request' | 'context';
   readonly read: (scope: KeyScope) => unknown;
-  /** The rest of the expression's path from there on. */
+  /** The remaining path of the expression. */
   readonly path: readonly PropertyStep[];
-  /** The name behind `ctx`. */
+  /** The name after `ctx`. */
   readonly contextName?: string;
 }
 
@@ -39,10 +39,10 @@ const POSITION = /^p(0|[1-9]\d?)$/;
 const NEEDS_PROPERTY: ReadonlySet<string> = new Set(['this', 'args', 'request', 'ctx']);
 
 /**
- * Finds out what the first name of an expression means.
+ * Resolves the first name of an expression.
  *
- * A name with two meanings is refused rather than ranked: minifiers take parameter names away, and then `request.id`
- * would silently turn from a parameter into the request of the transport.
+ * An ambiguous name is an error, because precedence would depend on the build: if a minifier renames the parameter `request`, then `request.id` would
+ * silently read the request of the transport.
  */
 export function resolveRoot(
   { root, path, itemPath }: ExpressionSyntax,
@@ -50,7 +50,7 @@ export function resolveRoot(
   error: (problem: string) => LockKeyError,
 ): Root {
   const builtIn = builtInRoot(root, path, site);
-  // The last one: of two parameters with one name, JavaScript means the last.
+  // If two parameters have the same name, JavaScript uses the last.
   const index = site.parameters?.lastIndexOf(root) ?? -1;
   if (index !== -1) {
     if (builtIn === undefined || root === `p${index}`) return parameter(index, path);
@@ -58,10 +58,10 @@ export function resolveRoot(
   }
   if (builtIn === undefined) throw error(unknownName(root, site.parameters));
   if (NEEDS_PROPERTY.has(root) && path.length === 0 && (root !== 'args' || itemPath === null)) {
-    throw error(`'${root}' needs a property or an index behind it`);
+    throw error(`'${root}' needs a property or an index after it`);
   }
   if (builtIn.kind === 'constant' && (path.length > 0 || itemPath !== null)) {
-    throw error(`'${root}' is a text that has nothing behind it`);
+    throw error(`'${root}' is a string, so nothing can follow it`);
   }
   return builtIn;
 }

@@ -9,7 +9,7 @@ import { nestedOrQueued } from '../core/insight/refusals.js';
 import { excludes } from '../core/acquire/re-entry.js';
 import { nameOf } from '../core/events/subject.js';
 import { recordText } from '../core/job-record.js';
-import { type GrantedLock, locksInHand, surroundingLocks } from '../core/hold/granted-lock.js';
+import { type GrantedLock, reenterableLocks, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
 import { untilAborted } from '../core/toolkit/abort-listeners.js';
@@ -202,7 +202,7 @@ class StubManager extends LockManager {
    */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
     if (settings.reentrant !== 'explicit') return;
-    const entered = [within, ...locksInHand(this)];
+    const entered = [within, ...reenterableLocks(this)];
     for (const key of keys) {
       const isAround = (lock: GrantedLock) => lock.provider === core.name && lock.keys.includes(key);
       const around = surroundingLocks(this).filter(isAround);
@@ -340,6 +340,6 @@ class StubRecords implements RecordStore {
 
 const LAST_TIME = 8.64e15;
 const RUN_ELSEWHERE = recordText({
-  ...{ tick: LAST_TIME, run: '', state: 'ended', begunAt: 0, endedAt: 0 },
+  ...{ tick: LAST_TIME, run: '', state: 'ended', startedAt: 0, endedAt: 0 },
   ...{ instance: 'another one', attempt: 1, schedule: null },
 });

@@ -181,7 +181,7 @@ export const keys: Group = {
       code: `@DistributedLock('order:#{args}') async pay(id: string) {}`,
       place: 'of Orders.pay, position',
       value: "'args'",
-      remedy: 'needs a property or an index behind it',
+      remedy: 'needs a property or an index after it',
     },
     {
       id: 'key-rest-parameter',

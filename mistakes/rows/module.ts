@@ -137,7 +137,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.instance'],
       place: 'Option "instance"',
       value: "'Münster-1'",
-      remedy: 'must be 1 to 100 printable characters of ASCII',
+      remedy: 'must be 1 to 100 printable ASCII characters',
     },
     {
       id: 'module-defaults-text-of-the-environment',
@@ -376,7 +376,7 @@ export const manager: Group = {
       of: ['LockManagerOptions.instance'],
       place: 'Option "instance"',
       value: /is 'a/,
-      remedy: 'must be 1 to 100 printable characters of ASCII',
+      remedy: 'must be 1 to 100 printable ASCII characters',
     },
     {
       id: 'manager-defaults',

@@ -22,7 +22,7 @@ export const redis: Group = {
       code: 'new RedisLockProvider({ url: `redis://${process.env.REDIS_HOST}:6379` })',
       of: ['RedisLockProvider.url'],
       place: 'RedisLockProvider: "url"',
-      value: "has the text 'undefined' in it",
+      value: "contains the text 'undefined'",
       remedy: IS_IT_SET,
     },
     {
@@ -426,7 +426,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.url'],
       place: 'SqlRowLockProvider',
       value: '"ssl"',
-      remedy: 'those of the driver belong into "postgres" or "mysql"',
+      remedy: 'those of the driver go in "postgres" or "mysql"',
     },
     {
       id: 'typeorm-option-misspelled',
@@ -664,7 +664,7 @@ export const sql: Group = {
       how: 'call',
       code: `await locks.withLock('order:42', (lock) => sqlClientOf(lock).query('SELECT 1'));`,
       place: '"order:42"',
-      value: 'provider "default" is no provider of row locks',
+      value: 'provider "default" does not use row locks',
       remedy: 'Take the lock from a SqlRowLockProvider',
     },
     {
@@ -759,8 +759,8 @@ export const others: Group = {
       code: `new ZooKeeperLockProvider({ connectString: 'zk1:2181', acl: [{ scheme: 'world', id: 'anyone', permissions: 'r' }] })`,
       of: ['ZooKeeperLockProviderOptions.acl'],
       place: 'ZooKeeperLockProvider: "acl"',
-      value: "has 'r'",
-      remedy: 'must contain the permissions c, d, r and w',
+      value: "grants 'r'",
+      remedy: 'must grant the permissions c, d, r and w',
     },
     {
       id: 'zookeeper-acl-text',
@@ -822,7 +822,7 @@ export const others: Group = {
       code: `{ providers: { redis: new MemoryLockProvider(), all: new CombinedLockProvider({ providers: ['redis'] }) }, default: 'all' }`,
       of: ['CombinedLockProviderOptions.providers'],
       place: 'CombinedLockProvider: "providers"',
-      value: 'names redis',
+      value: 'is redis',
       remedy: 'must name at least two',
     },
     {
@@ -831,7 +831,7 @@ export const others: Group = {
       code: `{ provider: new CombinedLockProvider({ providers: [new MemoryLockProvider(), new MemoryLockProvider()] }) }`,
       of: ['CombinedLockProviderOptions.providers'],
       place: 'CombinedLockProvider: "providers"',
-      value: 'a list with a MemoryLockProvider in it',
+      value: 'contains a MemoryLockProvider',
       remedy: "names of lock providers, such as ['redis', 'sql']",
     },
     {
@@ -858,7 +858,7 @@ export const others: Group = {
       code: `{ provider: new FailoverLockProvider({ providers: ['redis'], casStore: 'sql' }) }`,
       of: ['FailoverLockProviderOptions.providers'],
       place: 'FailoverLockProvider: "providers"',
-      value: 'names redis',
+      value: 'is redis',
       remedy: 'must name at least two',
     },
     {

@@ -97,9 +97,9 @@ describe('the fault that kills waiters', () => {
 
   it('records the sessions that the server keeps for longer than it may', async () => {
     const { log, records, context } = recorded((port) => (port === 2 ? 3 : 0));
-    const begunAt = performance.now();
+    const startedAt = performance.now();
     await begin('waiters killed', context);
-    expect(performance.now() - begunAt).toBeGreaterThan(context.subject.sessionsEndWithin);
+    expect(performance.now() - startedAt).toBeGreaterThan(context.subject.sessionsEndWithin);
     expect(log).toEqual(events);
     expect(records).toEqual([
       { event: 'sessions', of: 'w1/x1/1', sessions: 0 },

@@ -2,7 +2,7 @@ import { type Arguments, readArguments } from '../../lib/cli/arguments.js';
 import { doctor as DOCTOR } from '../../lib/cli/commands/doctor.js';
 import { free as FREE } from '../../lib/cli/commands/free.js';
 import { list as LIST } from '../../lib/cli/commands/list.js';
-import { Misuse } from '../../lib/cli/exit-code.js';
+import { UsageError } from '../../lib/cli/exit-code.js';
 import { hasPassword, type Source, sourceOf } from '../../lib/cli/source.js';
 
 const REDIS = ['--url', 'redis://host:6379'];
@@ -57,7 +57,7 @@ it.each([
   [['a', '--prefix', 'b', ...REDIS], FREE, "Unknown option '--prefix'."],
   [['--yes', ...REDIS], LIST, "Unknown option '--yes'."],
 ] as const)('%j is refused', (args, shape, message) => {
-  expect(() => read(args, shape)).toThrow(Misuse);
+  expect(() => read(args, shape)).toThrow(UsageError);
   expect(() => read(args, shape)).toThrow(message);
 });
 

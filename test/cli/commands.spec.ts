@@ -7,7 +7,7 @@ import { free } from '../../lib/cli/commands/free.js';
 import { inspect } from '../../lib/cli/commands/inspect.js';
 import { jobs } from '../../lib/cli/commands/jobs.js';
 import { list } from '../../lib/cli/commands/list.js';
-import { Misuse } from '../../lib/cli/exit-code.js';
+import { UsageError } from '../../lib/cli/exit-code.js';
 import { Terminal } from '../../lib/cli/terminal.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 import { recordText } from '../../lib/core/job-record.js';
@@ -93,7 +93,7 @@ it('list: names the namespaces that hold locks, where it finds none in its own',
   expect(await run(list, { subject: 'order:' })).toMatchObject({ err: expect.not.stringContaining('shop') as string });
   found.push(...Array.from({ length: 11 }, (_, index) => `billing-${index + 10}`));
   expect(await run(list, { namespace: 'lock' })).toMatchObject({
-    err: expect.stringMatching(/in the namespaces "billing-10", .*"billing-19" and 2 more: name one/) as string,
+    err: expect.stringMatching(/in the namespaces "billing-10", .*"billing-19" and 2 more\. Choose one/) as string,
   });
 });
 
@@ -126,7 +126,7 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
 it('free: asks a person, takes yes alone, and refuses without one', async () => {
   const { locks, run } = await shopAndPrompt();
   await locks.acquire('order:1');
-  await expect(run(free, { subject: 'order:1' })).rejects.toThrow(Misuse);
+  await expect(run(free, { subject: 'order:1' })).rejects.toThrow(UsageError);
   const no = await run(free, { subject: 'order:1', isTerminal: true, answer: 'n\n' });
   expect(no).toMatchObject({ code: 1, err: expect.stringContaining('Free "order:1"?') as unknown });
   expect(no.out).toMatch(/^held by +shop-1$[^]*^Nothing was freed\.$/m);
@@ -163,7 +163,7 @@ it('jobs: the last run of each job as a table and as JSON, and words for nothing
   });
   expect(await run(jobs, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
   const due = new Date(clock.wallTime());
-  const times = { tick: due.getTime(), begunAt: due.getTime(), endedAt: due.getTime() };
+  const times = { tick: due.getTime(), startedAt: due.getTime(), endedAt: due.getTime() };
   const record = { ...times, run: 'r1', state: 'ended', instance: 'shop-1', attempt: 1, schedule: null } as const;
   await backend.records?.replace('nightly', null, recordText(record));
   const { out } = await run(jobs);
@@ -178,5 +178,5 @@ it('jobs: the last run of each job as a table and as JSON, and words for nothing
     expect(JSON.parse((await run(jobs, { json: true })).out)).toEqual(JSON.parse(JSON.stringify([expected])));
   }
   const without = await shopAndPrompt({ records: undefined } as unknown as Partial<LockBackend>);
-  await expect(without.run(jobs)).rejects.toThrow('keeps no records of jobs');
+  await expect(without.run(jobs)).rejects.toThrow('does not keep job records');
 });

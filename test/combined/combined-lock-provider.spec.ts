@@ -418,8 +418,8 @@ describe('CombinedLockProvider', () => {
 
 describe('CombinedLockProvider refuses', () => {
   it.each<[string, object, string]>([
-    ['one provider', { providers: ['a'] }, '"providers" names a, but must name at least two'],
-    ['a provider twice', { providers: ['a', 'a'] }, '"providers" names a, a, but must name at least two'],
+    ['one provider', { providers: ['a'] }, '"providers" is a, but must name at least two'],
+    ['a provider twice', { providers: ['a', 'a'] }, '"providers" is a, a, but must name at least two'],
     ['no list of providers', {}, 'must be a list of names'],
     ['providers in one text', { providers: 'ab' }, 'must be a list of names'],
     ['a provider without a name', { providers: ['a', undefined] }, 'must be a list of names'],

@@ -571,6 +571,37 @@ describe('a board', () => {
     expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   });
 
+  it('whose answer comes when the victim has just lost the lock that closed the cycle: it is not refused', async () => {
+    // In which look it loses the lock, until it is refused before that.
+    for (let losesIn = 1, isLost = true; isLost; losesIn += 1) {
+      const { clock, store, shop, start } = await applications();
+      let looks = 0;
+      isLost = false;
+      const losing = onBoard(store, ({ holders }) => ({
+        holders: async (key, most) => {
+          const found = await holders(key, most);
+          if (key === 'b' && (looks += 1) === losesIn) isLost = await victim.locks.admin.forceRelease('b');
+          return found;
+        },
+      }));
+      const victim = { ...(await start('victim', losing)), clock };
+      const keepsBoth = async () => {
+        await pass(clock, 100);
+        await shop.locks.withLock('b', () => pass(clock, 1_000), WAIT);
+      };
+      void shop.locks.withLock('a', keepsBoth);
+      await clock.advance(10);
+      const refusals: unknown[] = [];
+      const closesCycle = async () => {
+        await pass(clock, 100);
+        await victim.locks.withLock('a', () => 1, WAIT).catch((error: unknown) => refusals.push(error));
+      };
+      void victim.locks.withLock('b', closesCycle).catch(() => undefined);
+      await longEnough(clock);
+      expect({ losesIn, isLost, isRefused: refusals.length > 0 }).toEqual({ losesIn, isLost, isRefused: !isLost });
+    }
+  });
+
   it('with many waits beside one grant: the one that closes a cycle is seen', async () => {
     const { clock, shop, billing } = await applications();
     const others = await shop.locks.acquire('others', { lease: '10h' });

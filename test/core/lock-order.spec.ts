@@ -234,6 +234,17 @@ describe('the names of templates', () => {
     expect(log).toHaveLength(1);
   });
 
+  it('may have keys that sort both ways: a nesting that goes down counts also after one that goes up', async () => {
+    const { locks, log } = await startManager();
+    const order = (tenant: string) => ['#{ctx.tenant}:order:#{id}', `${tenant}:order:1`] as const;
+    const stock = (tenant: string) => ['#{ctx.tenant}:stock:#{id}', `${tenant}:stock:1`] as const;
+    await nestPlanned(locks, order('acme'), stock('acme'));
+    await nestPlanned(locks, order('shop'), stock('acme'));
+    expect(log).toEqual([]);
+    await nestPlanned(locks, stock('acme'), order('shop'));
+    expect(log).toHaveLength(1);
+  });
+
   it('are those of the template that has made the key, where a method has several', async () => {
     const { locks, log } = await startManager();
     const both = 'order:#{id}, stock:#{item}';

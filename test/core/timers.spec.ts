@@ -140,11 +140,11 @@ describe('all timers on one of Node', () => {
 
   it('is disarmed at the end of an application, unless another one has set a timer', () => {
     const other = timers.set(call('other'), 10, true);
-    timers.rest();
+    timers.disarmIfIdle();
     expect(armed).toBeDefined();
     timers.clear(other);
     expect(armed).toBeDefined();
-    timers.rest();
+    timers.disarmIfIdle();
     expect(armed).toBeUndefined();
     timers.set(call('again'), 10, true);
     expect(armed).toBeDefined();

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { withAbort } from '../../lib/core/toolkit/abort-listeners.js';
-import { DenseSet, type Placed } from '../../lib/core/toolkit/dense-set.js';
+import { DenseSet, type DenseSetItem } from '../../lib/core/toolkit/dense-set.js';
 import { firstToken } from '../../lib/core/toolkit/fencing-token.js';
 import { pause, withTimeout } from '../../lib/core/toolkit/timing.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -85,8 +85,8 @@ describe('withAbort', () => {
 });
 
 describe('DenseSet', () => {
-  class Member implements Placed {
-    place = -1;
+  class Member implements DenseSetItem {
+    slot = -1;
   }
 
   const step = fc.record({ do: fc.constantFrom('add' as const, 'delete' as const), which: fc.nat({ max: 19 }) });

@@ -247,3 +247,20 @@ describe('the rule by which providers are switched, over everything that can hap
     300_000,
   );
 });
+
+describe('the confirmation of a process', () => {
+  const first = firstRecord('a', 1_000, 'first');
+  const second = { ...first, epoch: 2, id: 'second', active: 'b' };
+
+  it('counts from the sending of a write, for its epoch alone: it ends when the process learns of a switch', () => {
+    const confirmed = Confirmation.unknown(1_000).confirmed(first, 100, 150);
+    expect([1, 2].map((epoch) => confirmed.validUntil(epoch))).toEqual([1_088, -Infinity]);
+    const switched = confirmed.learned(second, 200);
+    expect([1, 2].map((epoch) => switched.validUntil(epoch))).toEqual([-Infinity, -Infinity]);
+  });
+
+  it('of an earlier epoch has ended after the longest window of any process, and 1 % and 2 ms more', () => {
+    expect(Confirmation.unknown(1_000).learned({ ...second, window: 3_000 }, 200).settlesAt).toBe(3_232);
+    expect(Confirmation.unknown(1_000).learned({ ...second, settled: true }, 200).settlesAt).toBe(-Infinity);
+  });
+});

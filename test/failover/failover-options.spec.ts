@@ -10,8 +10,8 @@ const old = (options: object) => ({ ...TWO, ...options }) as FailoverLockProvide
 
 describe('what a FailoverLockProvider is made of', () => {
   it.each<[string, FailoverLockProviderOptions]>([
-    ['"providers" names a, but must name at least two', { ...TWO, providers: ['a'] }],
-    ['"providers" names a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
+    ['"providers" is a, but must name at least two', { ...TWO, providers: ['a'] }],
+    ['"providers" is a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
     ['must be the name of the lock provider', { providers: ['a', 'b'] } as never],
     ['must be the name of the lock provider', { ...TWO, casStore: {} as never }],
     ['FailoverLockProvider: "window" is', { ...TWO, window: 999 }],
@@ -30,7 +30,7 @@ describe('what a FailoverLockProvider is made of', () => {
   it('is refused with a record on a provider that may lose it', () => {
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(LockConfigError);
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(
-      'FailoverLockProvider cannot use lock provider "a" as "casStore", because it may lose what it has acknowledged',
+      'FailoverLockProvider cannot use lock provider "a" as "casStore", because it can lose acknowledged writes',
     );
   });
 
@@ -43,7 +43,7 @@ describe('what a FailoverLockProvider is made of', () => {
         },
       );
     expect(made(10_000, '6s')).toThrow(
-      'FailoverLockProvider keeps locks for 12000 ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "brief", which is 10000 ms',
+      'FailoverLockProvider keeps locks for 12000 ms (twice "window", at least 10 s), which exceeds "maxLease" of lock provider "brief" (10000 ms)',
     );
     expect(made(9_999, '1s')).toThrow('FailoverLockProvider keeps locks for 10000 ms');
     expect(made(12_000, '6s')).not.toThrow();
@@ -57,7 +57,7 @@ describe('what a FailoverLockProvider is made of', () => {
     };
     expect(nested()).toThrow(LockConfigError);
     expect(nested()).toThrow(
-      'FailoverLockProvider of below, c cannot be built on lock provider "below", because its fencing tokens take more than 52 bits',
+      'FailoverLockProvider of below, c cannot use lock provider "below", because the fencing tokens',
     );
     // Where it gives no tokens, none has to fit.
     expect(nested({ bare: new ScriptedProvider({ fencing: false }) })).not.toThrow();
@@ -67,7 +67,7 @@ describe('what a FailoverLockProvider is made of', () => {
     const fleet = new TestFleet();
     const { log } = await fleet.start({ providers: ['a', 'record'] });
     expect(log).toContain(
-      'Lock provider "main": losing "record" stops all locks, because the record is stored there too: name a third provider as "casStore" to survive the loss of any one.',
+      'Lock provider "main": If "record" is lost, no locks can be acquired, because it also stores the record. To survive the loss of any provider, use a third one as "casStore".',
     );
     await fleet.stop();
   });
@@ -77,9 +77,11 @@ describe('what a FailoverLockProvider is made of', () => {
     const weak = ScriptedProvider.obliging({ shared: false, fencing: false });
     const { log, main } = await fleet.start({ providers: ['a', 'weak'] }, { weak });
     expect(main.capabilities).toMatchObject({ shared: false, fencing: false });
-    expect(log).toContain('Lock provider "main": there are no shared locks on any provider, because "weak" has none.');
     expect(log).toContain(
-      'Lock provider "main": there are no fencing tokens on any provider, because "weak" has none.',
+      'Lock provider "main": There are no shared locks on any provider, because "weak" does not support them.',
+    );
+    expect(log).toContain(
+      'Lock provider "main": There are no fencing tokens on any provider, because "weak" does not support them.',
     );
     await fleet.stop();
   });

@@ -157,7 +157,7 @@ describe('failover', () => {
         [{ provider: 'main', to: 'b', epoch: 2, reason: 'failure' }],
       ]);
       expect(processes[0]?.main.state.history).toMatchObject([{ epoch: 2, from: 'a', to: 'b', reason: 'failure' }]);
-      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer, or refuses new locks.');
+      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer, or rejects new locks.');
     });
 
     it('has its records where its epoch is, so a switch forgets none, and a provider that is down keeps none back', async () => {
@@ -272,7 +272,7 @@ describe('failover', () => {
       await (await take(one, 'new')).release();
       expect(one.main.state.providers).toEqual({ a: 'down', b: 'up' });
       // Its state does not change at each renewal.
-      expect(one.log.filter((line) => line.endsWith('or refuses new locks.'))).toHaveLength(1);
+      expect(one.log.filter((line) => line.endsWith('or rejects new locks.'))).toHaveLength(1);
       for (const each of refusing) each.mockRestore();
       await advance(5_000);
       expect(one.main.state.providers).toEqual({ a: 'recovering', b: 'up' });
@@ -386,7 +386,7 @@ describe('failover', () => {
       one.record.cable.cutOff();
       await advance(WINDOW);
       expect(lock.isHeld()).toBe(false);
-      expect(await refusal(one)).toContain('"main" cannot confirm the record that its processes share');
+      expect(await refusal(one)).toContain('"main" cannot confirm the record shared by its processes');
       expect(on('a', 'other')).toBe(false);
       one.record.cable.restore();
       await advance(2 * CONFIRMED);
@@ -463,7 +463,7 @@ describe('failover', () => {
     it.each([
       ['deleted', () => fleet.shared.values.clear()],
       [
-        'restored from the past',
+        'restored from a backup',
         (past: ReadonlyMap<string, string>) => past.forEach((text, name) => fleet.shared.values.set(name, text)),
       ],
       ['damaged', () => fleet.shared.values.set('main', '{}')],
@@ -485,7 +485,7 @@ describe('failover', () => {
       expect(lock.isHeld()).toBe(false);
       expect(await refusal(one)).toContain('cannot confirm the record');
       expect(
-        one.log.filter((line) => line.includes('found its record deleted, damaged or restored from the past')),
+        one.log.filter((line) => line.includes('found its record deleted, damaged or restored from a backup')),
       ).toHaveLength(1);
     });
 
@@ -526,7 +526,7 @@ describe('failover', () => {
     it('waits for the last locks of before, and says how long', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
-      expect(await refusal(one)).toMatch(/has switched to "b" and waits \d+ ms/);
+      expect(await refusal(one)).toMatch(/has switched to "b" and must wait another \d+ ms/);
       await advance(1.01 * WINDOW + 2);
       await (await take(one)).release();
     });
@@ -557,9 +557,7 @@ describe('failover', () => {
       const other = await fleet.start({ providers: ['a', 'c'] }, { c: fleet.newProvider() });
       await fleet.drive(one.main.switchTo('b'));
       await advance(3 * WINDOW);
-      expect(await refusal(other)).toContain(
-        '"main" uses "b" in other processes, which is not among the providers of this process',
-      );
+      expect(await refusal(other)).toContain('"main" uses "b" in other processes, but this process does not list it');
     });
 
     it('made by hand stays', async () => {

@@ -116,10 +116,10 @@ describe('an application with a failover among its providers', () => {
 
   it('hears at boot which standby is weaker, and what the loss of the record costs', () => {
     expect(warnings).toContain(
-      'Lock provider "main": there are no fencing tokens on any provider, because "mysql" has none.',
+      'Lock provider "main": There are no fencing tokens on any provider, because "mysql" does not support them.',
     );
-    expect(warnings.find((warning) => warning.includes('losing "mysql" stops all locks'))).toMatch(
-      /name a third provider as "casStore"/,
+    expect(warnings.find((warning) => warning.includes('If "mysql" is lost'))).toMatch(
+      /use a third one as "casStore"/,
     );
   });
 

@@ -22,8 +22,9 @@ class Writers {
   readonly shared = new SharedValues();
   readonly #random = new SeededRandom(7);
   readonly #all: { readonly record: SharedRecord; readonly health: Map<string, { state: ProviderState }> }[];
-  /** The shortest remaining validity of any process during the latest {@link pass}, in ms. */
+  /** The shortest and the longest remaining validity of any process during the latest {@link pass}, in ms. */
   shortest = Infinity;
+  longest = -Infinity;
 
   constructor(
     count: number,
@@ -63,11 +64,14 @@ class Writers {
   async pass(most: number, condition = () => false): Promise<number> {
     const start = this.clock.now();
     this.shortest = Infinity;
+    this.longest = -Infinity;
     while (!condition() && this.clock.now() < start + most) {
       await this.clock.advance(20);
       for (const { record } of this.#all) {
         const confirmation = record.confirmationAt(this.clock.now());
-        this.shortest = Math.min(this.shortest, confirmation.validUntil(confirmation.epoch) - this.clock.now());
+        const validity = confirmation.validUntil(confirmation.epoch) - this.clock.now();
+        this.shortest = Math.min(this.shortest, validity);
+        this.longest = Math.max(this.longest, validity);
       }
     }
     return this.clock.now() - start;
@@ -150,5 +154,31 @@ describe.each([
     expect(writers.record).toMatchObject({ active: 'b', history: [{ reason: 'failure' }] });
     expect(writers.missing('a') * 2).toBeGreaterThan(count);
     expect(switched).toBeLessThan(WINDOW);
+  });
+});
+
+describe('a write to a record that is a second away', () => {
+  let writers: Writers;
+  beforeEach(async () => {
+    writers = new Writers(1, SECOND);
+    await writers.start(0);
+  });
+  afterEach(() => writers.stop());
+
+  it('confirms from its sending on', async () => {
+    await writers.pass(10 * WINDOW);
+    expect(writers.longest).toBeLessThan(WINDOW - 0.8 * SECOND);
+    expect(writers.longest).toBeGreaterThan(WINDOW - 1.5 * SECOND);
+  });
+
+  it('confirms nothing if the machine is suspended before its answer comes', async () => {
+    const { writes } = writers.shared;
+    await writers.pass(WINDOW, () => writers.shared.writes > writes);
+    writers.clock.suspend(3_600_000);
+    // Longer than the answer takes, and shorter than the next write.
+    await writers.pass(0.7 * SECOND);
+    expect(writers.longest).toBe(-Infinity);
+    await writers.pass(SECOND);
+    expect(writers.longest).toBeGreaterThan(0);
   });
 });

@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { ensureBuilt } from '../../scripts/build.mjs';
 import { commandLine, refuse } from '../../scripts/command-line.mjs';
 import { commit } from '../../scripts/commit.mjs';
+import { codeOf, hashOf } from '../../scripts/measured-code.mjs';
 import { ensureInstalled } from '../../scripts/ensure-installed.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { installedNode } from '../../scripts/installed-node.mjs';
@@ -42,6 +43,7 @@ try {
       keep({
         ...result,
         commit: commit('lib', 'test', ':!test/matrix/results.json'),
+        measured: hashOf(codeOf(row.name)),
         date: new Date().toISOString().slice(0, 10),
       }),
     );

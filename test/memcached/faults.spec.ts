@@ -260,9 +260,7 @@ it('a call with wait: 0 does not fail because its connection was just ended', as
 describe('the diagnostics at boot', () => {
   it('report that locks are lost by a restart and by eviction', async () => {
     await start();
-    expect(log.join()).toContain(
-      'loses all locks when it restarts or is flushed, and single ones when it evicts items',
-    );
+    expect(log.join()).toContain('loses all locks when it restarts or is flushed, and any lock when it evicts items');
   });
 
   it('report that items were evicted, and that -M prevents it', async () => {
@@ -293,7 +291,7 @@ it('an item that was evicted is a lock that is lost', async () => {
   expect(thief?.isHeld()).toBe(true);
 });
 
-it('a server that demands a login is a refusal at the start, which names it', async () => {
+it('rejects a server that requires authentication at startup', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
   await writeFile(join(folder, 'accounts'), 'app:secret\n');
   const closed = await startMemcached({ args: ['-Y', join(folder, 'accounts')] });
@@ -301,7 +299,9 @@ it('a server that demands a login is a refusal at the start, which names it', as
     const starting = start(`127.0.0.1:${closed.port}`);
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
     await expect(starting).rejects.toMatchObject({ refused: true, provider: 'cache' });
-    await expect(starting).rejects.toThrow(/CLIENT_ERROR unauthenticated.*demands a login.*without a login/);
+    await expect(starting).rejects.toThrow(
+      /requires authentication \(CLIENT_ERROR unauthenticated.*without authentication/,
+    );
   } finally {
     await closed.stop();
     await rm(folder, { recursive: true });

@@ -329,6 +329,43 @@ describe('messages and connections, one step after the other', () => {
     expect(answer).toMatchObject({ key: 'k' });
   });
 
+  it('tells a request that waits when its connection is lost, and not when it asks again', async () => {
+    granted(await other.backend.acquire(request('k')));
+    let outcome: unknown;
+    backend.acquire(request('k')).catch((error: unknown) => (outcome = error));
+    await drain();
+    wire.cut();
+    await settle();
+    expect(outcome).toBeInstanceOf(LockUnavailableError);
+  });
+
+  it('lets no followers in by a grant that it finds instead of the one that it was to confirm', async () => {
+    const held = granted(await other.backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k', { callers: 5 }));
+    await drain();
+    const next = other.backend.acquire(request('k'));
+    await until(async () => (await queue()).length === 2, 'both wait');
+    await other.backend.release(held, RELEASE);
+    await wire.collect();
+    // The grant is lost to the next one before its message arrives, and an ask has queued the request again.
+    await time.advance(1_000);
+    await settle();
+    expect(await other.backend.forceRelease('k')).toBe(true);
+    const last = granted(await next);
+    await wire.execute();
+    wire.answer();
+    await time.advance(4_000);
+    wire.hear();
+    await settle();
+    // The message came too late to be believed, so the grant is to be confirmed, behind the ask of the next second.
+    expect(wire.requests.at(-1)?.args).toContain('C');
+    while (wire.requests.length > 1) await wire.execute();
+    // Another handoff comes before the confirmation of the first.
+    expect(await other.backend.release(last, RELEASE)).toBe('released');
+    await drain();
+    expect(granted(await waiter)).toMatchObject({ key: 'k', followers: 0 });
+  });
+
   it.each([
     ['alive, and keeps it', false, 0],
     ['silent, and makes it anew', true, 1],

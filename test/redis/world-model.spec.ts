@@ -3,11 +3,13 @@ import { Redis } from 'ioredis';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { exploration } from '../exploration.js';
+import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
 import { describeUnless } from '../unless.js';
 import { LuaEngine } from '../world/lua-engine.js';
 import { type ModelClient, RedisModel } from '../world/redis-model.js';
+import { SlotMap, SLOTS } from '../world/slot-map.js';
 
 /**
  * The simulation is worth as much as its Redis is like Redis. So both execute the same calls of the lock script, of several processes with all
@@ -146,6 +148,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
     const listener: ModelClient = {
       id: 1,
       push: (channel, message) => told.push(`${channel} ${message}`),
+      unsubscribed: () => undefined,
       end: () => undefined,
     };
     for (const process of PROCESSES) model.execute(listener, ['subscribe', LAYOUT.channelOf(process)]);
@@ -153,7 +156,94 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
   }
 });
 
-const NOBODY: ModelClient = { id: 2, push: () => undefined, end: () => undefined };
+describe('the model of a Redis Cluster', () => {
+  const BUCKET = 0;
+  const SLOT = String(SLOTS[BUCKET]);
+  const [COUNTER, KEY, NEW] = [
+    LAYOUT.counterOf(BUCKET),
+    `${LAYOUT.counterOf(BUCKET)}:k`,
+    `${LAYOUT.counterOf(BUCKET)}:n`,
+  ];
+  const ELSEWHERE = LAYOUT.counterOf(1);
+  const COMMANDS = [
+    ['get', KEY],
+    ['get', NEW],
+    ['spublish', `${COUNTER}process`, 'text'],
+    ['evalsha', '0'.repeat(40), '2', COUNTER, KEY],
+    ['evalsha', '0'.repeat(40), '2', COUNTER, NEW],
+    ['evalsha', '0'.repeat(40), '1', NEW],
+    ['eval', 'return 1', '2', COUNTER, ELSEWHERE],
+    ...[KEY, NEW].map((key) => ['eval', "return redis.call('EXISTS', ARGV[1])", '1', COUNTER, key]),
+    ['eval', "return redis.call('EXISTS', ARGV[1])", '0', KEY],
+    ['eval', "return redis.call('SPUBLISH', ARGV[1], 'text')", '1', COUNTER, `${COUNTER}process`],
+    ['eval', "return redis.call('SPUBLISH', ARGV[1], 'text')", '0', `${COUNTER}process`],
+  ];
+  let cluster: RedisCluster;
+
+  beforeAll(async () => {
+    cluster = await startRedisCluster();
+  }, 60_000);
+  afterAll(() => cluster.stop());
+
+  it('has the slots of the tags', async () => {
+    for (const [bucket, slot] of SLOTS.entries()) {
+      expect(await cluster.masters[0]?.admin.call('CLUSTER', ['KEYSLOT', LAYOUT.counterOf(bucket)])).toBe(slot);
+    }
+  });
+
+  it('refuses what the servers refuse, before, during and after the migration of a slot', async () => {
+    const engine = await LuaEngine.create();
+    const [other, , home] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
+    const nodes = [home, other];
+    const portOf = (node: ClusterNode) => node.server.port;
+    const models = nodes.map((node) => {
+      const owners = SLOTS.map((slot) => portOf(cluster.masters[Math.floor((slot * 3) / 16_384)] as ClusterNode));
+      return new RedisModel(engine, () => EPOCH, new SlotMap(owners, portOf(node)));
+    }) as [RedisModel, RedisModel];
+    const compare = async (state: string) => {
+      for (const [index, { admin }] of nodes.entries()) {
+        for (const command of COMMANDS) {
+          const [name = '', ...args] = command;
+          const real: unknown = await admin.call(name, ...args).catch((error: unknown) => error);
+          const answer = models[index]?.execute(NOBODY, command);
+          expect({ state, index, command, answer: placeless(answer) }).toEqual({
+            state,
+            index,
+            command,
+            answer: placeless(real),
+          });
+        }
+      }
+    };
+    for (const key of [COUNTER, KEY]) {
+      await home.admin.set(key, 'x');
+      models[0].execute(NOBODY, ['set', key, 'x']);
+    }
+    await compare('before');
+
+    await other.admin.call('CLUSTER', ['SETSLOT', SLOT, 'IMPORTING', home.id]);
+    await home.admin.call('CLUSTER', ['SETSLOT', SLOT, 'MIGRATING', other.id]);
+    models[0].slots?.migrating.set(BUCKET, portOf(other));
+    await compare('migrating');
+    for (const key of [COUNTER, KEY]) {
+      await home.admin.call('MIGRATE', ['127.0.0.1', String(portOf(other)), key, '0', '5000']);
+      models[0].give(key, models[1]);
+      await compare(`without ${key}`);
+    }
+
+    for (const { admin } of [other, home]) await admin.call('CLUSTER', ['SETSLOT', SLOT, 'NODE', other.id]);
+    for (const { slots } of models) slots?.owners.splice(BUCKET, 1, portOf(other));
+    models[0].slots?.migrating.clear();
+    await compare('after');
+  });
+
+  /** An answer without the place of its script, and without the host. */
+  function placeless(answer: unknown): unknown {
+    return answer instanceof Error ? answer.message.replace(/ script: .*/s, '').replace(/ \S+:(\d+)$/, ' $1') : answer;
+  }
+});
+
+const NOBODY: ModelClient = { id: 2, push: () => undefined, unsubscribed: () => undefined, end: () => undefined };
 
 /** The keys and arguments of a call, which has only operations of requests of its process. */
 function argumentsOf(process: number, operations: readonly Operation[], requests: readonly Request[]): string[] {

@@ -24,6 +24,7 @@ function scripted() {
   const silences: number[] = [];
   const home = {
     ...{ clock, dialect, commandTimeout: 1_000, endOnServer: () => undefined, ended: () => undefined },
+    confirmWriter: () => Promise.resolve(),
     fellSilent: (since: number) => silences.push(since),
   } as unknown as Server;
   const connection = new EventEmitter();
@@ -60,12 +61,39 @@ describe('a session', () => {
     expect([session.isSilent, session.inFlight]).toEqual([true, 1]);
     const next = session.run('next');
     expect(texts()).toEqual(['silent']);
+    let late: unknown;
+    void error.answer?.then((value: unknown) => (late = value));
     await answer('late');
-    expect(await error.answer).toBe('late');
+    expect(late).toBe('late');
     expect([session.isSilent, texts()]).toEqual([false, ['silent', 'next']]);
     await answer('in time');
     expect(await next).toBe('in time');
     expect(session.inFlight).toBe(0);
+  });
+
+  it('is not renewed behind a statement that is not answered for a third of its guard', async () => {
+    const { clock, session } = scripted();
+    session.run('long').catch(() => undefined);
+    await clock.advance(10_000);
+    expect(await session.renew()).toEqual({ validUntil: session.validUntil });
+    await clock.advance(1);
+    expect(await session.renew()).toBe('unknown');
+  });
+
+  it('is not used again while a statement is in flight that its user has not awaited', async () => {
+    const { session, answer } = scripted();
+    const uses: boolean[] = [];
+    const use = (statement: string) => {
+      session.onFree = (isReusable) => uses.push(isReusable);
+      return session.run(statement);
+    };
+    const awaited = use('awaited');
+    await answer();
+    await awaited;
+    session.giveBack();
+    use('not awaited').catch(() => undefined);
+    session.giveBack();
+    expect(uses).toEqual([true, false]);
   });
 
   it('refuses each statement that waits in a transaction that has ended, whatever its listener does', async () => {
@@ -83,8 +111,8 @@ describe('a session', () => {
     expect(() => connection.emit('end')).toThrow('of a listener');
     await new Promise((resolve) => setImmediate(resolve));
     expect(outcomes).toEqual([
-      'one: The session has been lost.',
-      'two: The transaction of the lock has ended: this statement was not run.',
+      'one: The session was lost.',
+      'two: The transaction of the lock has ended, so this statement was not executed.',
     ]);
     expect(texts()).toEqual(['begin', 'one']);
   });

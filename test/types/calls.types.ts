@@ -35,7 +35,7 @@ export async function runs(): Promise<number | undefined> {
   // @ts-expect-error: no such reason
   locks.events.on('skipped', ({ reason }) => reason === 'late');
   locks.events.on('run-missed', ({ key, tick, schedule }) => `${key} ${schedule} ${tick.toISOString()}`);
-  locks.events.on('run-abandoned', ({ again, begunAt }) => (again ? begunAt.getTime() : 0));
+  locks.events.on('run-abandoned', ({ again, startedAt }) => (again ? startedAt.getTime() : 0));
   return result.ran ? result.value : undefined;
 }
 

@@ -3,6 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { luaModule } from '../../scripts/lua-modules.mjs';
+import { planted } from '../mutants/patch.mjs';
 
 const root = join(import.meta.dirname, '../..');
 // In the repository, because the bundle imports packages.
@@ -11,7 +12,7 @@ const folder = join(root, 'node_modules/.cache/world');
 /**
  * Bundles the simulation with the sources of the library, and answers the path of the bundle.
  *
- * @param patches changes of source texts: { file, from, to }, each of which must apply exactly once
+ * @param patches faults that are planted in the sources, see test/mutants/
  */
 export async function bundleWorld(name, patches = []) {
   mkdirSync(folder, { recursive: true });
@@ -21,10 +22,7 @@ export async function bundleWorld(name, patches = []) {
     let text = await readFile(path, 'utf8');
     for (const patch of patches) {
       if (relative(root, path) !== patch.file) continue;
-      const places = text.split(patch.from).length - 1;
-      if (places !== 1)
-        throw new Error(`${patch.file} has ${places} places with this text, and not one:\n${patch.from}`);
-      text = text.replace(patch.from, () => patch.to);
+      text = planted(patch, text);
       applied.add(patch);
     }
     return text;

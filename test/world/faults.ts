@@ -1,8 +1,10 @@
 import { Dice } from './dice.js';
 import type { Judge } from './judge.js';
+import { migrate, promote, rejoin } from './migration.js';
 import type { Link, Network, WorldServer } from './network.js';
 import type { Fault, FaultKind, Plan } from './plan.js';
 import type { Effect } from './redis-model.js';
+import { bucketOf } from './slot-map.js';
 import type { Story } from './story.js';
 import type { Timeline } from './timeline.js';
 import type { Process } from './workload.js';
@@ -34,6 +36,7 @@ export class FaultInjector {
   crashes = 0;
   /** Faults that strike at the next command with their effect. */
   readonly #armed: Fault[] = [];
+  /** A replica takes over, or a slot migrates: one at a time. */
   #isSwitching = false;
 
   constructor(
@@ -44,8 +47,8 @@ export class FaultInjector {
     private readonly story: Story,
     private readonly fleet: Fleet,
   ) {
-    network.onExecuted = (link, effects) => {
-      this.#strike(link, effects);
+    network.onExecuted = (link, effects, command) => {
+      this.#strike(link, effects, command);
     };
   }
 
@@ -72,7 +75,7 @@ export class FaultInjector {
     this.#tell(fault, process.place, `process ${process.number}`);
     const links = network.linksOf(machine);
     const link = links.length > 0 ? dice.pick(links) : undefined;
-    const { server } = network;
+    const server = this.#serverFor(fault);
     switch (fault.kind) {
       case 'cut':
         network.cutUntil.set(machine, Math.max(until, network.cutUntil.get(machine) ?? 0));
@@ -111,7 +114,7 @@ export class FaultInjector {
   }
 
   #strikeServer(fault: Fault, dice: Dice): void {
-    const { server } = this.network;
+    const server = this.#serverFor(fault);
     switch (fault.kind) {
       case 'restart':
       case 'restart-empty':
@@ -137,17 +140,33 @@ export class FaultInjector {
       case 'switch':
         this.#switch(fault, dice);
         break;
+      case 'migrate': {
+        // One that is in use, where there is one.
+        const keys = this.network.masters.flatMap(({ model }) => model.keys());
+        this.#migrate(keys.length > 0 ? bucketOf(dice.pick(keys)) : 0, fault, dice);
+        break;
+      }
       default:
         throw new Error(`No fault is named "${fault.kind}".`);
     }
   }
 
-  /** A replica that lags is promoted while the master hangs. Sentinel tells the clients, and the old master when it is back. */
-  #switch({ lasts }: Fault, dice: Dice): void {
+  /** The server that is hit; in a Cluster one of the masters. */
+  #serverFor({ choice }: Fault): WorldServer {
+    const { masters } = this.network;
+    return masters[choice % masters.length] as WorldServer;
+  }
+
+  /**
+   * A replica that lags is promoted while the master hangs. Sentinel tells the clients, and the old master when it is back. In a Cluster the
+   * clients find out by themselves, and the old master refuses everything until it knows.
+   */
+  #switch(fault: Fault, dice: Dice): void {
     const { timeline, network, judge } = this;
+    const { lasts } = fault;
     if (this.#isSwitching) return;
     this.#isSwitching = true;
-    const old = network.server;
+    const old = this.#serverFor(fault);
     const promoted = this.fleet.makeServer();
     promoted.model.copy(old.model);
     timeline.in(dice.between(0, 10), () => {
@@ -156,25 +175,43 @@ export class FaultInjector {
         network.servers.push(promoted);
         judge.lostData();
         this.story.note('the replica is promoted');
-        for (const link of old.links) link.leave();
+        if (old.model.slots) {
+          old.model.slots.isCutOff = true;
+          promote(network, old, promoted, dice);
+        } else for (const link of old.links) link.leave();
       });
       timeline.at(old.pausedUntil + STILL_MASTER, () => {
         old.model.isReplica = true;
-        old.endLinks('The server has become a replica.');
+        if (old.model.slots) rejoin(network, old);
+        else old.endLinks('The server has become a replica.');
         this.#isSwitching = false;
       });
     });
     judge.disturbed(timeline.now + HANGS + 2 * lasts);
   }
 
-  #strike(link: Link, effects: ReadonlySet<Effect>): void {
+  #migrate(bucket: number, { lasts }: Fault, dice: Dice): void {
+    const { network, story } = this;
+    if (this.#isSwitching) return;
+    this.#isSwitching = true;
+    story.note(`the slot of bucket ${bucket} migrates`);
+    migrate({ network, bucket, lasts, dice }, (port) => {
+      story.note(`the slot of bucket ${bucket} is at port ${port}`);
+      this.judge.disturbed(this.timeline.now);
+      this.#isSwitching = false;
+    });
+  }
+
+  #strike(link: Link, effects: ReadonlySet<Effect>, command: readonly string[]): void {
     const place = this.#armed.findIndex(({ point }) => effects.has(point));
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
     if (fault === undefined || process === undefined || process.machine.isDead) return;
     this.#tell(fault, process.place, `process ${process.number}, at a command by which something was ${fault.point}`);
     const until = this.timeline.now + fault.lasts;
-    const subscribers = [...this.network.server.links].filter(({ isSubscriber }) => isSubscriber);
+    const subscribers = [...(this.network.slots ? link : this.network).server.links].filter(
+      ({ isSubscriber }) => isSubscriber,
+    );
     switch (fault.kind) {
       case 'at-lose-reply':
         link.breakOff('read ECONNRESET');
@@ -190,6 +227,10 @@ export class FaultInjector {
         break;
       case 'at-lose-messages':
         for (const each of subscribers) if (each !== link) each.breakOff('read ECONNRESET');
+        break;
+      case 'at-migrate':
+        // The counter, in the bucket of the lock that the script has just changed.
+        this.#migrate(bucketOf(command[3] ?? ''), fault, new Dice(fault.choice));
         break;
       case 'at-late-messages':
         for (const each of subscribers) each.toClient.heldUntil = until;

@@ -26,7 +26,7 @@ export class JobJudge {
 
   constructor(
     private readonly plan: PlannedRecipes,
-    private readonly model: () => RedisModel,
+    private readonly modelOf: (key: string) => RedisModel,
     private readonly report: (violation: string) => void,
   ) {}
 
@@ -39,7 +39,7 @@ export class JobJudge {
 
   /** The server has executed a command. */
   executed(): void {
-    const text = this.model().textAt(RECORD);
+    const text = this.modelOf(RECORD).textAt(RECORD);
     if (text === this.#text) return;
     this.#text = text;
     const parsed = text === undefined ? undefined : parseRecord(text);
@@ -103,7 +103,7 @@ export class JobJudge {
 
   #lookForAbandoned(now: number, healthySince: number): void {
     const { lease } = this.plan;
-    const isAbandoned = this.#record?.state === 'running' && this.model().textAt(LOCK) === undefined;
+    const isAbandoned = this.#record?.state === 'running' && this.modelOf(LOCK).textAt(LOCK) === undefined;
     this.#abandonedSince = isAbandoned ? (this.#abandonedSince ?? now) : undefined;
     if (now - Math.max(this.#abandonedSince ?? now, healthySince) <= 3 * lease + 1_000) return;
     this.report('the job was abandoned, and no process has found that');

@@ -121,11 +121,11 @@ export class Judge {
 
   constructor(
     private readonly timeline: Timeline,
-    private readonly model: () => RedisModel,
+    private readonly modelOf: (key: string) => RedisModel,
     private readonly bounds: Bounds,
     private readonly fleet: JudgedFleet,
   ) {
-    this.#server = new ServerJudge(model, (violation) => {
+    this.#server = new ServerJudge(modelOf, (violation) => {
       this.report(violation);
     });
   }
@@ -389,7 +389,8 @@ export class Judge {
   /** Whether the server keeps the lock for this holder: a key of that name has its token. */
   #hasRecord(call: Call, lock: Lock, key: string): boolean {
     if (this.fleet.isInMemory) return true;
-    const text = this.model().textAt(LAYOUT.lockOf(key));
+    const name = LAYOUT.lockOf(key);
+    const text = this.modelOf(name).textAt(name);
     if (text === undefined) return false;
     const token = lock.fencingTokens.get(key);
     if (call.mode === 'limited' || token === undefined || token === null) return true;

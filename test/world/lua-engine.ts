@@ -46,10 +46,13 @@ export class LuaEngine {
     this.#state = state;
     this.#buffer = api._malloc(this.#size);
     this.#length = api._malloc(4);
-    api._lua_createtable(state, 0, 1);
+    api._lua_createtable(state, 0, 2);
     const callback = api.addFunction((caller) => this.#answer(caller), 'ii');
     api._lua_pushcclosure(state, callback, 0);
     this.#setField(state, POP, 'call');
+    // Redis 7.0.15, as INFO answers it.
+    api._lua_pushnumber(state, 0x07000f);
+    this.#setField(state, POP, 'REDIS_VERSION_NUM');
     this.#setField(state, GLOBALS, 'redis');
   }
 

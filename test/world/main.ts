@@ -13,6 +13,7 @@ const USAGE = `usage: npm run simulate -- [options]
   --seed 7        begins with this seed. Default: a new one
   --seeds 100     so many seeds
   --theme name    only runs of this theme of test/world/themes.ts, such as failovers
+  --cluster       only runs with a Redis Cluster
   --plan file     runs the plans in this file, such as test/world/corpus.json, and not seeds
   --tell          prints all that happens
   --stop          ends at the first seed with a violation, and does not make it smaller
@@ -25,6 +26,7 @@ const { values: options } = parseArgs({
     seed: { type: 'string' },
     seeds: { type: 'string' },
     theme: { type: 'string' },
+    cluster: { type: 'boolean', default: false },
     plan: { type: 'string' },
     tell: { type: 'boolean', default: false },
     stop: { type: 'boolean', default: false },
@@ -73,7 +75,7 @@ function* plans(): Generator<Plan> {
   if (options.seed === undefined) console.log(`from seed ${seed}`);
   for (let next = 0; next < most; next += 1) {
     if (simulated >= Number(hours ?? Infinity) * HOUR || cpuSeconds() >= Number(seconds ?? Infinity)) return;
-    yield planOf(Number(seed) + next, options.theme);
+    yield planOf(Number(seed) + next, options.theme, options.cluster);
   }
 }
 

@@ -4,6 +4,7 @@ import type { Dice } from './dice.js';
 import type { Reply } from './lua-engine.js';
 import type { Machine } from './machine.js';
 import type { Effect, ModelClient, RedisModel } from './redis-model.js';
+import { bucketOf, type SlotMap } from './slot-map.js';
 import type { Timeline, WorldEvent } from './timeline.js';
 
 /** How long messages take, in ms. */
@@ -31,18 +32,25 @@ export class WorldServer {
 }
 
 /** What the world may do when a command was executed, and before its reply is sent. */
-export type Strike = (link: Link, effects: ReadonlySet<Effect>) => void;
+export type Strike = (link: Link, effects: ReadonlySet<Effect>, command: readonly string[]) => void;
+
+/** The port of the first server. Each further one has the next. */
+export const FIRST_PORT = 7_000;
 
 /** The network between the machines and the servers. */
 export class Network {
-  /** All servers; connections lead to the last one. */
+  /** All servers. Connections lead to the last one, except in a Cluster, where they lead to a port. */
   readonly servers: WorldServer[] = [];
+  /** In a Cluster: which servers own the slots, and which slots migrate. */
+  slots: SlotMap | undefined;
   /** Until when a machine is cut off, in true time. */
   readonly cutUntil = new Map<Machine, number>();
   slowUntil = 0;
   onExecuted: Strike = () => undefined;
   /** Called for each command that was executed, for the story. */
   onCommand: (link: Link, command: readonly string[], reply: Reply) => void = () => undefined;
+  /** Called for each subscription that the server ends, for the story. */
+  onUnsubscribed: (link: Link, channel: string) => void = () => undefined;
   #links = 0;
 
   constructor(
@@ -55,6 +63,30 @@ export class Network {
     const server = this.servers.at(-1);
     if (server === undefined) throw new Error('There is no server.');
     return server;
+  }
+
+  serverAt(port: number): WorldServer {
+    const server = this.servers[port - FIRST_PORT];
+    if (server === undefined) throw new Error(`There is no server at port ${port}.`);
+    return server;
+  }
+
+  portOf(server: WorldServer): number {
+    return FIRST_PORT + this.servers.indexOf(server);
+  }
+
+  /** The masters of the Cluster; outside of one the server to which connections lead. */
+  get masters(): WorldServer[] {
+    return this.slots ? this.servers.filter(({ model }) => !model.isReplica) : [this.server];
+  }
+
+  /** The data in which a key is, or would be: while its slot migrates, at the target once it has arrived there. */
+  modelOf(key: string): RedisModel {
+    const owner = this.slots?.ownerOf(key);
+    if (owner === undefined) return this.server.model;
+    const target = this.slots?.migrating.get(bucketOf(key));
+    const arrived = target === undefined ? undefined : this.serverAt(target).model;
+    return arrived?.has(key) ? arrived : this.serverAt(owner).model;
   }
 
   isCut(machine: Machine): boolean {
@@ -123,8 +155,8 @@ export class Link implements ModelClient {
   readonly server: WorldServer;
   /** The client has closed its end, so that replies on their way may still arrive. */
   isGivenUp = false;
-  /** It carries messages to a subscriber. */
-  isSubscriber = false;
+  /** It carries messages to a subscriber: the name of their event. */
+  #messages: 'message' | 'smessage' | undefined;
   /** Neither end gets anything any more. */
   #isBroken = false;
 
@@ -132,12 +164,22 @@ export class Link implements ModelClient {
     private readonly network: Network,
     readonly machine: Machine,
     private readonly connection: SimulatedConnection,
+    private readonly port: number | undefined,
   ) {
     this.id = network.nextLinkId();
-    this.server = network.server;
+    this.server = this.#reached;
     const wire = () => network.cutUntil.get(machine) ?? 0;
     this.toServer = new Pipe(network, () => Math.max(wire(), this.server.pausedUntil));
     this.toClient = new Pipe(network, wire);
+  }
+
+  get isSubscriber(): boolean {
+    return this.#messages !== undefined;
+  }
+
+  /** The server to which its address leads now. */
+  get #reached(): WorldServer {
+    return this.port === undefined ? this.network.server : this.network.serverAt(this.port);
   }
 
   open(): void {
@@ -145,7 +187,7 @@ export class Link implements ModelClient {
     this.toServer.send(() => {
       if (this.#isBroken) return;
       // Sentinel names another master by now, or the server is down.
-      if (server !== this.network.server || server.downUntil > this.network.timeline.now) {
+      if (server !== this.#reached || server.downUntil > this.network.timeline.now) {
         this.breakOff('connect ECONNREFUSED');
         return;
       }
@@ -167,10 +209,11 @@ export class Link implements ModelClient {
     const { model, links } = this.server;
     this.toServer.send(() => {
       if (this.#isBroken || !links.has(this)) return;
-      if (command[0] === 'subscribe') this.isSubscriber = true;
+      if (command[0] === 'subscribe') this.#messages = 'message';
+      if (command[0] === 'ssubscribe') this.#messages = 'smessage';
       const reply = model.execute(this, command);
       this.network.onCommand(this, command, reply);
-      this.network.onExecuted(this, model.effects);
+      this.network.onExecuted(this, model.effects, command);
       this.receive(() => {
         onReply(reply);
       });
@@ -179,7 +222,14 @@ export class Link implements ModelClient {
 
   push(channel: string, message: string): void {
     this.receive(() => {
-      this.connection.told(this, channel, message);
+      this.connection.told(this, this.#messages ?? 'message', channel, message);
+    });
+  }
+
+  unsubscribed(channel: string): void {
+    this.network.onUnsubscribed(this, channel);
+    this.receive(() => {
+      this.connection.moved(this);
     });
   }
 
@@ -236,6 +286,8 @@ export class Link implements ModelClient {
 type Settle = (error: Error | undefined, reply?: Reply) => void;
 
 interface ClientOptions {
+  /** Of a node of a Cluster. */
+  readonly port?: number;
   readonly disconnectTimeout?: number;
   readonly retryStrategy?: (times: number) => number;
 }
@@ -310,7 +362,11 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
       inFlight.add(settle);
       link.request([command, ...args], (reply) => {
         if (!inFlight.has(settle)) return;
-        if (reply instanceof Error) settle(reply);
+        if (command === 'ssubscribe' && reply instanceof Error && reply.message.includes('MOVED')) {
+          // ioredis never answers this call.
+          inFlight.delete(settle);
+          this.moved(link);
+        } else if (reply instanceof Error) settle(reply);
         else settle(undefined, reply);
       });
     });
@@ -328,9 +384,13 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
     this.emit('ready');
   }
 
-  told(link: Link, channel: string, message: string): void {
+  told(link: Link, event: 'message' | 'smessage', channel: string, message: string): void {
     // The socket of a connection that has ended is read no more.
-    if (this.#link === link) this.emit('message', channel, message);
+    if (this.#link === link) this.emit(event, channel, message);
+  }
+
+  moved(link: Link): void {
+    if (this.#link === link) this.emit('moved');
   }
 
   closed(link: Link, error?: Error): void {
@@ -355,7 +415,7 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
   }
 
   #open(): void {
-    const link = new Link(this.network, this.machine, this);
+    const link = new Link(this.network, this.machine, this, this.given.port);
     this.#link = link;
     link.open();
   }

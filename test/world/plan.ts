@@ -19,12 +19,14 @@ export type FaultKind =
   | 'restart-empty'
   | 'evict'
   | 'switch'
+  | 'migrate'
   | 'at-lose-reply'
   | 'at-late-reply'
   | 'at-crash'
   | 'at-pause'
   | 'at-lose-messages'
-  | 'at-late-messages';
+  | 'at-late-messages'
+  | 'at-migrate';
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -38,7 +40,7 @@ export interface Fault {
   readonly choice: number;
 }
 
-export type CallKind = 'exclusive' | 'shared' | 'limited' | 'several' | 'nested' | 'burst';
+export type CallKind = 'exclusive' | 'shared' | 'limited' | 'several' | 'nested' | 'ordered' | 'burst';
 
 /** How callers call. */
 export interface Habits {
@@ -93,4 +95,6 @@ export interface Plan {
   readonly recipes?: PlannedRecipes | undefined;
   /** The locks are in the memory of the one process, and not on a server. */
   readonly isInMemory?: boolean | undefined;
+  /** The locks are on a Cluster of so many masters, and not on one server. */
+  readonly masters?: number | undefined;
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { type LuaEngine, type Reply, replyError } from './lua-engine.js';
+import { bucketOf, type SlotMap } from './slot-map.js';
 
 /** What a command did to the data: the points at which the world may strike. */
 export type Effect = 'written' | 'deleted' | 'prolonged' | 'queued' | 'announced';
@@ -9,6 +10,8 @@ export interface ModelClient {
   readonly id: number;
   /** A message on a channel that it has subscribed to. */
   push(channel: string, message: string): void;
+  /** Its subscription to a sharded channel has ended, because the slot has moved. */
+  unsubscribed(channel: string): void;
   /** It was ended by `CLIENT KILL`. */
   end(): void;
 }
@@ -38,16 +41,22 @@ export class RedisModel {
   /** The time of the command that is executed, in µs. */
   #micros = 0;
 
-  /** @param clock the server's wall clock, in ms since the epoch */
+  /**
+   * @param clock the server's wall clock, in ms since the epoch
+   * @param slots for a master of a Cluster
+   */
   constructor(
     private readonly engine: LuaEngine,
     private readonly clock: () => number,
+    readonly slots?: SlotMap,
   ) {}
 
   /** Executes a command of a client. An error is answered as one. */
   execute(client: ModelClient, command: readonly string[]): Reply {
     this.effects.clear();
     this.#micros = Math.floor(this.clock() * 1_000);
+    const refusal = this.slots?.refusal(...this.#namesIn(command));
+    if (refusal) return refusal;
     const [name = '', first = '', ...rest] = command;
     switch (name.toLowerCase()) {
       case 'eval':
@@ -55,7 +64,10 @@ export class RedisModel {
         return this.#evaluate(name.toLowerCase(), first, rest);
       case 'client':
         return this.#client(client, first, rest);
+      case 'cluster':
+        return this.slots?.ranges ?? replyError('ERR This instance has cluster support disabled');
       case 'subscribe':
+      case 'ssubscribe':
         this.#subscribe(first, client);
         return 1;
       default: {
@@ -89,6 +101,23 @@ export class RedisModel {
     this.#data.delete(key);
   }
 
+  /** Gives a key to another server, as `MIGRATE` does. */
+  give(key: string, other: RedisModel): void {
+    const entry = this.#data.get(key);
+    this.#data.delete(key);
+    if (entry) other.#data.set(key, entry);
+  }
+
+  /** Another server owns the slot of a bucket from now on: subscriptions end, and keys that were left are deleted. */
+  lose(bucket: number): void {
+    for (const key of this.#data.keys()) if (bucketOf(key) === bucket) this.#data.delete(key);
+    for (const [channel, subscribers] of this.#subscribers) {
+      if (bucketOf(channel) !== bucket) continue;
+      this.#subscribers.delete(channel);
+      for (const client of subscribers) client.unsubscribed(channel);
+    }
+  }
+
   /** Takes over the data of another server, as a replica has it. */
   copy(other: RedisModel): void {
     this.#data.clear();
@@ -101,6 +130,11 @@ export class RedisModel {
   keys(): string[] {
     this.#micros = Math.floor(this.clock() * 1_000);
     return [...this.#data.keys()].filter((key) => this.#entry(key) !== undefined);
+  }
+
+  has(key: string): boolean {
+    this.#micros = Math.floor(this.clock() * 1_000);
+    return this.#entry(key) !== undefined;
   }
 
   /** The text at a key; `undefined` where there is none. */
@@ -121,13 +155,21 @@ export class RedisModel {
     return (this.#subscribers.get(channel)?.size ?? 0) > 0;
   }
 
+  /** What a command touches, and how to tell whether it is here. Sharded channels need not exist. */
+  #namesIn(command: readonly string[]): [names: readonly string[], has: (name: string) => boolean] {
+    const isChannel = ['SPUBLISH', 'SSUBSCRIBE'].includes(command[0]?.toUpperCase() ?? '');
+    return [namesIn(command), isChannel ? () => true : (key) => this.#entry(key) !== undefined];
+  }
+
   #evaluate(name: string, script: string, args: readonly string[]): Reply {
     let text: string | undefined = script;
     if (name === 'eval') this.#scripts.set(createHash('sha1').update(script).digest('hex'), script);
     else text = this.#scripts.get(script);
     if (text === undefined) return replyError('NOSCRIPT No matching script. Please use EVAL.');
     const keys = 1 + Number(args[0]);
-    return this.engine.run(text, args.slice(1, keys), args.slice(keys), (command) => this.#run(command));
+    return this.engine.run(text, args.slice(1, keys), args.slice(keys), (command) => {
+      return this.slots?.refusalInScript(...this.#namesIn(command)) ?? this.#run(command);
+    });
   }
 
   #client(client: ModelClient, action: string, args: readonly string[]): Reply {
@@ -175,11 +217,12 @@ export class RedisModel {
         return [String(Math.floor(this.#micros / 1e6)), String(this.#micros % 1e6)];
       }
       case 'PUBLISH':
+      case 'SPUBLISH':
         return this.#publish(key, args[0] ?? '');
       case 'PING':
         return 'PONG';
       case 'INFO':
-        return `redis_version:7.0.15\r\ncluster_enabled:0\r\nrole:${this.isReplica ? 'slave' : 'master'}\r\n`;
+        return `redis_version:7.0.15\r\ncluster_enabled:${this.slots ? 1 : 0}\r\nrole:${this.isReplica ? 'slave' : 'master'}\r\n`;
       default:
         return this.#sortedSet(name, key, args);
     }
@@ -339,6 +382,28 @@ export class RedisModel {
   /** Counters, records and names are no locks. */
   #touched(effect: Effect, key: string): void {
     if (key.includes('}:')) this.effects.add(effect);
+  }
+}
+
+/** The keys of a command, or its sharded channel. Channels of other commands have no slot. */
+function namesIn([name = '', ...args]: readonly string[]): readonly string[] {
+  switch (name.toUpperCase()) {
+    case 'EVAL':
+    case 'EVALSHA':
+      return args.slice(2, 2 + Number(args[1]));
+    case 'DEL':
+    case 'EXISTS':
+      return args;
+    case 'CLIENT':
+    case 'CLUSTER':
+    case 'INFO':
+    case 'PING':
+    case 'PUBLISH':
+    case 'SUBSCRIBE':
+    case 'TIME':
+      return [];
+    default:
+      return args.slice(0, 1);
   }
 }
 

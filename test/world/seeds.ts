@@ -1,7 +1,7 @@
 import { Dice } from './dice.js';
 import { callersOf, POINTS, repeated } from './draw.js';
 import type { CallKind, Fault, FaultKind, Habits, Plan } from './plan.js';
-import { type Theme, THEMES } from './themes.js';
+import { NESTING, type Theme, THEMES } from './themes.js';
 
 const HARMLESS: readonly FaultKind[] = [
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'slow', 'server-pause'] as const),
@@ -11,17 +11,26 @@ const HARMLESS: readonly FaultKind[] = [
 /** The server forgets locks, which the guarantees except. */
 const LOSSES: readonly FaultKind[] = ['flush', 'restart-empty', 'evict', 'switch'];
 
+/** The share of plans whose locks are on a Cluster. */
+const ON_CLUSTER = 0.15;
+/** How long one of its masters is away at most, in ms. After about that time, a real Cluster replaces it or refuses all commands. */
+const AWAY = 10_000;
+/** The share of plans in which callers only nest their locks. */
+const NESTED = 0.04;
+
 /**
  * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
  * many runs in each of which a few things go wrong often.
  *
  * @param chosen the theme. Default: none, or a theme that the seed decides
+ * @param isOnCluster whether the locks are on a Cluster. Default: the seed decides
  */
-export function planOf(seed: number, chosen?: string): Plan {
+export function planOf(seed: number, chosen?: string, isOnCluster = false): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
-  const name = chosen ?? drawn;
-  const theme: Theme | undefined = name === undefined ? undefined : THEMES[name];
+  const nestingDice = new Dice(seed, 5);
+  const name = chosen ?? (nestingDice.chance(NESTED) ? nestingDice.pick(Object.keys(NESTING)) : drawn);
+  const theme: Theme | undefined = name === undefined ? undefined : { ...THEMES, ...NESTING }[name];
   if (name !== undefined && theme === undefined) throw new Error(`There is no theme "${name}".`);
   const lease = dice.pick([300, 600, 1_500, 6_000, 30_000, 30_000]);
   const processes = dice.pick([2, 2, 3, 4]);
@@ -40,11 +49,29 @@ export function planOf(seed: number, chosen?: string): Plan {
     commandTimeout: dice.pick([300, 1_000, 1_000]),
     faults: faultsOf(dice, processes, duration),
   };
-  return { ...plan, ...theme?.(dice, plan) };
+  const themed = { ...plan, ...theme?.(dice, plan) };
+  // With dice of its own, so that all other choices of a seed stay.
+  const clusterDice = new Dice(seed, 4);
+  const isDrawn = clusterDice.chance(ON_CLUSTER);
+  return !themed.isInMemory && (isOnCluster || isDrawn) ? onCluster(clusterDice, themed) : themed;
+}
+
+/** The same on a Cluster, whose slots migrate now and then. */
+function onCluster(dice: Dice, plan: Plan): Plan {
+  const { processes, duration } = plan;
+  const rates = { every: dice.pick([1_000, 5_000, 20_000]), lasts: dice.pick([20, 300, 2_000]), processes, duration };
+  const kinds = dice.pick([['migrate'], ['migrate', 'at-migrate'], ['at-migrate']] as const);
+  const migrations = dice.chance(0.8) ? repeated(dice, kinds, rates) : [];
+  const shortened = plan.faults.map((fault) =>
+    ['server-pause', 'restart', 'restart-empty'].includes(fault.kind)
+      ? { ...fault, lasts: Math.min(fault.lasts, AWAY) }
+      : fault,
+  );
+  return { ...plan, masters: dice.pick([2, 3]), faults: [...shortened, ...migrations] };
 }
 
 function habitsOf(dice: Dice, lease: number): Habits {
-  const some = <T extends string>(weights: Record<T, number>, share: number) =>
+  const some = <T extends string>(weights: Partial<Record<T, number>>, share: number) =>
     Object.fromEntries(Object.entries(weights).filter(() => dice.chance(share))) as Partial<Record<T, number>>;
   const kinds = some<CallKind>({ exclusive: 4, shared: 3, limited: 3, several: 2, nested: 1, burst: 2 }, 0.4);
   const rarely = (share: number, often: readonly number[]) => (dice.chance(share) ? dice.pick(often) : 0);

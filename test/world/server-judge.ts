@@ -15,14 +15,14 @@ interface Free {
 export class ServerJudge {
   /** The texts of the locks after the last command that named them. */
   readonly #texts = new Map<string, string | undefined>();
-  /** When each process was last heard, and since when those are silent that have let a grant run out. */
-  readonly #heardAt = new Map<number, number>();
-  readonly #silentSince = new Map<number, number>();
+  /** When each process was last heard, and since when those are silent that have let a grant run out: by their channels. */
+  readonly #heardAt = new Map<string, number>();
+  readonly #silentSince = new Map<string, number>();
   readonly #free = new Map<string, Free>();
   #lostAt = -Infinity;
 
   constructor(
-    private readonly model: () => RedisModel,
+    private readonly modelOf: (key: string) => RedisModel,
     private readonly report: (violation: string) => void,
   ) {}
 
@@ -34,23 +34,27 @@ export class ServerJudge {
 
   /** The server has executed a call of the script, of this process. */
   executed(process: number, locks: readonly string[], now: number): void {
-    this.#heardAt.set(process, now);
     for (const lock of locks) {
-      const text = this.model().textAt(lock);
+      const model = this.modelOf(lock);
+      // In a Cluster each bucket is told by itself who is there.
+      const counter = model.slots ? LAYOUT.counterOf(LAYOUT.bucketIn(lock)) : LAYOUT.counter;
+      const known = (number: number) => `${counter}${number}`;
+      this.#heardAt.set(known(process), now);
+      const text = model.textAt(lock);
       const before = this.#texts.get(lock);
       if (text === before) continue;
       this.#texts.set(lock, text);
       const ended = grantOf(before);
       if (ended && ended.endsAt <= now && ended.grantedAt > this.#lostAt)
-        this.#silentSince.set(ended.process, ended.endsAt);
+        this.#silentSince.set(known(ended.process), ended.endsAt);
       const grant = grantOf(text);
       // One from before a loss of data is not new: a replica has kept it.
       if (grant === undefined || grant.process === process || grant.grantedAt <= this.#lostAt) continue;
-      const silentSince = this.#silentSince.get(grant.process) ?? -Infinity;
-      if (silentSince > (this.#heardAt.get(grant.process) ?? -Infinity)) {
+      const silentSince = this.#silentSince.get(known(grant.process)) ?? -Infinity;
+      if (silentSince > (this.#heardAt.get(known(grant.process)) ?? -Infinity)) {
         this.report(`"${lock}" is handed to process ${grant.process}, which has let another lock run out`);
       }
-      if (!this.model().hasSubscriber(LAYOUT.channelOf(grant.channel))) {
+      if (!model.hasSubscriber(LAYOUT.channelOf(grant.channel, counter))) {
         this.report(`"${lock}" is handed to process ${grant.process}, which does not listen`);
       }
     }
@@ -62,9 +66,10 @@ export class ServerJudge {
    */
   look(key: string, now: number, isHealthy: (process: number) => boolean, bound: number): void {
     const lock = LAYOUT.lockOf(key);
-    const text = this.model().textAt(lock);
+    const text = this.modelOf(lock).textAt(lock);
     const grant = grantOf(text);
-    const [head] = this.model().membersAt(`${lock}}q`);
+    const queue = `${lock}}q`;
+    const [head] = this.modelOf(queue).membersAt(queue);
     const isFree = text === undefined || (grant !== undefined && grant.endsAt <= now);
     if (!isFree || head === undefined || !isHealthy(processOf(head.slice(1, 13)))) {
       this.#free.delete(key);

@@ -8,6 +8,21 @@ export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;
 const QUIET = { minHold: 0, maxHold: 0, extend: 0, abort: 0, longTasks: 0 };
 const STEADY = { typical: 0.6, slowShare: 0, slow: 2 };
 
+/** Callers that hold one key and wait for another one. */
+const nesting =
+  (kind: 'nested' | 'ordered'): Theme =>
+  (dice, { habits }) => {
+    const duration = 200_000;
+    const processes = dice.pick([2, 3, 4]);
+    const faults = dice.pick([[], ['cut', 'reset'], ['pause'], ['crash', 'restart'], ['at-lose-reply']] as const);
+    return {
+      ...{ duration, processes, callers: callersOf(dice, processes, dice.pick([1, 2, 4])), keys: dice.pick([2, 3, 6]) },
+      ...{ latency: STEADY, commandTimeout: 1_000 },
+      faults: faults.length === 0 ? [] : repeated(dice, faults, { every: 10_000, lasts: 600, processes, duration }),
+      habits: { ...habits, ...QUIET, kinds: { [kind]: 1 }, leases: [6_000], pause: dice.pick([10, 100]), task: 50 },
+    };
+  };
+
 /** Runs in which one thing happens again and again, that a mix of everything rarely reaches. */
 export const THEMES: Readonly<Record<string, Theme>> = {
   /** Keys stay locked after their tasks, and callers leave before their turn: then others must learn when the keys are free. */
@@ -164,4 +179,12 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
+};
+
+/** The same of nested locks. They came later, so seeds draw them with dice of their own. */
+export const NESTING: Readonly<Record<string, Theme>> = {
+  /** Cycles arise all the time, and each is to be refused. */
+  'nested in any order': nesting('nested'),
+  /** No cycle can arise, so nobody may be refused. */
+  'nested in one order': nesting('ordered'),
 };

@@ -46,7 +46,7 @@ export class Workload {
       await machine.sleep(dice.around(this.habits.pause));
       if (this.#hasEnded()) return;
       const kind = dice.weighted<CallKind>(this.habits.kinds);
-      if (kind === 'nested') await this.#nest(process, dice);
+      if (kind === 'nested' || kind === 'ordered') await this.#nest(process, dice, kind === 'ordered');
       else if (kind === 'burst') {
         const key = this.#key(dice);
         const callers = Array.from({ length: 2 + dice.whole(MOST_AT_ONCE - 1) }, () => new Dice(dice.whole(2 ** 31)));
@@ -71,9 +71,12 @@ export class Workload {
     return [`k${key}`, `k${(key + 1) % Math.max(2, this.keys)}`, ...(dice.chance(0.5) ? ['k9'] : [])];
   }
 
-  async #nest(process: Process, dice: Dice): Promise<void> {
-    const first = dice.whole(Math.max(2, this.keys));
-    const second = (first + 1) % Math.max(2, this.keys);
+  /** @param isOrdered whether all callers lock in one order, so that none waits for another one that waits for it */
+  async #nest(process: Process, dice: Dice, isOrdered: boolean): Promise<void> {
+    const keys = Math.max(2, this.keys);
+    const start = dice.whole(keys);
+    const next = (start + 1) % keys;
+    const [first, second] = isOrdered && next < start ? [next, start] : [start, next];
     const wait = dice.pick([1_000, 4_000, 20_000]);
     await this.#call(process, dice, 'exclusive', [`k${first}`], {
       wait,

@@ -5,7 +5,7 @@ import { exploration, SEED } from '../exploration.js';
 
 const run = promisify(execFile);
 const SIMULATE = join(import.meta.dirname, 'simulate.mjs');
-const RUN_MUTANTS = join(import.meta.dirname, 'run-mutants.mjs');
+const RUN_MUTANTS = join(import.meta.dirname, '../mutants/run.mjs');
 const CORPUS = join(import.meta.dirname, 'corpus.json');
 /** Of CPU time: on a machine that other work keeps busy, the same seeds take longer. */
 const SECONDS = exploration(20, 600);

@@ -2,16 +2,18 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
+import { clusterClient } from './cluster-client.js';
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
 import { JobJudge } from './job-judge.js';
 import { Judge } from './judge.js';
 import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
-import { Network, SimulatedConnection, WorldServer } from './network.js';
+import { FIRST_PORT, Network, SimulatedConnection, WorldServer } from './network.js';
 import type { Plan } from './plan.js';
 import { RedisModel } from './redis-model.js';
 import { Recipes } from './recipes.js';
+import { SlotMap, SLOTS } from './slot-map.js';
 import { Story } from './story.js';
 import { Timeline } from './timeline.js';
 import { type Outcomes, type Process, Workload } from './workload.js';
@@ -74,15 +76,26 @@ class World {
     const { latency, commandTimeout, habits, keys, seed } = plan;
     this.#story = new Story(timeline, isTold);
     this.#network = new Network(timeline, new Dice(seed, 2), latency);
-    this.#network.servers.push(this.#makeServer());
+    const { masters } = plan;
+    if (masters !== undefined) {
+      this.#network.slots = new SlotMap(
+        SLOTS.map((slot) => FIRST_PORT + Math.floor((slot * masters) / 16_384)),
+        0,
+      );
+    }
+    for (let index = 0; index < (masters ?? 1); index += 1) this.#network.servers.push(this.#makeServer());
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
       this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
       const { number } = this.#processes.find(({ machine }) => machine === link.machine) ?? {};
-      if (number !== undefined && name.startsWith('eval')) this.#judge.executed(number, locksOf(command));
+      if (number !== undefined && name.startsWith('eval') && !(reply instanceof Error))
+        this.#judge.executed(number, locksOf(command));
+    };
+    this.#network.onUnsubscribed = (link, channel) => {
+      this.#story.note(`#${link.id} is not subscribed to ${channel} any more`);
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
-    const model = () => this.#network.server.model;
+    const modelOf = (key: string) => this.#network.modelOf(key);
     const bounds = {
       handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
       recovery: 8_000 + 60 * typical,
@@ -93,9 +106,9 @@ class World {
     const report = (violation: string) => {
       this.#judge.report(violation);
     };
-    this.#judge = new Judge(timeline, model, bounds, {
+    this.#judge = new Judge(timeline, modelOf, bounds, {
       placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
-      jobs: plan.recipes && new JobJudge(plan.recipes, model, report),
+      jobs: plan.recipes && new JobJudge(plan.recipes, modelOf, report),
       isInMemory: plan.isInMemory === true,
     });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
@@ -135,14 +148,18 @@ class World {
   }
 
   #makeServer(): WorldServer {
-    return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now));
+    const { slots, servers } = this.#network;
+    const own = slots && new SlotMap([...slots.owners], FIRST_PORT + servers.length);
+    return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now, own));
   }
 
-  #redis(machine: Machine): RedisLockProvider {
-    const client: IoredisClient = {
+  #redis(machine: Machine, dice: Dice): RedisLockProvider {
+    const { masters, commandTimeout } = this.plan;
+    const single: IoredisClient = {
       duplicate: (options = {}) => new SimulatedConnection(this.#network, machine, options),
     };
-    return new RedisLockProvider({ client, commandTimeout: this.plan.commandTimeout });
+    const client = masters === undefined ? single : clusterClient(this.#network, machine, masters, dice);
+    return new RedisLockProvider({ client, commandTimeout });
   }
 
   async #boot(place: number): Promise<void> {
@@ -152,7 +169,7 @@ class World {
     const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
     let ids = 0;
     const locks = new LockManager({
-      providers: { locks: plan.isInMemory ? new MemoryLockProvider() : this.#redis(machine) },
+      providers: { locks: plan.isInMemory ? new MemoryLockProvider() : this.#redis(machine, dice) },
       clock: machine.clock,
       // The first digits tell the instance and the last ones the process of the backend.
       random: {
@@ -226,7 +243,8 @@ class World {
       const links = this.#network.linksOf(machine).length;
       if (links > 0) this.#judge.report(`process ${number} has left ${links} connections`);
     }
-    const left = this.#network.server.model.keys().filter((key) => key.includes('}:') && !key.endsWith('}t'));
+    const keys = this.#network.masters.flatMap(({ model }) => model.keys());
+    const left = keys.filter((key) => key.includes('}:') && !key.endsWith('}t'));
     if (left.length > 0) this.#judge.report(`left at the server: ${left.join()}`);
   }
 }

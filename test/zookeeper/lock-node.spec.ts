@@ -57,6 +57,24 @@ describe('The node of an attempt', () => {
     expect(server.namesIn(FOLDER)).toEqual([]);
   });
 
+  it('is none that has its id and belongs to another session, which may end at another time', async () => {
+    server.client.wire = 'deaf';
+    const attempt = request('order');
+    const lost = backend.acquire(attempt);
+    lost.catch(() => undefined);
+    await clock.advance(0);
+    server.client.break();
+    await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
+    const [name] = server.namesIn(FOLDER);
+    const path = `${FOLDER}/${name}`;
+    server.nodes.set(path, { ...server.nodes.get(path)!, owner: 999n });
+    const answer = backend.acquire(attempt);
+    await clock.advance(0);
+    expect(server.namesIn(FOLDER)).toHaveLength(2);
+    server.remove(path);
+    granted(await answer);
+  });
+
   describe('whose creation reaches the leader, while the next server that is asked has not heard of it', () => {
     let attempt: TestRequest;
 
@@ -173,7 +191,7 @@ describe('The node of an attempt', () => {
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
     server.nodes.get(FOLDER)!.creations = LAST_SEQUENCE;
     const refused = backend.acquire(request('order'));
-    await expect(refused).rejects.toThrow(/used up/);
+    await expect(refused).rejects.toThrow(/run out of sequence numbers/);
     await expect(refused).rejects.toBeInstanceOf(LockUnavailableError);
     expect(server.namesIn(FOLDER)).toHaveLength(1);
   });

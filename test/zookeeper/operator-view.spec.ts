@@ -220,7 +220,7 @@ describe('The list of locks, on a real server', () => {
     const owner = await start('closed', {}, { auth: { credentials: 'owner:secret' } });
     await take(owner, 'hidden');
     const stranger = await start('closed');
-    await expect(listOf(stranger)).rejects.toThrow(/Lock "hidden".*refuses it \(.*NO_AUTH/);
+    await expect(listOf(stranger)).rejects.toThrow(/Lock "hidden".*refused the request \(.*NO_AUTH/);
     expect(await keysOf(stranger, 'open')).toEqual(['open']);
   });
 });

@@ -124,10 +124,10 @@ describe('records on ZooKeeper', () => {
     const refused = backend.records.replace('closed', 'a', 'b');
     await expect(refused).rejects.toBeInstanceOf(LockConfigError);
     await expect(refused).rejects.toThrow(
-      /^Record "closed" of provider "main" is not available: ZooKeeper refuses it \(.*NO_AUTH.*%jobs\/closed" does not give the permission w \(write\)/,
+      /^Record "closed" of provider "main" is not available: ZooKeeper refused the request \(.*NO_AUTH.*%jobs\/closed" does not grant permission w \(write\)/,
     );
     await admin.allow(`${paths.jobs}/closed`, 'wa');
-    await expect(backend.records.read('closed')).rejects.toThrow(/does not give the permission r \(read\)/);
+    await expect(backend.records.read('closed')).rejects.toThrow(/does not grant permission r \(read\)/);
     await admin.allow(`${paths.jobs}/closed`, 'rw');
     expect(await valueOf(backend.records.replace('closed', 'a', 'b'))).toBe('b');
   });

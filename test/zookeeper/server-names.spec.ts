@@ -131,7 +131,7 @@ describe('A name in the connect string of ZooKeeper', () => {
 
   it('that is not answered by the name server is asked for once: each lookup blocks a thread of Node', async () => {
     names['zk.test'] = 'silence';
-    await expect(start('zk.test,127.0.0.9', '1s')).rejects.toThrow(/zk\.test \(its name is not resolved yet\)/);
+    await expect(start('zk.test,127.0.0.9', '1s')).rejects.toThrow(/zk\.test \(its name has not been resolved yet\)/);
     expect(asked).toEqual({ 'zk.test': 1 });
   });
 
@@ -164,7 +164,7 @@ describe('A name in the connect string of ZooKeeper', () => {
     expect(error).toBeInstanceOf(LockUnavailableError);
     const { port } = server;
     for (const tried of [
-      `zk.test:${port} at 127.0.0.2 (it has closed the connection without an answer)`,
+      `zk.test:${port} at 127.0.0.2 (it closed the connection without answering)`,
       `zk.test:${port} at 127.0.0.5 (connect ECONNREFUSED)`,
       `127.0.0.6:${port} (connect ECONNREFUSED)`,
       'lost.test (getaddrinfo ENOTFOUND)',

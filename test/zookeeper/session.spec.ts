@@ -229,7 +229,7 @@ describe('A session of ZooKeeper', () => {
   });
 
   it('that is refused gives that reason to those who ask and to those who wait already, and once to the log', async () => {
-    const cause = new ZooKeeperFailure('refused', 'ZooKeeper answers NOT_YOU (-7777).');
+    const cause = new ZooKeeperFailure('refused', 'ZooKeeper answered NOT_YOU (-7777).');
     granted(await backend.acquire(request('order')));
     const waiter = backend.acquire(request('order'));
     await clock.advance(0);
@@ -238,7 +238,7 @@ describe('A session of ZooKeeper', () => {
     for (const caller of [waiter, backend.acquire(request('other')), backend.casStore.compareAndSet('a', null, 'b')]) {
       const error: unknown = await caller.catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(LockUnavailableError);
-      expect((error as Error).message).toContain('ZooKeeper refuses it (ZooKeeper answers NOT_YOU (-7777).)');
+      expect((error as Error).message).toContain('ZooKeeper refused the request (ZooKeeper answered NOT_YOU (-7777).)');
     }
     server.endSession(server.client.sessionId);
     await clock.advance(5_000);
@@ -250,7 +250,7 @@ describe('A session of ZooKeeper', () => {
 
   it('that could never create its node is given up after one timeout without a connection', async () => {
     server.onRequest = (each) => {
-      if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answers NO_AUTH (-102).');
+      if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answered NO_AUTH (-102).');
     };
     server.endSession(server.client.sessionId);
     server.client.listener.onExpired();

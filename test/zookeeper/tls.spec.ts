@@ -101,7 +101,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
     ['"tls.key"', () => ({ ...trusted(), key: trusted().key.slice(0, 200) })],
     ['"tls.key" with "tls.cert"', () => ({ ...trusted(), key: pem('server-key') })],
     [
-      '"tls.cert" cannot be used: ENOENT: no such file or directory, open \'/no/such/tls.pem\'',
+      '"tls.cert" is invalid: ENOENT: no such file or directory, open \'/no/such/tls.pem\'',
       () => ({
         ...trusted(),
         get cert() {

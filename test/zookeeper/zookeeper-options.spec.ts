@@ -78,7 +78,7 @@ describe('The options of ZooKeeperLockProvider', () => {
   ])('refuse a folder for each address: %j', (spelled) => {
     expect(() => readOptions({ connectString: spelled })).toThrow(LockConfigError);
     expect(() => readOptions({ connectString: spelled })).toThrow(
-      'Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
+      'Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   });
 
@@ -168,9 +168,7 @@ describe('The connect string of two services, on a server', () => {
     for (const connectString of [`${first},${second}`, `${second},${first}`, `${first}, ${second}`]) {
       const starting = (async () => (await start(connectString)).acquire('a'))();
       await expect(starting).rejects.toBeInstanceOf(LockConfigError);
-      await expect(starting).rejects.toThrow(
-        'Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
-      );
+      await expect(starting).rejects.toThrow('Put the path after the last address: zk1:2181,zk2:2181/shop.');
     }
     expect(await admin.children('/')).toEqual(nodes);
     expect(await clients()).toBe(before);

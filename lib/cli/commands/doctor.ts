@@ -6,7 +6,7 @@ import { ExitCode } from '../exit-code.js';
 export const doctor: Command = {
   usesServer: true,
   summary: 'Finds settings of the server that weaken the guarantee',
-  details: 'Says what to do about each, as an application does at every start. It acquires no lock.',
+  details: 'Suggests a fix for each, as the application does at every start. Acquires no lock.',
   async run({ args: { json }, terminal, open }) {
     const { name, provider, backend } = await open();
     const findings = await diagnose(async () => {
@@ -25,10 +25,10 @@ export const doctor: Command = {
   },
 };
 
-/** A refusal of the server at the start is a finding as well, such as a table that is missing. */
-async function diagnose(look: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
+/** Reports a rejection during connect as a finding too, such as a missing table. */
+async function diagnose(findProblems: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
   try {
-    return await look();
+    return await findProblems();
   } catch (error) {
     if (!(error instanceof LockConfigError)) throw error;
     return [{ severity: 'error', message: error.message }];

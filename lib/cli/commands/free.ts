@@ -2,7 +2,7 @@ import type { LockInfo } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
 import { systemClock } from '../../core/toolkit/clock.js';
 import { type Command, connect, forceRelease, inspect, namespaceHint } from '../command.js';
-import { ExitCode, Misuse } from '../exit-code.js';
+import { ExitCode, UsageError } from '../exit-code.js';
 import { detailsOf } from '../lock-text.js';
 import { tableLines } from '../table.js';
 
@@ -11,13 +11,12 @@ export const free: Command = {
   subject: 'key',
   options: ['yes'],
   summary: 'Frees a key',
-  details:
-    'Shows who holds the key, and prompts you first. It does not stop the holder, which keeps working until it notices.',
+  details: 'Shows who holds the key and asks for confirmation. The holder keeps working until it notices the loss.',
   async run(context) {
     const { args, terminal } = context;
     const { subject: key = '', json, yes } = args;
     if (!yes && !terminal.isInteractive)
-      throw new Misuse('free prompts before it frees a key, and this is not a terminal. Use --yes.');
+      throw new UsageError('free asks for confirmation, but this is not a terminal. Use --yes.');
     const namespace = await connect(context);
     const answer = async (was: LockInfo | null, freed: boolean, line: string) => {
       await (json ? terminal.printJson({ key, freed, was }) : terminal.print(`${line}\n`));
@@ -44,11 +43,11 @@ export const free: Command = {
 
 function consequenceOf({ state }: LockInfo): string {
   return state === 'retained'
-    ? 'Its job has run, and may run again.'
-    : 'Its holder keeps working alongside the next one until it notices.';
+    ? 'Its job has already run and may then run again.'
+    : 'Its holder and the next one may work at the same time until it notices.';
 }
 
-/** Whether the holder is still the one you confirmed: a yes for a process that hangs is not a yes for the next holder. */
+/** Whether the holder is still the one that the user agreed to evict. It may have changed while the prompt was open. */
 function isSameHold(one: LockInfo, other: LockInfo): boolean {
   const idOf = ({ state, fencingToken, since, instances }: LockInfo) =>
     JSON.stringify([state, String(fencingToken), since, instances.toSorted()]);

@@ -11,29 +11,29 @@ const COLUMNS = ['JOB', 'STATE', 'DUE', 'STARTED', 'ENDED', 'INSTANCE', 'ATTEMPT
 
 export const jobs: Command = {
   usesServer: true,
-  summary: 'Lists the last run of each job',
+  summary: 'Lists the latest run of each job',
   details: 'A job with minHold has no record: inspect shows its key as retained.',
   async run(context) {
     const { args, terminal } = context;
     const namespace = await connect(context);
     const count = await printListing(context, jobsOf(namespace), { header: COLUMNS, cellsOf, noun: 'jobs' });
     if (count === 0 && !args.json)
-      terminal.say(`No job has a record in the namespace "${namespace.name}".${namespaceHint(args)}`);
+      terminal.say(`There are no job records in the namespace "${namespace.name}".${namespaceHint(args)}`);
     return ExitCode.done;
   },
 };
 
 async function* jobsOf(namespace: Namespace): AsyncGenerator<ListedJob> {
-  const records = namespace.backend.records ?? notOffered(namespace, 'keeps no records of jobs');
+  const records = namespace.backend.records ?? notOffered(namespace, 'does not keep job records');
   for await (const { name, value } of records.list()) {
     const record = parseRecord(value);
     if (typeof record === 'object') yield listedJob(name, namespace.provider, record);
   }
 }
 
-function cellsOf({ key, state, tick, begunAt, endedAt, instance, attempt, schedule }: ListedJob): string[] {
+function cellsOf({ key, state, tick, startedAt, endedAt, instance, attempt, schedule }: ListedJob): string[] {
   return [
-    ...[printable(key), state, timeText(tick), timeText(begunAt), endedAt ? timeText(endedAt) : UNKNOWN],
+    ...[printable(key), state, timeText(tick), timeText(startedAt), endedAt ? timeText(endedAt) : UNKNOWN],
     ...[printable(instance), String(attempt), printable(schedule ?? UNKNOWN)],
   ];
 }

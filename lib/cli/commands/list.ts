@@ -17,8 +17,8 @@ export const list: Command = {
     const count = await printListing(context, locks, { header: COLUMNS, cellsOf: rowOf, noun: 'locks' });
     if (count > 0 || args.json) return ExitCode.done;
     if (args.subject)
-      terminal.say(`No lock with this prefix is held in the namespace "${name}".${namespaceHint(args)}`);
-    else terminal.say(`No lock is held in the namespace "${name}".${await otherNamespacesHint(args, namespace)}`);
+      terminal.say(`No locks with this prefix are held in the namespace "${name}".${namespaceHint(args)}`);
+    else terminal.say(`No locks are held in the namespace "${name}".${await otherNamespacesHint(args, namespace)}`);
     return ExitCode.done;
   },
 };

@@ -2,16 +2,16 @@ import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'nod
 import { dirname, join, normalize, parse, sep } from 'node:path';
 import { lockTablesSql } from '../../providers/sql/index.js';
 import type { Command } from '../command.js';
-import { ExitCode, Misuse } from '../exit-code.js';
+import { ExitCode, UsageError } from '../exit-code.js';
 
 export const sql: Command = {
   usesServer: false,
   options: ['database', 'table', 'out'],
   summary: 'Prints the statements that create the table of SQL locks',
-  details: 'Run them in a migration of your own.',
+  details: 'Run them in one of your migrations.',
   async run({ args: { database, table, out }, terminal }) {
     const options = { ...(table !== undefined && { table }) };
-    // The function checks the name of the database.
+    // `lockTablesSql` validates the database.
     const statements = lockTablesSql(database as 'mysql' | 'postgres', options).map((statement) => `${statement};\n`);
     if (out === undefined) await terminal.print(statements.join(''));
     else {
@@ -24,7 +24,9 @@ export const sql: Command = {
   },
 };
 
-/** Shells differ in what `> *.sql` means (sh makes a file of that name), so the command looks for the file itself. */
+/**
+ * Resolves a pattern to the one file that matches. Shells disagree about `> *.sql`: sh creates a file with that name.
+ */
 function fileOf(out: string): string {
   if (!out.includes('*')) return out;
   const { root } = parse(out);
@@ -32,12 +34,12 @@ function fileOf(out: string): string {
   const found = names.reduce((folders, name) => folders.flatMap((folder) => pathsIn(folder, name)), [root]);
   const [file, ...others] = found.filter((path) => existsSync(path));
   if (file === undefined)
-    throw new Misuse(`No file is named ${out}. Let your migration tool make an empty migration first.`);
+    throw new UsageError(`No file matches ${out}. Create an empty migration with your migration tool first.`);
   if (others.length === 0) return file;
-  throw new Misuse(`${out} is the name of several files: ${[file, ...others].join(', ')}. Name one of them in --out.`);
+  throw new UsageError(`${out} matches several files: ${[file, ...others].join(', ')}. Pass one of them to --out.`);
 }
 
-/** The paths in a folder that match a name, which may contain `*`. */
+/** The paths in a folder that match a name with optional wildcards. */
 function pathsIn(folder: string, name: string): string[] {
   if (!name.includes('*')) return [join(folder, name)];
   if (!statSync(folder || '.', { throwIfNoEntry: false })?.isDirectory()) return [];

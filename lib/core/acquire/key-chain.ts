@@ -47,10 +47,10 @@ export class KeyChain {
   ): Promise<Holder> {
     const early = this.#early.shift();
     const { traced } = this.plan.core.observer;
-    // Usually the backend granted all keys in one answer.
+    // The common case: the backend has granted all keys in one answer.
     if (early?.waiter.holder && traced === undefined) return early.outcome;
-    const ask = (trace?: AcquireTrace) => this.#ask(key, otherKeysHeld, outer, around, trace);
-    const acquire = early === undefined ? ask : (trace?: AcquireTrace) => this.#takeTurn(early, ask, trace);
+    const request = (trace?: AcquireTrace) => this.#request(key, otherKeysHeld, outer, around, trace);
+    const acquire = early === undefined ? request : (trace?: AcquireTrace) => this.#takeTurn(early, request, trace);
     return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
@@ -64,7 +64,7 @@ export class KeyChain {
 
   async #takeTurn(
     { waiter, outcome }: EarlyWaiter,
-    ask: (trace?: AcquireTrace) => Promise<Holder>,
+    request: (trace?: AcquireTrace) => Promise<Holder>,
     trace: AcquireTrace | undefined,
   ): Promise<Holder> {
     waiter.beginTurn(trace);
@@ -74,10 +74,10 @@ export class KeyChain {
       if (error !== NOT_ASKED) throw error;
     }
     this.dismiss();
-    return ask(trace);
+    return request(trace);
   }
 
-  #ask(
+  #request(
     key: string,
     otherKeysHeld: number,
     outer: readonly GrantedLock[],
@@ -87,17 +87,17 @@ export class KeyChain {
     const queue = this.plan.core.queues.of(key, otherKeysHeld);
     const waiter = this.#waiterFor(key, queue, outer, around);
     const outcome = waiter.acquire(trace);
-    this.#askAhead(waiter, queue, outer);
+    this.#requestAhead(waiter, queue, outer);
     return outcome;
   }
 
-  /** Requests the keys after the key of `first`, as far as they can be sent together with it. */
-  #askAhead(first: Waiter, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
+  /** Requests as many of the following keys as the backend can send together with the key of `first`. */
+  #requestAhead(first: Waiter, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
     const { core } = this.plan;
     let before = first;
     let queue = firstQueue;
     for (const key of this.keys.slice(this.keys.indexOf(first.key) + 1)) {
-      const after = queue.askingFor(before);
+      const after = queue.requestInFlightFor(before);
       if (after === undefined || core.backend.chains?.(before.key, key) !== true) return;
       if (outer.some(({ provider, keys }) => provider === core.name && keys.includes(key))) return;
       queue = core.queues.of(key, queue.otherKeysHeld + 1);
@@ -113,7 +113,7 @@ export class KeyChain {
 
   #waiterFor(key: string, queue: KeyQueue, outer: readonly GrantedLock[], around: Holder | undefined): Waiter {
     const since = key === this.keys[0] ? this.startedAt : this.plan.core.clock.now();
-    const meanwhile = { outer, around, acquired: this.acquired };
-    return new Waiter(queue, this.plan, this.startedAt, since, this.signal, meanwhile);
+    const heldLocks = { outer, around, acquired: this.acquired };
+    return new Waiter(queue, this.plan, this.startedAt, since, this.signal, heldLocks);
   }
 }

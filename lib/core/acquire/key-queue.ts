@@ -2,9 +2,9 @@ import type { LossReason } from '../../api/errors.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Holder } from '../hold/holder.js';
-import { asItIs, type OnReleased } from '../hold/releases.js';
+import { identity, type OnReleased } from '../hold/releases.js';
 import type { ProviderCore } from '../provider-core.js';
-import { Few } from '../toolkit/few.js';
+import { SmallSet } from '../toolkit/small-set.js';
 import { answerDueAt, refusalAfter } from './answer-deadline.js';
 import { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
@@ -23,18 +23,18 @@ const BUSY: Refusal = { why: 'busy' };
 /**
  * The callers of this process that wait for one key and hold the same number of other keys. Decides who enters, and when to send a request.
  *
- * At most one request exists, on behalf of the oldest caller, the head. The backend grants a lock to the process: the head enters, together
- * with the readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock cohorting, after
- * Dice, Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent together with the release: before it if the backend has a queue,
- * so that the release sees all waiting processes, and after it if the backend is polled.
+ * There is at most one request at a time, on behalf of the oldest caller (the head). The backend grants the lock to the process, and the head enters,
+ * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock cohorting: Dice,
+ * Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent along with the release: before it if the backend has a queue, so that the
+ * release sees all waiting processes, and after it if the backend is polled.
  *
- * A request is repeated while its outcome is unknown. Its id is dead as soon as a release was sent for it, and a grant that arrives later is
- * released. A grant that expired before it arrived is released as well, and the head gets a request with a new id.
+ * A request is repeated while its outcome is unknown. Once a release was sent for an id, the id is dead, and a grant that arrives later is released. A
+ * grant that expired before it arrived is released as well, and the head sends a request with a new id.
  */
 export class KeyQueue {
   readonly #waiters = new WaiterList();
   #request: KeyRequest | undefined;
-  readonly #held = new Few<HeldGrant>();
+  readonly #held = new SmallSet<HeldGrant>();
   #enteredAt = -Infinity;
   readonly #turn = new PollingTurn();
 
@@ -60,8 +60,8 @@ export class KeyQueue {
   }
 
   /** The unanswered request on behalf of this caller. */
-  askingFor(waiter: Waiter): KeyRequest | undefined {
-    return this.#request?.isAsking && this.#waiters.head === waiter ? this.#request : undefined;
+  requestInFlightFor(waiter: Waiter): KeyRequest | undefined {
+    return this.#request?.isUnanswered && this.#waiters.head === waiter ? this.#request : undefined;
   }
 
   get isFull(): boolean {
@@ -76,7 +76,7 @@ export class KeyQueue {
     return this.#waiters.arrivals;
   }
 
-  /** The grants that this process holds. */
+  /** The grants under which this process holds the key. */
   get held(): readonly HeldGrant[] {
     return this.#held.values();
   }
@@ -86,14 +86,14 @@ export class KeyQueue {
     return this.#waiters.all();
   }
 
-  /** When the oldest caller came, on the monotonic clock. */
+  /** When the oldest caller came. */
   get since(): number {
     return this.#waiters.head?.since ?? Infinity;
   }
 
   // Waiters join and leave.
 
-  /** Adds a waiter. The caller has expired the grants of the key before. */
+  /** Adds a waiter. Call {@link expireHeld} first. */
   add(waiter: Waiter): void {
     if (waiter.isLate && this.#isAnswered(waiter)) {
       waiter.refuse(this.#refusalOf(waiter));
@@ -101,23 +101,23 @@ export class KeyQueue {
     }
     const isFirst = this.#waiters.head === undefined;
     this.#waiters.add(waiter);
-    this.#askForHead();
+    this.#requestForHead();
     if (waiter.isQueued && (!isFirst || this.#request === undefined)) waiter.waits();
     // A listener of `waiting` may have dismissed the waiter.
     if (waiter.isQueued) waiter.wakeAt(waiter.isLate ? this.#answerDueAt(waiter) : waiter.deadline);
   }
 
   /**
-   * Adds a waiter before its turn to a queue that {@link isEmpty}. Its request takes effect only if `after` is granted. It has no timer until
-   * {@link onTurn}, because it is not reported before.
+   * Adds a waiter before its turn to an empty queue. Its request takes effect only if `after` is granted. Until {@link onTurn}, the waiter has no timer
+   * and is not reported.
    */
   addBehind(after: KeyRequest, waiter: Waiter): void {
     this.#waiters.add(waiter);
     this.#request = new KeyRequest(waiter, this, after);
-    this.#request.ask();
+    this.#request.send();
   }
 
-  /** Starts the turn of a waiter that joined early: from now on it waits for the answer. */
+  /** Starts the turn of a waiter that joined early: from now on, its deadline counts. */
   onTurn(waiter: Waiter): void {
     if (!waiter.isQueued) return;
     this.#request?.onTurn();
@@ -130,7 +130,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** Handles the timer of a waiter: its deadline has passed, or the answer that it waits for is overdue. */
+  /** Handles the timer of a waiter: its deadline has passed, or the answer is overdue. */
   onTime(waiter: Waiter): void {
     this.expireHeld();
     if (!waiter.isQueued) return;
@@ -141,7 +141,7 @@ export class KeyQueue {
       this.#waiters.setLate(waiter, true);
       waiter.wakeAt(this.#answerDueAt(waiter));
     } else {
-      if (request?.isAsking) this.core.reachability.failed(request.failure);
+      if (request?.isUnanswered) this.core.reachability.failed(request.failure);
       this.leave(waiter, this.#refusalOf(waiter));
     }
   }
@@ -153,17 +153,16 @@ export class KeyQueue {
 
   // The backend answers.
 
-  /** Whether the request pauses before it is sent again. */
+  /** Whether the request waits to be sent again. */
   get isPausing(): boolean {
     return this.#request?.isPausing === true;
   }
 
   /** Sends a pausing request now, because the backend answers again. */
-  hurry(): void {
-    if (this.isPausing) this.#request?.ask();
+  retryNow(): void {
+    if (this.isPausing) this.#request?.send();
   }
 
-  /** Handles a change of this queue's request. */
   onChange(request: KeyRequest, change: RequestChange): void {
     switch (change.to) {
       case 'queued':
@@ -178,26 +177,26 @@ export class KeyQueue {
         this.#request = undefined;
         this.#letInUnder(change.grant);
         break;
-      case 'outrun':
+      case 'expired':
         this.#request = undefined;
         if (this.#waiters.head !== undefined) this.#newRequest(this.#waiters.head).pause(request.rounds);
         this.#refuseLate();
         break;
       case 'busy':
         this.#request = undefined;
-        this.#refuseBusy(request, change.askedFor);
+        this.#refuseBusy(request, change.sentFor);
         break;
       case 'failed': {
         this.#request = undefined;
-        const { error, askedFor } = change;
-        if (askedFor?.isQueued) this.#refuse(askedFor, { why: 'failed', error });
+        const { error, sentFor } = change;
+        if (sentFor?.isQueued) this.#refuse(sentFor, { why: 'failed', error });
         break;
       }
     }
     this.#advance();
   }
 
-  /** Lets the head in, and the readers directly behind it. */
+  /** Lets the head in, and any readers directly behind it. */
   #letInUnder(grant: HeldGrant): void {
     const now = grant.grantedAt;
     this.#held.add(grant);
@@ -216,24 +215,24 @@ export class KeyQueue {
     this.#enteredAt = now;
   }
 
-  #refuseBusy(request: KeyRequest, askedFor: Waiter | undefined): void {
+  #refuseBusy(request: KeyRequest, sentFor: Waiter | undefined): void {
     const refusal: Refusal = { why: 'busy', request };
     for (const waiter of this.#waiters.all()) {
-      // A late waiter that requests at least as much is busy, too.
-      const isBusy = waiter === askedFor || (waiter.isLate && wantsNoLess(waiter.terms, request));
+      // The answer also applies to late waiters that request at least as much.
+      const isBusy = waiter === sentFor || (waiter.isLate && requestsAtLeast(waiter.terms, request));
       if (isBusy && waiter.isQueued) this.#refuse(waiter, refusal);
     }
   }
 
   // Grants end.
 
-  /** Ends the hold of a holder. Resolves to the result of `answer`, in the tick in which the outcome arrives. */
+  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick in which the outcome arrives. */
   release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { grant } = holder;
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
     const next = this.#waiters.head;
     if (next === undefined || !grant.request.fits(next) || !grant.mayServe(next.arrival, now))
-      return this.#giveBack(grant, failed, now, answer);
+      return this.#sendRelease(grant, failed, now, answer);
     grant.handOff();
     this.#letIn(next, grant, now);
     this.#advance();
@@ -244,28 +243,28 @@ export class KeyQueue {
   lose(grant: HeldGrant, reason: LossReason, cause: unknown): void {
     const { holders } = grant;
     grant.end();
-    // All holders must have lost the grant, and its release must be sent, before any listener runs: it may release another reader or request the key.
+    // Before any listener runs, mark all holders as lost and send the release: a listener may release another reader or request the key again.
     for (const holder of holders) holder.lose(reason, cause);
-    void this.#giveBack(grant, true, this.core.clock.now(), asItIs);
+    void this.#sendRelease(grant, true, this.core.clock.now(), identity);
     for (const holder of holders) holder.onLost();
   }
 
-  /** Ends expired grants. Their holders and listeners are notified, so anything may have changed afterwards. */
+  /** Ends expired grants. This runs listeners of the user, which may change anything. */
   expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.core.clock.now();
     for (const grant of this.#held.values()) grant.expire(now);
   }
 
-  #giveBack<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
+  #sendRelease<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { capabilities, clock, releases, watchdog } = this.core;
     const { request } = grant;
     const keepUntil = grant.keepUntil(now);
     grant.end();
     this.#held.delete(grant);
-    // Removed before the release is sent, so that no renewal follows it.
+    // Remove it before sending the release, so that no renewal follows the release.
     watchdog.remove(grant);
-    if (capabilities.fair) this.#askForHead();
+    if (capabilities.fair) this.#requestForHead();
     const lasting = Math.max(grant.lease.longest, keepUntil - now);
     const released = releases.send(request, { keepUntil, failed }, lasting, answer, now);
     if (!capabilities.fair) this.#advanceAfterRelease(clock.now());
@@ -274,41 +273,40 @@ export class KeyQueue {
 
   // The next step.
 
-  /** Expires grants and requests the key for the head. If no caller waits, the watchdog expires them. */
+  /** Expires grants (the watchdog does so if no caller waits) and requests the key for the head. */
   #advance(): void {
     if (this.#waiters.size > 0) this.expireHeld();
-    this.#askForHead();
+    this.#requestForHead();
   }
 
   /** Requests the key for the head, unless this process holds it exclusively. */
-  #askForHead(): void {
+  #requestForHead(): void {
     const head = this.#waiters.head;
     const request = this.#request;
     if (request !== undefined) {
       if (head !== undefined && request.fits(head)) {
-        request.askFor(head);
+        request.adopt(head);
         return;
       }
       this.#request = undefined;
-      request.giveUp();
+      request.releaseUnused();
     }
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
-    } else if (this.#isHeldAlone()) this.#refuseLate();
-    else if (head.isLate && this.#isHeldBeside(head)) {
+    } else if (this.#holdsInMode((mode) => mode === 'exclusive')) this.#refuseLate();
+    else if (head.isLate && this.#isBlockedHere(head)) {
       this.#refuse(head, BUSY);
       this.#advance();
-    } else this.#newRequest(head).ask();
+    } else this.#newRequest(head).send();
   }
 
   #newRequest(head: Waiter): KeyRequest {
     return (this.#request = new KeyRequest(head, this));
   }
 
-  /** Requests the key for the head after the release, unless other processes have their turn. */
+  /** Requests the key for the head right after the release, or after a pause if other processes should have their turn. */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
-    // Without waiters, this process does not compete with others.
     if (head === undefined) this.#turn.end();
     else if (this.#turn.isOver(now) && this.#request === undefined) {
       this.#turn.end();
@@ -317,30 +315,26 @@ export class KeyQueue {
     this.#advance();
   }
 
-  #isHeldAlone(): boolean {
-    return this.#holdsWhat((mode) => mode === 'exclusive');
-  }
-
   /** Whether this process holds the key in a mode that excludes the waiter. */
-  #isHeldBeside({ terms }: Waiter): boolean {
-    return this.#holdsWhat((mode) => excludes(mode, terms.mode));
+  #isBlockedHere({ terms }: Waiter): boolean {
+    return this.#holdsInMode((mode) => excludes(mode, terms.mode));
   }
 
-  #holdsWhat(keepsOut: (mode: LockMode) => boolean): boolean {
+  #holdsInMode(matches: (mode: LockMode) => boolean): boolean {
     if (this.#held.size === 0) return false;
     const now = this.core.clock.now();
-    return this.#held.values().some((grant) => keepsOut(grant.request.mode) && grant.isValid(now));
+    return this.#held.values().some((grant) => matches(grant.request.mode) && grant.isValid(now));
   }
 
   // The end of a wait.
 
   /** Whether the answer for a late waiter is known without a request. */
   #isAnswered(waiter: Waiter): boolean {
-    if (this.#isHeldBeside(waiter)) return true;
+    if (this.#isBlockedHere(waiter)) return true;
     return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
-  /** Refuses the late waiters, which waited only for this answer. After a failure they stay while the backend may still reconnect in their time. */
+  /** Refuses the late waiters, which only waited for this answer. After a failure, they stay while the backend may still reconnect in time. */
   #refuseLate(): void {
     if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();
@@ -354,7 +348,7 @@ export class KeyQueue {
 
   #refusalOf(waiter: Waiter): Refusal {
     const request = this.#request;
-    if (request === undefined || this.#isHeldBeside(waiter)) return BUSY;
+    if (request === undefined || this.#isBlockedHere(waiter)) return BUSY;
     return refusalAfter(request, this.core.clock.now());
   }
 
@@ -363,8 +357,8 @@ export class KeyQueue {
   }
 }
 
-/** Whether a caller with these terms is busy, given that a request with the other terms was busy a moment ago. */
-function wantsNoLess({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
+/** Whether terms are at least as demanding as others, so that they are busy if those are. */
+function requestsAtLeast({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;
   return mode === 'exclusive' || mode === others.mode;

@@ -3,16 +3,16 @@ import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
 import type { Waiter } from './waiter.js';
 
-/** The queues of one provider in this process: one for each key that has a holder or a waiter. */
+/** The queues of one provider in this process, one for each key that has a holder or a waiter. */
 export class KeyQueues {
   /**
-   * The queues by key, in one table for each number of other keys that the callers hold. If each lock takes a connection of a pool, the first waiter of
-   * a queue may wait for a connection. A caller that holds more keys must not queue behind it, or it would wait for its own connection to become free.
+   * Queues by key, with one table for each number of other keys that the callers hold. If each lock takes a connection from a pool, the head of a queue
+   * may be waiting for a connection. A caller that already holds keys must not queue behind it, or it would wait for its own connection.
    *
-   * A `Map` hashes with a seed of its process, so users who choose keys cannot make many of them collide.
+   * `Map` hashes with a per-process seed, so users who choose keys cannot provoke collisions.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
-  /** The queue that became empty last. It stays until the next one does, because a `Map` that is emptied after each lock allocates its table each time. */
+  /** The queue that became empty last. Kept until the next one becomes empty, because a `Map` that is emptied after each lock reallocates each time. */
   #idle: KeyQueue | undefined;
 
   constructor(private readonly core: ProviderCore) {}
@@ -35,14 +35,14 @@ export class KeyQueues {
     return this.#all().flatMap(({ waiters }) => waiters);
   }
 
-  /** Dismisses waiters: all, or only those under no lock. */
+  /** Dismisses all waiters, or only those whose callers hold no lock. */
   dismiss(which: 'all' | 'without-locks', errorFor: (subject: LockEvent) => Error): void {
     for (const waiter of this.waiting) {
       if (which === 'all' || !waiter.isUnderLock) waiter.dismiss(errorFor(waiter.subject));
     }
   }
 
-  /** Frees a key on the backend, if the backend can. Grants that this process holds for it are not handed off any more, and their renewal finds the loss. */
+  /** Frees a key on the backend, if the backend can. Grants of this process are no longer handed off, and are renewed to find the loss. */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const grant of held) grant.endCohort();
@@ -52,7 +52,7 @@ export class KeyQueues {
   }
 
   #tableOf(otherKeysHeld: number): Map<string, KeyQueue> {
-    // The array must have no gaps, whatever the first number is.
+    // Fills gaps, because the first caller may already hold several keys.
     while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
     return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
   }
@@ -61,10 +61,10 @@ export class KeyQueues {
     return this.#tables.flatMap((queues) => [...queues.values()]);
   }
 
-  /** Sends the pausing requests, because the backend answers again. The oldest goes first: if the server lost its queue, the first request gets the lock. */
-  hurry(): void {
+  /** Sends all pausing requests, because the backend answers again. Oldest first, because a server that lost its queue grants in order of arrival. */
+  retryNow(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);
-    for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.hurry();
+    for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.retryNow();
   }
 
   readonly #onEmpty = (queue: KeyQueue): void => {

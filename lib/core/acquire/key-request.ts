@@ -9,16 +9,16 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { backOff } from '../toolkit/timing.js';
 import type { KeyQueue } from './key-queue.js';
 import { NOT_ASKED } from './lock-observer.js';
-import { NEW, OVER, type Over, type Pausing, type Sent } from './request-stage.js';
+import { NEW, OVER, type Over, type Pausing, type InFlight } from './request-stage.js';
 import type { Waiter } from './waiter.js';
 
-/** The most callers that one grant serves one after the other. */
-const LARGEST_COHORT = 64;
+/** How many callers one grant may serve in turn. */
+const MAX_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * A request for a lock under one id, on behalf of the oldest waiter of a queue. It outlives that waiter if it fits the next one. A granted request becomes a
- * {@link HeldGrant}. It reports every change to its queue.
+ * A request for a lock under one id, on behalf of the oldest waiter of a queue. If that waiter leaves, the next one takes over the request if its terms are
+ * the same. A granted request becomes a {@link HeldGrant}. The request reports every change to its queue.
  *
  * Getters read the clock and change nothing.
  */
@@ -33,14 +33,15 @@ export class KeyRequest implements AcquireRequest {
   /** The backend's state of this request. */
   state: unknown;
   seen: unknown;
-  #stage: Pausing | Sent | HeldGrant | Over = NEW;
+  #stage: Pausing | InFlight | HeldGrant | Over = NEW;
   /** The waiter on whose behalf the request is made. */
   #oldest: Waiter | undefined;
   #rounds = 0;
-  #isAsked = false;
+  /** Whether the request was passed to the backend. */
+  #wasPassed = false;
   /** Whether a command may have reached the server. */
-  #sent = false;
-  /** The request for the previous key, without whose grant this one has no effect. Undefined once this request was answered. */
+  #mayHaveArrived = false;
+  /** The request for the previous key: this one has no effect unless that is granted. Undefined once this request was answered. */
   #after: KeyRequest | undefined;
   /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
@@ -73,7 +74,7 @@ export class KeyRequest implements AcquireRequest {
   get callers(): number {
     const oldest = this.#oldest;
     let count = 1;
-    for (let next = oldest?.next; next !== undefined && count < LARGEST_COHORT && this.fits(next); next = next.next)
+    for (let next = oldest?.next; next !== undefined && count < MAX_COHORT && this.fits(next); next = next.next)
       count += 1;
     return count;
   }
@@ -99,14 +100,14 @@ export class KeyRequest implements AcquireRequest {
     if (instead === undefined) this.queue.core.reachability.answered();
     const sent = this.#inFlight;
     if (sent === undefined) return;
-    if (sent.phase === 'asking') {
+    if (sent.phase === 'sent') {
       sent.phase = 'queued';
       this.queue.core.suspension.queued(1);
     }
-    this.#sent ||= instead === undefined;
+    this.#mayHaveArrived ||= instead === undefined;
     this.#rounds = 1;
     sent.failure = instead;
-    // A waiter is not reported before its turn.
+    // An early waiter is not reported before its turn.
     if (this.#after === undefined) this.queue.onChange(this, { to: 'queued', instead });
   }
 
@@ -117,8 +118,8 @@ export class KeyRequest implements AcquireRequest {
 
   // For its queue.
 
-  get isAsking(): boolean {
-    return this.#stage.phase === 'asking';
+  get isUnanswered(): boolean {
+    return this.#stage.phase === 'sent';
   }
 
   get isPausing(): boolean {
@@ -130,30 +131,30 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'pausing' && this.#stage.failure !== undefined;
   }
 
-  /** When the attempt in flight was sent, on the monotonic clock; `-Infinity` if none is. */
-  get askedAt(): number {
-    return this.#inFlight?.askedAt ?? -Infinity;
+  /** When the current attempt was sent; `-Infinity` if no attempt is in flight. */
+  get sentAt(): number {
+    return this.#inFlight?.sentAt ?? -Infinity;
   }
 
-  /** How many attempts were not answered. */
+  /** How many attempts in a row were not answered. */
   get rounds(): number {
     return this.#rounds;
   }
 
-  /** Why the last attempt was not answered, or what the request waits for instead of the lock. */
+  /** Why the last attempt failed, or what the request waits for instead of the lock. */
   get failure(): unknown {
     const stage = this.#stage;
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
   }
 
-  /** How many ms the server owes an answer about this request; `Infinity` while a grant is being confirmed. */
+  /** How many ms the server has owed an answer about this request; `Infinity` while a grant is being confirmed. */
   unansweredFor(now: number): number {
     const { backend } = this.queue.core;
     switch (this.#stage.phase) {
       case 'queued':
         return answerOr(Infinity, () => backend.unansweredFor?.(this) ?? 0);
-      case 'asking':
-        return now - this.#stage.askedAt;
+      case 'sent':
+        return now - this.#stage.sentAt;
       default:
         return 0;
     }
@@ -171,8 +172,8 @@ export class KeyRequest implements AcquireRequest {
     );
   }
 
-  /** Makes the request on behalf of another waiter, which it must fit. */
-  askFor(oldest: Waiter): void {
+  /** Continues the request on behalf of another waiter with the same terms. */
+  adopt(oldest: Waiter): void {
     this.#oldest = oldest;
   }
 
@@ -180,22 +181,22 @@ export class KeyRequest implements AcquireRequest {
   onTurn(): void {
     this.#after = undefined;
     const sent = this.#inFlight;
-    if (sent?.phase === 'asking') sent.askedAt = this.queue.core.clock.now();
+    if (sent?.phase === 'sent') sent.sentAt = this.queue.core.clock.now();
     else if (sent?.phase === 'queued')
       this.queue.onChange(this, { to: 'queued', instead: sent.failure as LockError | undefined });
   }
 
   /** Sends the request, for the first time or again. */
-  ask(): void {
+  send(): void {
     const { clock, suspension, releases } = this.queue.core;
-    const askedAt = clock.now();
+    const sentAt = clock.now();
     const { failure } = this;
-    const suspensions = suspension.recent(askedAt);
-    this.#become({ phase: 'asking', askedFor: this.#oldest, askedAt, suspensions, failure });
+    const suspensions = suspension.recent(sentAt);
+    this.#become({ phase: 'sent', sentFor: this.#oldest, sentAt, suspensions, failure });
     this.#rounds += 1;
-    this.#isAsked = true;
+    this.#wasPassed = true;
     releases.inFlight.add();
-    detached(KeyRequest.#send, this);
+    detached(KeyRequest.#acquire, this);
   }
 
   /**
@@ -207,24 +208,24 @@ export class KeyRequest implements AcquireRequest {
   pause(rounds: number, failure?: unknown): void {
     this.#rounds = rounds;
     const { clock, random } = this.queue.core;
-    const ask = () => {
-      this.ask();
+    const send = () => {
+      this.send();
     };
-    const timer = clock.setTimer(ask, backOff(random, rounds - 1, RETRY), true);
+    const timer = clock.setTimer(send, backOff(random, rounds - 1, RETRY), true);
     this.#become({ phase: 'pausing', timer, failure });
   }
 
-  /** Gives the request up, because it serves no waiter. A grant that it has or may still get is released. */
-  giveUp(): void {
-    const isSent = this.#sent || this.#stage.phase !== 'pausing';
+  /** Ends the request, because no waiter needs it. Releases a grant that it has or may still get. */
+  releaseUnused(): void {
+    const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';
     this.#become(OVER);
     this.#isAborted = true;
     this.#controller?.abort();
-    if (this.#isAsked) void this.queue.core.releases.giveUp(this, isSent);
+    if (this.#wasPassed) void this.queue.core.releases.releaseUnused(this, isSent);
   }
 
-  /** Sends a request. Runs detached. */
-  static readonly #send = (request: KeyRequest): void => {
+  /** Runs detached. */
+  static readonly #acquire = (request: KeyRequest): void => {
     const { backend, releases } = request.queue.core;
     const onAnswer = (answer: Grant | 'busy' | 'not-asked'): void => {
       request.#onAnswer(answer);
@@ -241,13 +242,13 @@ export class KeyRequest implements AcquireRequest {
     const { clock, suspension, reachability, releases } = this.queue.core;
     const sent = this.#inFlight;
     if (sent === undefined) {
-      // The id is dead, so a grant that arrives this late is released.
-      if (typeof answer === 'object') void releases.giveUp(this, true);
+      // The id is dead, so release a grant that arrives this late.
+      if (typeof answer === 'object') void releases.releaseUnused(this, true);
       return;
     }
     if (answer === 'not-asked') {
       this.#become(OVER);
-      this.queue.onChange(this, { to: 'failed', error: NOT_ASKED, askedFor: sent.askedFor });
+      this.queue.onChange(this, { to: 'failed', error: NOT_ASKED, sentFor: sent.sentFor });
       return;
     }
     if (!this.#takesEffect()) return;
@@ -255,11 +256,11 @@ export class KeyRequest implements AcquireRequest {
     if (answer === 'busy') {
       reachability.answered();
       this.#become(OVER);
-      this.queue.onChange(this, { to: 'busy', askedFor: sent.askedFor });
+      this.queue.onChange(this, { to: 'busy', sentFor: sent.sentFor });
     } else if (
       !this.#isRevoked &&
       now < answer.validUntil &&
-      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than it seems.
+      // The monotonic clock stops during a suspension of the machine, so a grant that spans one may be older than it seems.
       suspension.observeGrant(now) === sent.suspensions
     ) {
       reachability.answered();
@@ -267,17 +268,17 @@ export class KeyRequest implements AcquireRequest {
       this.#become(grant);
       this.queue.onChange(this, { to: 'granted', grant });
     } else {
-      this.giveUp();
-      this.queue.onChange(this, { to: 'outrun' });
+      this.releaseUnused();
+      this.queue.onChange(this, { to: 'expired' });
     }
   }
 
   #onFailure(error: unknown): void {
     const sent = this.#inFlight;
     if (sent === undefined) return;
-    this.#sent ||= wasSent(error);
+    this.#mayHaveArrived ||= wasSent(error);
     const isEarly = this.#after !== undefined;
-    // No command is in flight any more, so what must be released depends only on what was sent.
+    // No command is in flight now, so `releaseUnused` depends only on whether one may have arrived.
     this.#become(NEW);
     if (!isEarly && isRetryable(error)) {
       this.queue.core.reachability.failed(error);
@@ -285,43 +286,43 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The answer applies to the waiter for which the request was sent; others may get a different one. An early request usually shares a command with the
-    // request before it, which has then failed as well and is repeated. Until then, this one must not hold its key.
-    this.giveUp();
-    this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, askedFor: sent.askedFor });
+    // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An early request usually shares a command
+    // with the previous request, which has then failed too and will be retried. Until that is granted, this request must not hold its key.
+    this.releaseUnused();
+    this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, sentFor: sent.sentFor });
   }
 
   /**
-   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its grant are given up, because a caller
-   * must not hold a key while it waits for an earlier one. The key is requested again in its turn.
+   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its grant are released, because a caller must
+   * not hold a key while it waits for an earlier one. The key is requested again in its turn.
    */
   #takesEffect(): boolean {
     const after = this.#after;
     this.#after = undefined;
     const sent = this.#inFlight;
     if (after === undefined || after.#isHeld || sent === undefined) return true;
-    this.giveUp();
-    this.queue.onChange(this, { to: 'failed', error: NOT_ASKED, askedFor: sent.askedFor });
+    this.releaseUnused();
+    this.queue.onChange(this, { to: 'failed', error: NOT_ASKED, sentFor: sent.sentFor });
     return false;
   }
 
-  get #inFlight(): Sent | undefined {
+  get #inFlight(): InFlight | undefined {
     const stage = this.#stage;
-    return stage.phase === 'asking' || stage.phase === 'queued' ? stage : undefined;
+    return stage.phase === 'sent' || stage.phase === 'queued' ? stage : undefined;
   }
 
   get #isHeld(): boolean {
     return this.#stage.phase === 'granted' && this.#stage.isHeld;
   }
 
-  #become(next: Pausing | Sent | HeldGrant | Over): void {
+  #become(next: Pausing | InFlight | HeldGrant | Over): void {
     const { clock, suspension } = this.queue.core;
     const stage = this.#stage;
     if (stage.phase === 'pausing' && stage.timer !== undefined) clock.clearTimer(stage.timer);
     if (stage.phase === 'queued') suspension.queued(-1);
     this.#stage = next;
     if (next.phase !== 'granted' && next.phase !== 'over') return;
-    // Renewals and the release keep this request alive, and must not keep the waiter and the previous request alive with it.
+    // Renewals and the release retain this request, but must not retain the waiter and the previous request.
     this.#oldest = undefined;
     this.#after = undefined;
   }

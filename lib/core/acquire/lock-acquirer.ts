@@ -4,8 +4,8 @@ import type { LockOptions } from '../../api/lock-options.js';
 import { nameOf } from '../events/subject.js';
 import { lostDuringWait, lostError } from '../hold/lost-error.js';
 import type { Holder } from '../hold/holder.js';
-import { asItIs } from '../hold/releases.js';
-import { GrantedLock, locksInHand, surroundingLocks } from '../hold/granted-lock.js';
+import { identity } from '../hold/releases.js';
+import { GrantedLock, reenterableLocks, surroundingLocks } from '../hold/granted-lock.js';
 import type { Lock } from '../../api/lock.js';
 import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
@@ -13,43 +13,43 @@ import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
 import { Waiter } from './waiter.js';
 
-/** The keys that are acquired for one lock. */
+/** The holders that make up one lock. */
 type Holds = readonly [Holder, ...Holder[]];
 
 const NONE: readonly Holder[] = [];
 
-/** The options that apply to a single call; the others are shared by many calls. */
+/** The options of a single call. All other options are part of a {@link LockPlan}, which many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and acquires the other keys. */
 export class LockAcquirer {
   constructor(
-    /** The owner of these locks: one application never re-enters the locks of another. */
+    /** The owner of these locks. One application never re-enters the locks of another. */
     private readonly owner: object,
     private readonly lifecycle: Lifecycle,
     private readonly clock: Clock,
   ) {}
 
   /**
-   * @param keys sorted, without duplicates: if all callers use this order, they cannot wait for each other
+   * @param keys sorted and distinct. If all callers use this order, they cannot deadlock
    * @throws immediately for a mistake, or if the queue is full
    */
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();
-    const inHand = within && this.#usable(within, keys, plan);
+    const outerLock = within && this.#usable(within, keys, plan);
     if (keys.length > 1) {
-      if (plan.settings.wait > 0) plan.core.observer.nests(keys, plan, this.#outerLocks(inHand));
-      return this.#acquireAll(keys, plan, signal, inHand, startedAt);
+      if (plan.settings.wait > 0) plan.core.observer.nests(keys, plan, this.#outerLocks(outerLock));
+      return this.#acquireAll(keys, plan, signal, outerLock, startedAt);
     }
     const [key = ''] = keys;
-    const acquired = this.#acquireKey(key, plan, signal, inHand, startedAt, NONE);
+    const acquired = this.#acquireKey(key, plan, signal, outerLock, startedAt, NONE);
     return acquired.then((hold) => {
       const holds: Holds = [hold];
       try {
         if (hold.isNew) plan.core.observer.holds(hold);
-        return this.#granted(holds, plan, signal, inHand);
+        return this.#granted(holds, plan, signal, outerLock);
       } catch (error) {
-        return giveBack(holds, error);
+        return releaseAll(holds, error);
       }
     });
   }
@@ -68,7 +68,7 @@ export class LockAcquirer {
         const hold = await this.#acquireKey(key, plan, signal, within, startedAt, holds, chain);
         holds.push(hold);
         if (hold.isNew) plan.core.observer.holds(hold);
-        // The call has failed, so the following keys are not worth a wait.
+        // If an earlier key was lost, don't wait for the remaining keys.
         const loss = holds.find(({ lostError }) => lostError)?.lostError;
         if (loss) throw lostDuringWait(loss, key);
       }
@@ -77,13 +77,13 @@ export class LockAcquirer {
       if (!first) throw new LockConfigError('A lock needs a key: pass a string, or an array with at least one.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
-      return await giveBack([...holds, ...chain.dismiss()], error);
+      return await releaseAll([...holds, ...chain.dismiss()], error);
     }
   }
 
   /**
-   * @param acquired the keys that have been acquired for the same lock
-   * @param chain of a lock of several keys
+   * @param acquired the keys already acquired for the same lock
+   * @param chain set if the lock has several keys
    */
   #acquireKey(
     key: string,
@@ -94,20 +94,20 @@ export class LockAcquirer {
     acquired: readonly Holder[],
     chain?: KeyChain,
   ): Promise<Holder> {
-    // Checked before each key, because an acquisition without a wait would not notice an abort.
+    // Check before each key, because acquiring a free key would not notice the abort.
     signal?.throwIfAborted();
     const { core, settings } = plan;
     const outer = this.#outerLocks(within);
     if (this.lifecycle.state !== 'running') this.lifecycle.assertAccepting(subjectOf(key, plan), outer);
     let around: Holder | undefined;
     let otherKeysHeld = 0;
-    // The keys that the caller re-entered were already counted among the keys that it held.
+    // Re-entered keys are counted below, among the keys that the caller already held.
     for (const { isNew } of acquired) if (isNew) otherKeysHeld += 1;
     if (outer.length > 0) {
       const subject = subjectOf(key, plan);
       const { reentrant } = settings;
-      const inHand = reentrant === 'explicit' ? locksInHand(this.owner) : [];
-      const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || inHand.includes(lock);
+      const reenterable = reentrant === 'explicit' ? reenterableLocks(this.owner) : [];
+      const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || reenterable.includes(lock);
       const held = heldAlready(key, core.name, outer, mayEnter);
       const now = this.clock.now();
       if (held.same) return Promise.resolve(reEnter(held.same, subject, settings.limited, now));
@@ -120,15 +120,15 @@ export class LockAcquirer {
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const queue = core.queues.of(key, otherKeysHeld);
-    const meanwhile = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
-    const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, meanwhile);
+    const heldLocks = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
+    const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, heldLocks);
     const { traced } = core.observer;
     return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
   /**
-   * Checks with the backend that the other keys are still held, if the machine may have been suspended while the caller waited for the last key or for
-   * this answer.
+   * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for the last key. Repeats this if it may
+   * have been suspended again in the meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -139,7 +139,7 @@ export class LockAcquirer {
     }
   }
 
-  /** The last check before the task runs: the application may have stopped, or a key been lost, while the caller waited. */
+  /** Creates the lock, after a last check: during the wait, the application may have stopped or a key may have been lost. */
   #granted(
     holds: Holds,
     { core, settings }: LockPlan,
@@ -157,13 +157,13 @@ export class LockAcquirer {
       if (!hold.isHolding) throw hold.lostError ?? lostError(hold.subject, 'expired');
     }
     if (settings.maxHold !== Infinity) {
-      // A nested entry keeps the end that its outer lock has set.
+      // For a nested entry, the outer lock's `maxHold` stays in force.
       for (const hold of holds) if (hold.isNew) hold.endAfter(settings.maxHold, now);
     }
     return new GrantedLock(holds, core, settings, this.owner);
   }
 
-  /** The locks around the caller, including the lock that it passed explicitly. */
+  /** The locks around the caller, including the one passed as `within`. */
   #outerLocks(within: GrantedLock | undefined): readonly GrantedLock[] {
     const outer = surroundingLocks(this.owner);
     return within === undefined || outer.includes(within) ? outer : [within, ...outer];
@@ -190,8 +190,8 @@ export class LockAcquirer {
   }
 }
 
-/** Releases what a failing call has acquired. All releases are sent before the first answer is awaited, because the caller has waited long enough. */
-async function giveBack(holds: readonly Holder[], error: unknown): Promise<never> {
-  await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, asItIs)));
+/** Releases the keys of a failed call, then throws its error. Sends all releases before awaiting the first answer. */
+async function releaseAll(holds: readonly Holder[], error: unknown): Promise<never> {
+  await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, identity)));
   throw error;
 }

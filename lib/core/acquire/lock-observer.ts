@@ -7,7 +7,7 @@ import type { KeyRequest } from './key-request.js';
 import type { LockPlan } from '../plan/lock-plan.js';
 import type { Waiter } from './waiter.js';
 
-/** The error of an early waiter if the key before it was not granted. It never reaches a user. */
+/** The error of an early waiter if the previous key was not granted. Never reaches the user. */
 export const NOT_ASKED = Symbol('not asked');
 
 /** Why a waiter leaves without the lock. */
@@ -18,12 +18,12 @@ export type Refusal =
   | { readonly why: 'busy'; readonly request?: KeyRequest }
   /** The backend did not answer. */
   | { readonly why: 'unavailable'; readonly cause: unknown }
-  /** The backend refused. */
+  /** The backend rejected the request with an error. */
   | { readonly why: 'failed'; readonly error: unknown }
   /** The application dismisses the waiter. */
   | { readonly why: 'dismissed'; readonly error: unknown };
 
-/** How a hold ends. `nested`: the call that acquired it has ended, but a nested call still holds it. */
+/** How a hold ends. `nested`: the call that acquired the lock has ended, but a nested call still holds it. */
 export type HoldEnd = LockLostError | 'nested' | { readonly result: 'released' | 'pending'; readonly failed: boolean };
 
 /** Runs one acquisition under its trace. */
@@ -34,29 +34,29 @@ export type Traced = <T>(
 ) => Promise<T>;
 
 /**
- * Follows the callers of one provider, and reports what happens to them: events, traces, logs, and the errors of callers that leave without a lock.
+ * Observes the callers of one provider and reports what happens to them, as events, traces, logs, and the errors of callers that leave without the lock.
  *
- * The core neither knows nor awaits what an observer does. Only {@link nests} and {@link left} affect a caller.
+ * The core never waits for an observer. Only {@link nests} and {@link left} affect a caller.
  */
 export interface LockObserver {
   /**
-   * A call is about to wait for these keys, one after the other, while it holds `outer`, innermost first.
+   * A call may have to wait for these keys, in this order, while it holds the `outer` locks, innermost first.
    *
-   * @param around the holder that the call will wait for, although the call runs in its async context
-   * @throws if the application wants such a call to fail
+   * @param around the holder that the call must wait for, although the call runs in that holder's async context
+   * @throws if the application wants such calls to fail
    */
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void;
-  /** Traces an acquisition. `undefined` unless a subscriber exists, so that no trace is built in vain. */
+  /** Traces an acquisition. `undefined` if there is no subscriber, so that no trace is built. */
   readonly traced: Traced | undefined;
-  /** A waiter waits: in the queue, or at the backend for the lock or for what `instead` names. */
+  /** A waiter waits in the queue or at the backend, for the lock or for what `instead` names. */
   waits(waiter: Waiter, instead: LockError | undefined): void;
   /** A waiter has become a holder. */
   entered(waiter: Waiter, holder: Holder): void;
   /** A waiter leaves without the lock. @returns the error that its call gets */
   left(waiter: Waiter, refusal: Refusal): unknown;
-  /** A lock is about to be made of a hold. Called in the async context of the call. */
+  /** A new holder is about to become part of a lock. Called in the async context of the call. */
   holds(holder: Holder): void;
-  /** The grant of a holder was renewed, or could not be. */
+  /** The grant of a holder was renewed, or the renewal was not answered. */
   renewed(holder: Holder, isAnswered: boolean): void;
   ended(holder: Holder, end: HoldEnd): void;
   /** The provider closes. */

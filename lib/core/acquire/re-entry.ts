@@ -6,19 +6,18 @@ import type { Holder } from '../hold/holder.js';
 import { lostError } from '../hold/lost-error.js';
 import { nameOf } from '../events/subject.js';
 
-/** What a caller already holds, as far as it matters for one more key. */
+/** What a caller already holds when it acquires another key. */
 export interface HeldAlready {
   /** The hold of the same key, which the call re-enters. */
   readonly same: Holder | undefined;
   /** A surrounding lock of this key that the call may not re-enter, because it was not passed explicitly. */
   readonly around: Holder | undefined;
-  /** How many keys of the provider are held. */
+  /** How many other keys of the provider the caller holds. */
   readonly keys: number;
 }
 
 /**
- * Looks for `key` among the `outer` locks of the caller, innermost first. Work that outlives its lock, such as a timer, acquires the key like
- * any other caller.
+ * Searches the caller's `outer` locks for `key`, innermost first. Work that outlives its lock, such as a timer, acquires the key like any other caller.
  *
  * @param mayEnter whether the caller may re-enter a lock
  */
@@ -44,16 +43,17 @@ export function heldAlready(
   return { same: undefined, around, keys: holds.size };
 }
 
-/** Whether holders of these modes exclude each other. Limited holders share their limit. */
+/** Whether holders of these modes exclude each other. Limited holders don't: the backend enforces their limit. */
 export function excludes(one: LockMode, other: LockMode): boolean {
   return one === 'exclusive' || one !== other;
 }
 
 /**
- * Re-enters a hold of the caller. The outer `lease`, `minHold` and `maxHold` stay.
+ * Re-enters a hold of the caller. The outer `lease`, `minHold` and `maxHold` stay in force.
  *
  * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
- * @throws LockDeadlockError when the call requests more than it holds. LockConfigError for a smaller limit.
+ * @throws LockDeadlockError when the call requests more than it holds.
+ * @throws LockConfigError for a smaller limit.
  */
 export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);

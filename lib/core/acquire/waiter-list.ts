@@ -1,11 +1,11 @@
 import type { Waiter } from './waiter.js';
 
-/** The waiters of one queue, oldest first. A linked list, because any of thousands may leave. */
+/** The waiters of one queue, oldest first. A linked list, because any of thousands of waiters may leave. */
 export class WaiterList {
   head: Waiter | undefined;
   #tail: Waiter | undefined;
   size = 0;
-  /** How many waiters are late. */
+  /** The number of late waiters: see {@link Waiter}. */
   late = 0;
   /** How many waiters have ever joined. */
   arrivals = 0;
@@ -43,7 +43,7 @@ export class WaiterList {
     if (waiter.isLate) this.late -= 1;
   }
 
-  /** Marks whether a waiter waits only for the answer that is in flight. */
+  /** Marks whether a waiter only waits for the answer that is in flight. */
   setLate(waiter: Waiter, isLate: boolean): void {
     if (waiter.isLate === isLate) return;
     waiter.isLate = isLate;

@@ -12,31 +12,30 @@ import type { Refusal } from './lock-observer.js';
 import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import type { LockSettings } from '../plan/lock-settings.js';
 
-/** The locks that a caller holds while it waits for one more key. */
-export interface HeldMeanwhile {
+/** The locks that a caller holds while it waits for another key. */
+export interface HeldWhileWaiting {
   /** The locks around the call. While one of them is held, a drain waits instead of dismissing the waiter. */
   readonly outer: readonly GrantedLock[];
-  /** The holder of the same key in the caller's async context, if the lock was not passed explicitly: the caller may wait for itself. */
+  /** The holder of the same key in the caller's async context, if that lock was not passed explicitly. The caller may be waiting for itself. */
   readonly around: Holder | undefined;
-  /** The keys that have been acquired for the same lock. */
+  /** The keys already acquired for the same lock. */
   readonly acquired: readonly Holder[];
 }
 
 /**
- * A call that waits in the queue of one key, until it is let in or refused. The {@link Holder} that it becomes does not refer to it, because a waiter
- * keeps the async context of the previous lock alive. The backend does not know waiters.
+ * A call that waits in the queue of one key until it is let in or refused. When it gets the lock, a {@link Holder} replaces it. The holder must not refer
+ * to the waiter, because a waiter retains the async context of the previous lock. The backend does not know waiters.
  *
- * A waiter is late if its deadline has passed, which with `wait: 0` is true from the start. It then waits only for the answer that is in flight.
+ * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter only waits for the answer that is in flight.
  */
 export class Waiter {
   // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
   next: Waiter | undefined;
   previous: Waiter | undefined;
-  /** The waiter's number among all that joined the queue. */
+  /** The sequence number of the waiter in its queue. */
   arrival = 0;
   isQueued = false;
   isLate: boolean;
-  /** The trace of the acquisition, if it is traced. */
   trace: AcquireTrace | undefined;
   /** The observer's notes. */
   notes: unknown;
@@ -48,17 +47,17 @@ export class Waiter {
   constructor(
     readonly queue: KeyQueue,
     private readonly plan: LockPlan,
-    /** When the call began, on the monotonic clock. */
+    /** When the call started. */
     readonly startedAt: number,
-    /** When the waiter joined the queue of this key; later than `startedAt` for the second of several keys. */
+    /** When the call came to this key; later than `startedAt` for all but the first of several keys. */
     readonly since: number,
     private readonly signal: AbortSignal | undefined,
-    readonly meanwhile: HeldMeanwhile | undefined,
+    readonly heldLocks: HeldWhileWaiting | undefined,
   ) {
     this.isLate = plan.settings.wait <= 0;
   }
 
-  /** When the wait ends, on the monotonic clock. */
+  /** When the wait ends. */
   get deadline(): number {
     return this.startedAt + this.plan.settings.wait;
   }
@@ -80,20 +79,19 @@ export class Waiter {
     return subjectOf(this.queue.key, this.plan);
   }
 
-  /** The holder that the waiter became, while it holds. */
+  /** The waiter's holder, while it holds the key. */
   get holder(): Holder | undefined {
     return this.#holder?.isHolding === true ? this.#holder : undefined;
   }
 
   get isUnderLock(): boolean {
-    return this.meanwhile?.outer.some((lock) => lock.isHeld()) === true;
+    return this.heldLocks?.outer.some((lock) => lock.isHeld()) === true;
   }
 
   /**
    * Joins the queue. Resolves when the lock is held.
    *
-   * @param trace of the acquisition
-   * @param after if set, the waiter joins before its turn, which starts with {@link beginTurn}; it is refused with NOT_ASKED unless `after` is granted
+   * @param after makes the waiter join before its turn. The turn starts with {@link beginTurn}. If `after` is not granted, the waiter is refused with NOT_ASKED
    * @throws LockCapacityError when the queue is full
    */
   acquire(trace?: AcquireTrace, after?: KeyRequest): Promise<Holder> {
@@ -106,7 +104,7 @@ export class Waiter {
     });
     if (after === undefined) queue.add(this);
     else queue.addBehind(after, this);
-    // Added after joining, so that a signal that has aborted in the meantime removes the waiter.
+    // Subscribe after joining, so that a signal that has aborted in the meantime removes the waiter.
     if (signal && this.isQueued) leaveOnAbort(signal, this);
     return outcome;
   }
@@ -117,29 +115,29 @@ export class Waiter {
     this.queue.onTurn(this);
   }
 
-  /** Removes the waiter, on behalf of the application or its key chain. */
+  /** Removes the waiter on behalf of the application or its key chain. */
   dismiss(error: unknown): void {
     this.queue.leave(this, { why: 'dismissed', error });
   }
 
-  /** Removes the waiter, because its signal aborted. */
+  /** Removes the waiter because its signal aborted. */
   leave(): void {
     this.dismiss(this.signal?.reason);
   }
 
-  /** Reports that the waiter waits: in the queue, or at the backend for the lock or for what `instead` names. */
+  /** Reports that the waiter waits in the queue or at the backend, for the lock or for what `instead` names. */
   waits(instead?: LockError): void {
     if (!this.isLate) this.plan.core.observer.waits(this, instead);
   }
 
-  /** Rejects the call. The waiter has left its queue. */
+  /** Rejects the call. The waiter must have left its queue. */
   refuse(refusal: Refusal): void {
     const error = this.plan.core.observer.left(this, refusal);
     if (this.signal) forgetAbort(this.signal, this);
     this.#reject?.(error);
   }
 
-  /** Resolves the call with a holder under this grant. The waiter has left its queue. */
+  /** Resolves the call with a holder under this grant. The waiter must have left its queue. */
   enter(grant: HeldGrant, now: number): void {
     const holder = new Holder(grant, this.plan, now);
     grant.add(holder);
@@ -149,7 +147,7 @@ export class Waiter {
     this.#resolve?.(holder);
   }
 
-  /** Calls {@link KeyQueue.onTime} at `time`, on the monotonic clock. */
+  /** Calls {@link KeyQueue.onTime} at `time`. */
   wakeAt(time: number): void {
     this.clearTimer();
     const { clock } = this.plan.core;
@@ -157,7 +155,7 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive, because a caller awaits the outcome, even if it only waits for a lease of its own process to expire.
+    // Keeps the process alive, because a caller awaits the outcome. There may be no other reason to, for example if this process holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }
 

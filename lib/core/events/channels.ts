@@ -2,20 +2,20 @@ import { channel, tracingChannel, type Channel, type TracingChannel } from 'node
 import type { LockEventName } from '../../api/lock-events.js';
 import type { AcquireTrace, ContentionTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
 
-// Channels belong to the process: all applications in it, and all copies of this package, share them by name.
+// Channels are global to the process: all applications and all copies of this package in it share them by name.
 const PREFIX = 'nestjs-distributed-lock';
 
 export const acquireChannel: TracingChannel<unknown, AcquireTrace> = tracingChannel(`${PREFIX}:acquire`);
 export const holdChannel: TracingChannel<unknown, HoldTrace> = tracingChannel(`${PREFIX}:hold`);
-/** The jobs that this process schedules: `publish` takes a {@link JobTrace}. */
+/** Announces the jobs that this process schedules. */
 export const jobChannel: Channel<unknown, JobTrace> = channel(`${PREFIX}:job`) as Channel<unknown, JobTrace>;
-/** The waits for locks that were busy. */
+/** Reports each wait for a busy lock. */
 export const contentionChannel: Channel<unknown, ContentionTrace> = channel(`${PREFIX}:contention`) as Channel<
   unknown,
   ContentionTrace
 >;
 
-/** One channel for each event, such as `nestjs-distributed-lock:lost`. Its messages are the events. */
+/** One channel per event, such as `nestjs-distributed-lock:lost`. The messages are the events. */
 export const eventChannels: Readonly<Record<LockEventName, Channel>> = {
   waiting: channel(`${PREFIX}:waiting`),
   acquired: channel(`${PREFIX}:acquired`),

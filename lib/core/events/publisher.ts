@@ -29,22 +29,22 @@ export class LockEventPublisher implements LockEvents {
     return this;
   }
 
-  /** Whether anybody listens. Asked by the path of each lock before it builds an event. */
+  /** Whether the event has a listener. Check this before you build a frequent event. */
   has(name: LockEventName): boolean {
     return this.#emitter.listenerCount(name) > 0 || eventChannels[name].hasSubscribers;
   }
 
-  /** Publishes an event here and on the channel of the process. */
+  /** Publishes an event to the listeners of this application and on the diagnostics channel. */
   publish<N extends LockEventName>(name: N, published: LockEventMap[N]): void {
     if (!this.has(name)) return;
     const event = withJson(published);
     eventChannels[name].publish(event);
-    // One by one, so that a listener that throws stops neither the others nor the lock path that publishes; and not under the locks of the
-    // caller for whom it is published.
+    // Not with emit(): a listener that throws must stop neither the other listeners nor the caller. Detached, so that listeners don't run under the
+    // caller's locks.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
         const result: unknown = detached(listener as (event: LockEventMap[N]) => unknown, event);
-        // An async listener is not awaited, but its rejection would end the process.
+        // Async listeners are not awaited, but an unhandled rejection would end the process.
         if (result instanceof Promise) result.catch(this.#onListenerError);
       } catch (error) {
         this.#onListenerError(error);

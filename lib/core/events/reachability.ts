@@ -3,20 +3,19 @@ import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
-// A backend of which a part is down, such as one master of a Redis Cluster, fails and answers in turn, at every call.
-const LOGGED_AT_MOST = 3;
-const LOGGED_WITHIN = 60_000;
+// A backend that is partly down, such as a Redis Cluster without one of its masters, may alternate between failures and answers with every call.
+const MAX_LOGGED = 3;
+const LOGGED_WITHIN_MS = 60_000;
 
 /**
- * Whether the backend of one provider answers, as far as is known. Reports once that it does not, and once that it does again;
- * the log has at most three outages a minute.
+ * Whether the backend of one provider answers, as far as this process knows. Logs the start and the end of each outage, but at most three outages per
+ * minute.
  */
 export class Reachability {
-  /** Since when it does not answer, on the monotonic clock. */
   #downSince: number | undefined;
-  /** The outage is in the log. */
+  /** Whether the current outage was logged. */
   #isLogged = false;
-  /** When outages were logged lately, oldest first, on the monotonic clock. */
+  /** When the latest outages were logged, oldest first. */
   #logged: number[] = [];
 
   constructor(
@@ -26,12 +25,11 @@ export class Reachability {
     private readonly clock: Clock,
   ) {}
 
-  /** Whether it answers, as far as is known. */
   get isUp(): boolean {
     return this.#downSince === undefined;
   }
 
-  /** Since when it does not answer, on the monotonic clock; `Infinity` while it answers, as far as is known. */
+  /** When the backend stopped answering; `Infinity` while it answers. */
   get downSince(): number {
     return this.#downSince ?? Infinity;
   }
@@ -41,7 +39,7 @@ export class Reachability {
     this.#downSince = undefined;
     if (!this.#isLogged) return;
     this.#isLogged = false;
-    // A warning as well, so that a filter that shows the first one shows its end.
+    // The same level as the start of the outage, so that log filters show both or neither.
     this.logger.warn(`Lock provider "${this.provider}" answers again.`);
   }
 
@@ -50,7 +48,7 @@ export class Reachability {
       this.#downSince = this.clock.now();
       this.events.publish('unavailable', { provider: this.provider, cause: safeCause(cause) });
     }
-    // One that was not logged in time is logged later, if it lasts.
+    // An outage that the rate limit suppressed is logged later, if it lasts.
     if (this.#isLogged || !this.#mayLog()) return;
     this.#isLogged = true;
     const shown = safeCause(cause);
@@ -60,8 +58,8 @@ export class Reachability {
 
   #mayLog(): boolean {
     const now = this.clock.now();
-    this.#logged = this.#logged.filter((at) => now - at < LOGGED_WITHIN);
-    if (this.#logged.length >= LOGGED_AT_MOST) return false;
+    this.#logged = this.#logged.filter((at) => now - at < LOGGED_WITHIN_MS);
+    if (this.#logged.length >= MAX_LOGGED) return false;
     this.#logged.push(now);
     return true;
   }

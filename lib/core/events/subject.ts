@@ -1,25 +1,25 @@
 import type { LockEvent } from '../../api/lock-events.js';
 
-/** Where a lock is declared: for messages, and for labels of bounded cardinality. */
+/** Where a lock is declared. Used in messages, and as metric labels of bounded cardinality. */
 export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
 
-/** How messages name a lock: its key, its provider and the method that wants it. */
+/** Names a lock in a message, with its key, its provider, and the method that requests it. */
 export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
   return `Lock ${placeOf(subject)} (provider "${subject.provider}")`;
 }
 
-/** How messages name a further lock: its key, and the method that wants it. */
+/** Names another lock in the same message, without the provider. */
 export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): string {
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
-/** The text before the first `:` of a key, which stands for the template of keys without one: `order` of `order:42`. */
+/** The part of a key before the first `:`, such as `order` for `order:42`. It stands in for the template of a key that has none. */
 export function familyOf(key: string): string {
   const end = key.indexOf(':');
   return end === -1 ? key : key.slice(0, end);
 }
 
-// A key may have 4 096 bytes; a message shows enough of it to find it again. The error has all of it.
+// Keys can be up to 4,096 bytes long. A message shows enough to recognize the key; the error's `key` has all of it.
 function abbreviate(key: string): string {
   return key.length <= 100 ? key : `${key.slice(0, 100)}…`;
 }

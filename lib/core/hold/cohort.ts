@@ -1,19 +1,19 @@
 import type { Grant } from '../../api/lock-provider.js';
 
-// How long after its grant a cohort lets callers in, in ms. With longer tasks the round trip does not matter, so processes alternate.
-const COHORT_TIME = 10;
+// A cohort accepts callers only for this long. If tasks take longer, the round trip hardly matters, so processes should take turns.
+const COHORT_MS = 10;
 
 /**
- * The callers of this process that may hold by one grant one after the other, each with the next token (lock cohorting, after Dice, Marathe and
- * Shavit, PPoPP 2012). They are those that had come when it was granted.
+ * The callers of this process that may hold the lock in turn under one grant, each with the next fencing token (lock cohorting: Dice, Marathe and
+ * Shavit, PPoPP 2012). Only callers that were waiting when the lock was granted belong to the cohort.
  */
 export class Cohort {
-  /** How many callers may have the lock after its present holder. */
+  /** How many callers may still follow the current holder. */
   #followers: number;
   #fencingToken: bigint | null;
   #isHandedOff = false;
 
-  /** @param lastArrival the number of the last caller that had come by `grantedAt` */
+  /** @param lastArrival the arrival number of the last caller in the queue at `grantedAt` */
   constructor(
     { followers = 0, fencingToken }: Pick<Grant, 'followers' | 'fencingToken'>,
     private readonly grantedAt: number,
@@ -23,22 +23,21 @@ export class Cohort {
     this.#fencingToken = fencingToken;
   }
 
-  /** The token of its present holder. */
+  /** The token of the current holder. */
   get fencingToken(): bigint | null {
     return this.#fencingToken;
   }
 
-  /** Its present holder is not the first one. */
+  /** Whether the lock was handed off at least once. */
   get isHandedOff(): boolean {
     return this.#isHandedOff;
   }
 
-  /** Whether the caller with this number may be the next one. */
+  /** Whether the caller with this arrival number may be the next holder. */
   mayInclude(arrival: number, now: number): boolean {
-    return this.#followers > 0 && arrival <= this.lastArrival && now - this.grantedAt <= COHORT_TIME;
+    return this.#followers > 0 && arrival <= this.lastArrival && now - this.grantedAt <= COHORT_MS;
   }
 
-  /** The next caller holds by the grant. */
   handOff(): void {
     this.#followers -= 1;
     this.#isHandedOff = true;

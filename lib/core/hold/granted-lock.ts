@@ -10,32 +10,32 @@ import type { Holder, LossListener } from './holder.js';
 import { assertKeepable, MIN_LEASE } from './lease-limits.js';
 import { lossSignal } from './loss-signal.js';
 import { lostError } from './lost-error.js';
-import { asItIs } from './releases.js';
+import { identity } from './releases.js';
 import { nameOf } from '../events/subject.js';
 
 const NONE: readonly GrantedLock[] = [];
 
-/** The locks of a piece of running code. Immutable: a new lock opens a new context. */
+/** The locks that surround the running code. Immutable: each lock creates a new context. */
 interface LockContext {
-  /** The locks around it, innermost first. */
+  /** Innermost first. */
   readonly locks: readonly GrantedLock[];
-  /** Those of them that {@link GrantedLock.run} has put around it. */
-  readonly inHand: readonly GrantedLock[];
+  /** The subset of `locks` entered through {@link GrantedLock.run}. Nested calls may re-enter these. */
+  readonly reenterable: readonly GrantedLock[];
 }
 
-const NO_LOCKS: LockContext = { locks: NONE, inHand: NONE };
+const NO_LOCKS: LockContext = { locks: NONE, reenterable: NONE };
 
-// Entered with run() only: enterWith() leaks into the caller on Node before 24 (nodejs/node#45848).
+// Use run() only: before Node 24, enterWith() leaks into the caller (nodejs/node#45848).
 const contexts = new AsyncLocalStorage<LockContext>();
 
-/** The locks around the caller that have not ended, of one `owner` or of all, innermost first. A lost lock ends when its task does. */
+/** The open locks around the caller, innermost first; only those of `owner`, if given. A lost lock stays open until its task ends. */
 export function surroundingLocks(owner?: object): readonly GrantedLock[] {
   return openOf((contexts.getStore() ?? NO_LOCKS).locks, owner);
 }
 
-/** Those of the {@link surroundingLocks} that the caller runs under by {@link GrantedLock.run}. */
-export function locksInHand(owner?: object): readonly GrantedLock[] {
-  return openOf((contexts.getStore() ?? NO_LOCKS).inHand, owner);
+/** The subset of {@link surroundingLocks} that the caller entered through {@link GrantedLock.run}. */
+export function reenterableLocks(owner?: object): readonly GrantedLock[] {
+  return openOf((contexts.getStore() ?? NO_LOCKS).reenterable, owner);
 }
 
 function openOf(locks: readonly GrantedLock[], owner?: object): readonly GrantedLock[] {
@@ -43,34 +43,34 @@ function openOf(locks: readonly GrantedLock[], owner?: object): readonly Granted
   return locks.filter((lock) => lock.isOpen && (owner === undefined || lock.owner === owner));
 }
 
-/** Runs `task` under no lock at all. */
+/** Runs `task` outside of all locks. */
 export function runDetached<T>(task: () => T): T {
   return contexts.run(NO_LOCKS, task);
 }
 
-/** One entry of one owner into one or several holds: what the user has in hand. */
+/** The lock object that the user gets: one entry of one owner into one or more holds. */
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
-  /** Whether what runs under it ends when its release is confirmed, or when it is sent. */
+  /** Whether the call ends when the release is confirmed or already when it is sent. */
   readonly releasePolicy: ReleasePolicy;
   #acquiredAt: Date | undefined;
   #controller: AbortController | undefined;
   #listeners: LossListener[] | undefined;
   #isOpen = true;
-  /** A task of {@link run} has. */
+  /** Whether a task of {@link run} has failed. */
   #hasTaskFailed = false;
-  /** While the release is in flight. A promise that was kept would keep the async context that it was made in, and with it the lock before. */
+  /** Set only while the release is in flight: a promise retains the async context that created it, and with it the previous lock. */
   #ending: Promise<ReleaseResult> | undefined;
   #result: ReleaseResult | undefined;
-  /** Listens to the loss of each key, since there are {@link #listeners}. */
+  /** Registered with each hold while there are {@link #listeners}. */
   #onLost: LossListener | undefined;
 
   constructor(
-    /** In the order in which they were taken. */
+    /** In the order of acquisition. */
     readonly holds: readonly [Holder, ...Holder[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
-    /** The owner of this lock: locks of another application are never re-entered. */
+    /** The application. A lock is never re-entered by another application. */
     readonly owner: object,
   ) {
     this.mode = settings.mode;
@@ -109,7 +109,7 @@ export class GrantedLock implements Lock {
   }
 
   get signal(): AbortSignal {
-    // Made when it is first read: an AbortSignal costs more than the rest of an uncontended lock.
+    // Created on first read, because an AbortSignal costs more than the rest of an uncontended lock.
     if (this.#controller === undefined) {
       const controller = (this.#controller = new AbortController());
       lossSignal(controller, () => {
@@ -122,19 +122,19 @@ export class GrantedLock implements Lock {
     return this.#controller.signal;
   }
 
-  /** Aborts the signal of a lock that is still held: nobody waits any more for the work under it. */
+  /** Aborts the signal although the lock is still held, because the result of the work is no longer wanted. */
   abort(reason: unknown): void {
-    // Code that asks later for the signal gets one that has aborted.
+    // Creates the signal if necessary, so that code that reads it later finds it aborted.
     if (!this.signal.aborted) this.#controller?.abort(reason);
   }
 
-  /** Why it is not held any more, if it is known to be lost. It looks at no clock. */
+  /** The loss of the first lost key. Does not check the clock. */
   get knownLoss(): LockLostError | undefined {
     for (const hold of this.holds) if (hold.lostError) return hold.lostError;
     return undefined;
   }
 
-  /** Why it is not held any more, if it was lost. Looks at the clock. */
+  /** The loss of the first lost key. Checks the clock first. */
   get lostError(): LockLostError | undefined {
     this.#expire();
     return this.knownLoss;
@@ -144,7 +144,7 @@ export class GrantedLock implements Lock {
     return this.#isOpen;
   }
 
-  /** Calls `listener` when one of the keys is lost; at once if it is lost already. */
+  /** Calls `listener` when one of the keys is lost, or immediately if one already is. */
   whenLost(listener: LossListener): void {
     const error = this.lostError;
     if (error) listener(error);
@@ -196,16 +196,16 @@ export class GrantedLock implements Lock {
         return hold.extend(Math.min(milliseconds ?? hold.grant.lease.length, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
-    // Released or lost while the answer was on its way.
+    // The lock may have been released or lost while the answers were on their way.
     this.#assertNotLost();
   }
 
   run<T>(task: () => T): T {
     if (!this.isOpen) throw lostError(this.holds[0].subject, 'released');
-    const context = { locks: this.#before(surroundingLocks()), inHand: this.#before(locksInHand()) };
+    const context = { locks: this.#before(surroundingLocks()), reenterable: this.#before(reenterableLocks()) };
     try {
       const result = contexts.run(context, task);
-      // Not any thenable: that of a query builder begins its query with `then`.
+      // Only a real promise: calling `then` of a query builder would start its query.
       if (!types.isPromise(result)) return result;
       return result.then(undefined, (error: unknown) => this.#onTaskFailed(error)) as T;
     } catch (error) {
@@ -213,14 +213,14 @@ export class GrantedLock implements Lock {
     }
   }
 
-  /** Runs `task` with this lock around it, which `task` does not have in hand by that. */
+  /** Runs `task` under this lock without allowing nested calls to re-enter it. */
   surround<T>(task: () => T): T {
-    return contexts.run({ locks: this.#before(surroundingLocks()), inHand: locksInHand() }, task);
+    return contexts.run({ locks: this.#before(surroundingLocks()), reenterable: reenterableLocks() }, task);
   }
 
   /**
-   * A new context takes over only locks that have not ended: work that starts itself again from a timer runs in the context of its last
-   * run, so contexts that kept ended locks would grow with every run.
+   * Keeps only open locks. Work that reschedules itself with a timer runs in the context of its previous run, so a context that kept closed locks
+   * would grow with every run.
    */
   #before(open: readonly GrantedLock[]): readonly GrantedLock[] {
     return open.length === 0 ? [this] : [this, ...open.filter((outer) => outer !== this)];
@@ -243,19 +243,19 @@ export class GrantedLock implements Lock {
     };
   }
 
-  /** The default form would show the whole core, and the ids of holders. */
+  /** By default, `inspect` would print the whole core and the holder ids. */
   [inspect.custom](_depth: number, options: InspectOptions): string {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }
 
-  /** Releases this entry, and each hold with its last entry, in reverse order. `failed`: the task under it failed. */
+  /** Closes this entry. Holds without further entries are released, in reverse order. `failed`: the task failed. */
   releaseAfterTask(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
-    // A listener may release once more while the release begins.
+    // A listener may call release() again while the first call is still starting.
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result ?? 'released');
     this.#isOpen = false;
     const released = this.#releaseHolds(failed);
-    // A hold that others have entered, or that is lost, has answered already.
+    // The result is already set if the hold was lost or has further entries.
     if (this.#result === undefined) this.#ending = released;
     return released;
   }
@@ -266,8 +266,8 @@ export class GrantedLock implements Lock {
       return (this.#result = result);
     };
     if (this.holds.length === 1) return this.holds[0].release(failed, this, ended);
-    // All are sent before the first answer is awaited, so several keys take the time of one round trip.
-    const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this, asItIs)));
+    // Send all releases before awaiting the first answer, so that several keys take only one round trip.
+    const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this, identity)));
     return all.then((results) => ended(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }
 
@@ -287,7 +287,7 @@ export class GrantedLock implements Lock {
     return worst;
   }
 
-  /** Ends what is over by the clock, so that a question finds a loss before the watchdog's timer does. Answers the time. */
+  /** Ends expired holds, so that a query finds a loss even before the watchdog's timer fires. Returns the current time. */
   #expire(): number {
     const now = this.core.clock.now();
     for (const hold of this.holds) hold.expire(now);

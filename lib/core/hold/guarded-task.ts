@@ -8,16 +8,16 @@ import { isReported, lostError, markReported } from './lost-error.js';
 export type Outcome<T> =
   { readonly status: 'fulfilled'; readonly value: T } | { readonly status: 'rejected'; readonly reason: unknown };
 
-/** The result of a task whose lock was lost: by a policy, or by a function that answers instead. */
+/** How to handle the loss of the lock: a policy, or a function whose result replaces the task's result. */
 export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<T>);
 
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under a lock, then releases the lock. A task does not start under a lock that is lost. The task's own value or error
- * passes through, unless the lock was lost meanwhile and `onLost` demands an error; a release that fails never replaces it.
+ * Runs `task` under a lock, then releases the lock. Does not start the task if the lock is already lost. Passes on the task's value or error,
+ * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces it.
  *
- * @param check throws for a value that the task must not give; it then counts as failed.
+ * @param check throws if the task must not return this value; the task then counts as failed
  */
 export async function runGuarded<T>(
   acquired: GrantedLock | Promise<GrantedLock>,
@@ -37,8 +37,8 @@ export async function runGuarded<T>(
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }
-  const begun = beginRelease(lock, outcome);
-  return answerOf(lock, outcome, onLost, begun.lost, begun.released && (await begun.released));
+  const { lost: loss, released } = startRelease(lock, outcome);
+  return settle(lock, outcome, onLost, loss, released && (await released));
 }
 
 async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {
@@ -47,26 +47,27 @@ async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: O
   throw lost;
 }
 
-/** Releases `lock` after work that ended with `outcome`, and gives the value or throws the error that the caller gets. */
+/** Releases `lock` after work that ended with `outcome`, then settles like the call of the user. */
 export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
-  const { lost, released } = beginRelease(lock, outcome);
-  return Promise.resolve(released).then((result) => answerOf(lock, outcome, onLost, lost, result));
+  const { lost, released } = startRelease(lock, outcome);
+  return Promise.resolve(released).then((result) => settle(lock, outcome, onLost, lost, result));
 }
 
-/** Answers why the lock was lost, and the result of its release if that is to be awaited. */
-function beginRelease(lock: GrantedLock, { status }: Outcome<unknown>): BegunRelease {
+function startRelease(lock: GrantedLock, { status }: Outcome<unknown>): StartedRelease {
   const released = lock.releaseAfterTask(status === 'rejected');
-  // Read in this very tick, after the look at the clock that precedes each release: what happens to an outer lock later does not concern this task.
+  // Read in the same tick, because a later loss of the outer lock does not concern this task. The release has just checked the clock.
   const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }
 
-interface BegunRelease {
+interface StartedRelease {
   readonly lost: LockLostError | undefined;
+  /** The result, unless the caller does not wait for it (`release: 'sent'`). */
   readonly released: Promise<ReleaseResult> | undefined;
 }
 
-function answerOf<T>(
+/** Returns the value or throws the error that the caller gets. */
+function settle<T>(
   lock: GrantedLock,
   outcome: Outcome<T>,
   onLost: OnLoss<T>,
@@ -87,6 +88,6 @@ function answerOf<T>(
 
 function releaseErrorOf({ holds }: GrantedLock): LockLostError {
   for (const { releaseError } of holds) if (releaseError) return releaseError;
-  // A nested entry whose outer lock was lost in the tick of its end.
+  // The outer lock was lost in the tick in which this nested entry ended.
   return lostError(holds[0].subject, 'revoked');
 }

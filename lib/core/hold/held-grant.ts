@@ -2,37 +2,33 @@ import type { LossReason } from '../../api/errors.js';
 import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
 import type { KeyQueue } from '../acquire/key-queue.js';
 import type { KeyRequest } from '../acquire/key-request.js';
-import type { Placed } from '../toolkit/dense-set.js';
-import { Few } from '../toolkit/few.js';
+import type { DenseSetItem } from '../toolkit/dense-set.js';
+import { SmallSet } from '../toolkit/small-set.js';
 import { retainedUntil } from '../toolkit/validity.js';
 import { Cohort } from './cohort.js';
 import { HeldLease } from './held-lease.js';
 import type { Holder } from './holder.js';
 
 /**
- * What a backend has granted to this process: one holder at a time has it, or readers together. It ends when it is given back or lost.
+ * A grant of the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
  *
- * Its questions look at the clock and change nothing. {@link expire} ends a grant that is over by the clock; each question of a user is preceded by it.
+ * Queries compare with the clock and change nothing. Before each query of a user, {@link expire} ends the grant if its lease has expired.
  */
-export class HeldGrant implements Placed {
-  /** Among what this process holds. */
-  place = -1;
+export class HeldGrant implements DenseSetItem {
+  slot = -1;
   readonly lease: HeldLease;
   #isHeld = true;
   readonly #fencingToken: bigint | null;
-  /** If there are callers that may have it after its present holder. */
+  /** The waiters that may take over the lock, if the backend allows any. */
   readonly #cohort: Cohort | undefined;
-  /** Those that hold by it: one, or readers. */
-  readonly #holders = new Few<Holder>();
-  /** No holder ends before this time, on the monotonic clock. It may be too early: the end of a holder that has left still counts. */
+  /** The current holder, or the current readers. */
+  readonly #holders = new SmallSet<Holder>();
+  /** A lower bound for the earliest `maxHold` end of the holders: the end of a holder that has left still counts. */
   #firstEnd: number | undefined;
-  /** A lock was made of it. Before that an attempt may still fail for another key, and then no task has run. */
+  /** Whether a user got a lock under this grant. Until then, the call may still fail for another key, without having run a task. */
   #isUsed = false;
 
-  /**
-   * @param suspensions how many suspensions of the machine were known when it was asked for
-   * @param grantedAt on the monotonic clock
-   */
+  /** @param suspensions how many suspensions of the machine were known when the request was sent */
   constructor(
     readonly request: KeyRequest,
     readonly queue: KeyQueue,
@@ -43,8 +39,8 @@ export class HeldGrant implements Placed {
     this.lease = new HeldLease(grant, suspensions);
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
-    // Limited grants are handed on side by side. Where the same callers come again and again, some would each time be the last of a grant, and
-    // have half as many turns as the others. So a grant ends one caller earlier, or not, at random.
+    // Several limited grants serve the queue in parallel. If the same callers return in the same order, some would always be the last of a grant and
+    // get half as many turns as the others. So half of the grants, at random, end one caller earlier.
     const skipped = request.limited && queue.core.random.fraction() < 0.5 ? 1 : 0;
     this.#cohort = new Cohort(grant, grantedAt, queue.arrivals - skipped);
   }
@@ -53,44 +49,43 @@ export class HeldGrant implements Placed {
     return 'granted';
   }
 
-  /** It was neither given back nor lost, as far as is known. It looks at no clock. */
+  /** Whether the grant is neither released nor known to be lost. Does not check the clock. */
   get isHeld(): boolean {
     return this.#isHeld;
   }
 
-  /** The token of its latest holder. */
+  /** The token of the latest holder. */
   get fencingToken(): bigint | null {
     return this.#cohort === undefined ? this.#fencingToken : this.#cohort.fencingToken;
   }
 
-  /** Its next holder is the first one, which the backend knows by its id. */
+  /** Whether the next holder is the first one. The backend knows the first holder by the id of the request. */
   get isFirst(): boolean {
     return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
 
-  /** Until when the key stays retained after a release at `now` (`minHold`); 0 if it is freed, as it is before a lock was made of the grant. */
+  /** Until when a release at `now` retains the key (`minHold`); 0 to free it. An unused grant is always freed. */
   keepUntil(now: number): number {
     const { minHold } = this.request;
     return minHold === 0 || !this.#isUsed ? 0 : retainedUntil(this.grantedAt, minHold, now);
   }
 
-  /** Those that hold by it, as they are now. */
+  /** A snapshot. */
   get holders(): readonly Holder[] {
     return this.#holders.values();
   }
 
-  /** How many hold by it. */
   get holderCount(): number {
     return this.#holders.size;
   }
 
-  /** When something is to be done about it: a renewal is due, or it or a holder ends. On the monotonic clock. */
+  /** When the watchdog must act: a renewal is due, the lease expires, or a holder reaches its `maxHold`. */
   get nextWake(): number {
     const { renewAt, validUntil } = this.lease;
     return Math.min(renewAt, validUntil, this.#firstEnd ?? Infinity);
   }
 
-  /** Whether it is surely ours, by the clock. */
+  /** Whether this process surely holds the lock. */
   isValid(now: number): boolean {
     return this.#isHeld && now < this.lease.validUntil;
   }
@@ -100,7 +95,7 @@ export class HeldGrant implements Placed {
     return this.lease.isVerified(this.queue.core.suspension.observe());
   }
 
-  /** Whether the caller with this number may hold by it after its present holder, at the end of which that is asked: the next of a cohort. */
+  /** Whether the lock may be handed off to the caller with this arrival number. Called when the current holder releases. */
   mayServe(arrival: number, now: number): boolean {
     const { mode, minHold } = this.request;
     return (
@@ -109,17 +104,17 @@ export class HeldGrant implements Placed {
       mode !== 'shared' &&
       minHold === 0 &&
       now < this.lease.validUntil &&
-      // A look that costs less than `isVerified()`.
+      // Cheaper than `isVerified()`.
       this.lease.isVerified(this.queue.core.suspension.observeGrant(now))
     );
   }
 
-  /** The next caller of the cohort holds by it, with the next token. */
+  /** Switches to the next fencing token, for the next caller of the cohort. */
   handOff(): void {
     this.#cohort?.handOff();
   }
 
-  /** It is not handed off any more. */
+  /** Prevents further handoffs. */
   endCohort(): void {
     this.#cohort?.close();
   }
@@ -128,23 +123,23 @@ export class HeldGrant implements Placed {
     this.#holders.add(holder);
   }
 
-  /** Answers how many are left. */
+  /** Returns the number of remaining holders. */
   remove(holder: Holder): number {
     this.#holders.delete(holder);
     return this.#holders.size;
   }
 
-  /** One of its holders ends at this time, on the monotonic clock. */
+  /** Notes that one of the holders reaches its `maxHold` at this time. */
   endsAt(time: number): void {
     this.#firstEnd = Math.min(this.#firstEnd ?? Infinity, time);
   }
 
-  /** A lock was made of it. */
+  /** Notes that a user got a lock under this grant. */
   use(): void {
     this.#isUsed = true;
   }
 
-  /** From now on it is renewed to `lease` ms. Beside other holders it is never shortened. */
+  /** Changes the length of later renewals. Never shortens it if there are other holders. */
   changeLease(length: number): void {
     const { lease } = this;
     if (length === lease.length) return;
@@ -153,7 +148,7 @@ export class HeldGrant implements Placed {
   }
 
   /**
-   * Renews it now. Resolves to `unknown` when the backend does not answer. A renewal that is answered after the deadline finds the loss.
+   * Renews the lease now. Resolves to `unknown` if the backend does not answer. If the answer arrives after the deadline, the grant is lost.
    *
    * @param suspensions how many suspensions of the machine are known
    */
@@ -173,7 +168,7 @@ export class HeldGrant implements Placed {
     }
     if (outcome === 'lost') this.lose('revoked');
     else this.expire(clock.now());
-    // Released or lost by now, it concerns nobody.
+    // If the grant has ended in the meantime, the outcome no longer matters.
     if (!this.isHeld) return outcome;
     if (outcome !== 'unknown' && outcome !== 'lost') {
       lease.acknowledged(number, outcome.validUntil, suspensions);
@@ -183,12 +178,12 @@ export class HeldGrant implements Placed {
     return outcome;
   }
 
-  /** Loses it, if it is over by the clock. */
+  /** Ends the grant as lost if its lease has expired. */
   expire(now: number): void {
     if (this.#isHeld && now >= this.lease.validUntil) this.lose('expired');
   }
 
-  /** Loses what is over by the clock: the grant, or a holder. */
+  /** Ends the grant if its lease has expired, and each holder that has reached its `maxHold`. */
   expireHolders(now: number): void {
     this.expire(now);
     if (this.#firstEnd === undefined || now < this.#firstEnd) return;
@@ -197,12 +192,11 @@ export class HeldGrant implements Placed {
     for (const { endsAt } of this.holders) this.endsAt(endsAt);
   }
 
-  /** Ends it as lost, unless it has ended already. */
+  /** Ends the grant as lost, unless it has already ended. */
   lose(reason: LossReason, cause?: unknown): void {
     if (this.#isHeld) this.queue.lose(this, reason, cause);
   }
 
-  /** It is given back or lost. */
   end(): void {
     this.#isHeld = false;
   }

@@ -1,20 +1,19 @@
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
-// A renewal that was not answered is sent again after a tenth of the lease, at most a second: a backend that restarts within the lease is
-// found in time, and one that is down is not stormed.
+// An unanswered renewal is sent again after a tenth of the lease, but at most a second: soon enough to survive a restart of the backend within the
+// lease, and not so often that it floods a backend that is down.
 const RETRY_FRACTION = 0.1;
-const RETRY_AT_MOST = 1_000;
-// Leases that are due within half of that are renewed with those that are due now. Each look goes over all: of 10 000 that were taken one
-// after the other, it would otherwise go over all for each few.
+const MAX_RETRY_MS = 1_000;
+// A renewal that is due within half of the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
+// each time, so without batching it would do so for every few of 10,000 leases.
 const BATCH_WINDOW = 0.5;
 
 /**
- * The lease of what the backend has granted: until when the lock is surely ours, how long the next renewals are, and when the next one is due.
- * All moments are on the monotonic clock.
+ * The lease of a grant: until when this process surely holds the lock, for how long to renew it, and when.
  *
- * Renewals may overlap, and their answers may be lost, late or in another order. A shorter lease may be in force from the moment it is sent, so
- * it counts from then on, and acknowledgements of renewals before it are ignored, as are those of renewals before one that was acknowledged.
+ * Renewals may overlap, and their answers may be lost, late or out of order. A shorter lease may take effect as soon as it is sent, so it counts from
+ * that moment. Acknowledgements of renewals sent before a shortened or an acknowledged one are ignored.
  */
 export class HeldLease {
   #validUntil: number;
@@ -23,7 +22,7 @@ export class HeldLease {
   #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
-  /** The acknowledgements of renewals before this one are ignored. */
+  /** Acknowledgements of earlier renewals are ignored. */
   #firstThatCounts = 0;
   #suspensions: number;
 
@@ -41,42 +40,42 @@ export class HeldLease {
     return this.#validUntil;
   }
 
-  /** Of the next renewals, in ms. */
+  /** The length of later renewals, in ms. */
   get length(): number {
     return this.#length;
   }
 
-  /** The longest that was sent, in ms: for so long the backend may keep the lock, whatever was answered. */
+  /** The longest lease that was ever sent, in ms. The backend may keep the lock for that long, whatever it answered. */
   get longest(): number {
     return this.#longest;
   }
 
-  /** When the watchdog renews it next. */
+  /** When the next renewal is due. */
   get renewAt(): number {
     return this.#renewAt;
   }
 
-  /** Whether the watchdog renews it with what is due at `now`. */
+  /** Whether to renew the lease at `now`, together with other leases. */
   isDue(now: number): boolean {
     return this.#renewAt - this.#retryAfter * BATCH_WINDOW <= now;
   }
 
-  /** Whether the machine was not suspended since the last acknowledged command was sent, if it was `suspensions` times so far. */
+  /** Whether the machine was not suspended since the last acknowledged command was sent. `suspensions`: how many are known now. */
   isVerified(suspensions: number): boolean {
     return suspensions === this.#suspensions;
   }
 
-  /** From now on it is renewed to `length` ms. */
+  /** Changes the length of later renewals. */
   change(length: number): void {
     this.#length = length;
   }
 
-  /** The next renewal is due now. */
-  hurry(): void {
+  /** Makes the next renewal due immediately. */
+  renewSoon(): void {
     this.#renewAt = -Infinity;
   }
 
-  /** A renewal is sent at `now`. Gives its number, for {@link acknowledged}. If it is not answered, the next one follows soon. */
+  /** Notes that a renewal is sent at `now`, and schedules a retry. Returns its number for {@link acknowledged}. */
   beginRenewal(now: number): number {
     this.#renewals += 1;
     if (this.#length < this.#lengthSent) {
@@ -89,23 +88,23 @@ export class HeldLease {
     return this.#renewals;
   }
 
-  /** The renewal of this number, sent after `suspensions` suspensions of the machine, was acknowledged. */
+  /** Notes the acknowledgement of a renewal. `suspensions`: how many suspensions of the machine were known when it was sent. */
   acknowledged(renewal: number, until: number, suspensions: number): void {
     if (renewal < this.#firstThatCounts) return;
     this.#firstThatCounts = renewal;
     this.#validUntil = until;
     this.#suspensions = suspensions;
-    // Not before the renewal would be sent again: a provider that has gained next to nothing would be asked again and again.
+    // Never earlier than the retry: a renewal that gained almost nothing would be repeated in a tight loop.
     this.#renewAt = Math.max(this.#renewAt, this.#nextRenewal());
   }
 
-  // After a third of the lease: two renewals may fail before the deadline (the cadence of Redisson and DistributedLock). Counted back from the
-  // deadline, which was computed from the time when the acknowledged command was sent.
+  // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and DistributedLock). Computed back
+  // from the deadline, which starts at the sending of the acknowledged command.
   #nextRenewal(): number {
     return this.#validUntil - (this.#length * 2) / 3;
   }
 
   get #retryAfter(): number {
-    return Math.min(this.#length * RETRY_FRACTION, RETRY_AT_MOST);
+    return Math.min(this.#length * RETRY_FRACTION, MAX_RETRY_MS);
   }
 }

@@ -8,26 +8,24 @@ import { nameOf } from '../events/subject.js';
 import { detached } from '../toolkit/detached.js';
 import type { HeldGrant } from './held-grant.js';
 import { lostError } from './lost-error.js';
-import { asItIs } from './releases.js';
+import { identity } from './releases.js';
 
-/** An end that the user has set. */
 interface MaxHold {
   readonly length: number;
-  /** On the monotonic clock. */
   readonly endsAt: number;
 }
 
-/** Called once when a lock is lost. */
+/** Called once, when the lock is lost. */
 export type LossListener = (error: LockLostError) => void;
 
 /**
- * One key of one owner, which it holds by a grant: the record that a lock and its nested entries share. The backend never hears of it.
+ * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend does not know holders.
  *
- * Validity is computed from the clock. The watchdog's timer only makes a loss known earlier: after a blocked event loop it is late, and then
- * {@link expire}, which precedes each question of a user, finds the loss. Once lost, it stays lost.
+ * Validity is computed from the clock. The watchdog's timer only reports a loss earlier. After a blocked event loop the timer is late, but
+ * {@link expire} runs before each query of a user and finds the loss. A lost holder never becomes valid again.
  */
 export class Holder {
-  /** The observer's own. */
+  /** The observer's notes. */
   notes: unknown;
   /** Random id of this hold. */
   readonly id: string;
@@ -35,7 +33,7 @@ export class Holder {
   #isHolding = true;
   #maxHold: MaxHold | undefined;
   #entries = 1;
-  /** The lock that it was acquired for: the first entry. */
+  /** The lock of the first entry. */
   #acquiredBy: object | undefined;
   #listeners: Set<LossListener> | undefined;
   #lostError: LockLostError | undefined;
@@ -44,7 +42,6 @@ export class Holder {
   constructor(
     readonly grant: HeldGrant,
     private readonly plan: LockPlan,
-    /** On the monotonic clock. */
     readonly grantedAt: number,
   ) {
     const { holders, random } = plan.core;
@@ -61,7 +58,7 @@ export class Holder {
     return this.plan.settings;
   }
 
-  /** The subject of events and messages about it. */
+  /** The subject of events and messages about this holder. */
   get subject(): LockEvent {
     return subjectOf(this.key, this.plan);
   }
@@ -70,12 +67,12 @@ export class Holder {
     return this.#maxHold?.endsAt ?? Infinity;
   }
 
-  /** It was neither released nor lost, as far as is known. It looks at no clock. */
+  /** Whether the holder is neither released nor known to be lost. Does not check the clock. */
   get isHolding(): boolean {
     return this.#isHolding;
   }
 
-  /** No lock was made of it yet. */
+  /** Whether no lock refers to this holder yet. */
   get isNew(): boolean {
     return this.#acquiredBy === undefined;
   }
@@ -84,12 +81,12 @@ export class Holder {
     return this.#entries;
   }
 
-  /** Why it is not held any more, if it was lost. */
+  /** The loss, if the holder lost its key. */
   get lostError(): LockLostError | undefined {
     return this.#lostError;
   }
 
-  /** Why its release did not end it as it should have. */
+  /** The loss that the release revealed, if any. */
   get releaseError(): LockLostError | undefined {
     return this.#releaseError;
   }
@@ -99,8 +96,8 @@ export class Holder {
   }
 
   /**
-   * - `held`: surely ours.
-   * - `unverified`: the machine was suspended, and no renewal has answered since. Not yet loss.
+   * - `held`: this process surely holds the key.
+   * - `unverified`: the machine was suspended, and no renewal was acknowledged since. Not yet a loss.
    */
   status(now: number): 'held' | 'unverified' | 'over' {
     if (!this.isValid(now)) return 'over';
@@ -111,25 +108,24 @@ export class Holder {
     return this.isValid(now) ? Math.min(this.grant.lease.validUntil, this.endsAt) - now : 0;
   }
 
-  /** A lock is made of it. */
+  /** Notes that a lock refers to this holder. */
   use(lock: object): void {
     this.#acquiredBy ??= lock;
     this.grant.use();
   }
 
-  /** One more lock of its owner is made of it. */
   reEnter(): void {
     this.#entries += 1;
   }
 
-  /** The hold ends `maxHold` ms after `now`. */
+  /** Ends the hold `maxHold` ms after `now`. */
   endAfter(maxHold: number, now: number): void {
     this.#maxHold = { length: maxHold, endsAt: now + maxHold };
     this.grant.endsAt(now + maxHold);
     this.plan.core.watchdog.reschedule(this.grant);
   }
 
-  /** Renews it now, for `lease` ms from now on. @throws LockLostError; LockUnavailableError without an answer */
+  /** Renews the lease to `lease` ms, now and from now on. @throws LockLostError; LockUnavailableError without an answer */
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;
@@ -145,17 +141,17 @@ export class Holder {
     );
   }
 
-  /** Calls `listener` at the loss, if that has not happened yet. */
+  /** Calls `listener` when the key is lost. Does nothing if the hold has ended. */
   whenLost(listener: LossListener): void {
     if (this.#isHolding) (this.#listeners ??= new Set()).add(listener);
   }
 
-  /** Takes back `whenLost`: one holder may see many nested entries come and go. */
+  /** Removes a listener: during one hold, any number of nested entries may come and go. */
   forget(listener: LossListener): void {
     this.#listeners?.delete(listener);
   }
 
-  /** Loses the hold, if it is over by the clock. */
+  /** Ends the hold as lost if its lease has expired or its `maxHold` has passed. */
   expire(now: number): void {
     if (!this.#isHolding) return;
     if (now < this.endsAt) {
@@ -163,13 +159,13 @@ export class Holder {
       return;
     }
     this.lose('max-hold');
-    // Its task may still run, so no other caller enters by this grant. Those that hold by it keep it.
+    // The task may still be running, so the lock is not handed off to another caller under this grant. Other holders keep it.
     this.grant.endCohort();
-    void this.grant.queue.release(this, true, now, asItIs);
+    void this.grant.queue.release(this, true, now, identity);
     this.onLost();
   }
 
-  /** It is lost. Nobody is told before {@link onLost}. */
+  /** Marks the holder as lost. Listeners run later, in {@link onLost}. */
   lose(reason: LossReason, cause?: unknown): void {
     this.#isHolding = false;
     this.grant.remove(this);
@@ -183,15 +179,15 @@ export class Holder {
     this.plan.core.observer.ended(this, error);
     const listeners = [...(this.#listeners ?? [])];
     this.#listeners = undefined;
-    // The caller that has found the loss may hold other locks, which a listener must not re-enter.
+    // Detached, because the caller that found the loss may hold other locks, which a listener must not re-enter.
     for (const listener of listeners) detached(listener, error);
   }
 
   /**
-   * Ends one entry, and the hold with the last one. Resolves to what `answer` makes of the result, in the tick in which that comes.
+   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick in which the result arrives.
    *
-   * @param failed whether its task failed, so that a transaction below it is rolled back
-   * @param lock the lock that this entry is, if one was made
+   * @param failed whether the task failed, so that the transaction of a row lock is rolled back
+   * @param lock the lock of this entry, if the user already has one
    */
   release<R>(failed: boolean, lock: object | undefined, answer: (result: ReleaseResult) => R): Promise<R> {
     const { clock, holders, observer } = this.plan.core;
@@ -200,7 +196,7 @@ export class Holder {
     this.#entries -= 1;
     if (!this.#isHolding) return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
-      // After a failure the other branches of a Promise.all may well continue, and a handler after the timeout of its request.
+      // After a failure, nested calls often continue, such as the other branches of a Promise.all, or a handler after its request timed out.
       if (lock === this.#acquiredBy && !failed) observer.ended(this, 'nested');
       return Promise.resolve(answer('nested'));
     }

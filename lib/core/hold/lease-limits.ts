@@ -1,10 +1,10 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { LockCapabilities } from '../../api/lock-provider.js';
 
-/** The shortest lease, in ms: below it the margin and the timers' own lateness eat the lease up. */
+/** The shortest allowed lease, in ms. The safety margin and late timers would use up a shorter one. */
 export const MIN_LEASE = 100;
 
-/** @throws LockConfigError for a time that is longer than the provider may keep a key. */
+/** @throws LockConfigError if the time exceeds the provider's `maxLease` */
 export function assertKeepable(
   time: number,
   option: 'lease' | 'minHold',

@@ -1,23 +1,23 @@
 /**
- * The signal of `controller`, which calls `look` whenever it is asked whether it has aborted, or why.
+ * The signal of `controller`, which calls `checkClock` before each read of `aborted` or `reason`.
  *
- * After a blocked event loop, code goes on before timers do, with a signal that it has kept, and would learn of a loss too late.
- * So a look at the signal is a look at the clock, which may abort it and call its listeners.
+ * After a blocked event loop, your code resumes before timers fire, and a plain signal would report a loss too late. So reading this signal checks
+ * the clock, which may abort the signal and call its listeners.
  */
-export function lossSignal({ signal }: AbortController, look: () => void): AbortSignal {
-  const looking = (name: 'aborted' | 'reason'): PropertyDescriptor => ({
+export function lossSignal({ signal }: AbortController, checkClock: () => void): AbortSignal {
+  const checked = (name: 'aborted' | 'reason'): PropertyDescriptor => ({
     get: (): unknown => {
-      look();
+      checkClock();
       return Reflect.get(AbortSignal.prototype, name, signal);
     },
   });
   const throwIfAborted = (): void => {
-    look();
+    checkClock();
     AbortSignal.prototype.throwIfAborted.call(signal);
   };
   return Object.defineProperties(signal, {
-    aborted: looking('aborted'),
-    reason: looking('reason'),
+    aborted: checked('aborted'),
+    reason: checked('reason'),
     throwIfAborted: { value: throwIfAborted },
   });
 }

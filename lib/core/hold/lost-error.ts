@@ -2,11 +2,7 @@ import { type LockError, LockLostError, type LossReason } from '../../api/errors
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
-/**
- * The error for a lock that is not held any more.
- *
- * @param maxHold in ms, of a lock that was lost by it
- */
+/** @param maxHold the option in ms, for the reason `max-hold` */
 export function lostError(
   subject: Pick<LockEvent, 'key' | 'provider' | 'method'>,
   reason: LossReason,
@@ -15,7 +11,7 @@ export function lostError(
 ): LockLostError {
   const explanation =
     reason === 'max-hold'
-      ? `its maxHold of ${maxHold} ms has passed. Raise it if the task needs longer`
+      ? `its maxHold of ${maxHold} ms has passed. Raise maxHold if the task needs longer`
       : EXPLANATIONS[reason];
   return new LockLostError(`${nameOf(subject)} was lost: ${explanation}.`, {
     key: subject.key,
@@ -25,7 +21,7 @@ export function lostError(
   });
 }
 
-/** The same loss for a call of several keys, which learns of it when it gets the key that it was waiting for. */
+/** The loss of a key while the same call was waiting for another key. The call gets the error once that wait is over. */
 export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLostError {
   const { message, key, provider, reason, cause } = loss;
   const words = `${message} The call was waiting for "${awaitedKey}" at that time.`;
@@ -34,10 +30,10 @@ export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLos
   return error;
 }
 
-// Copies of an error, which other callers get, are marked as well: each occurrence is logged one time.
+// Other callers may get copies of an error. Copies are marked as well, so that each occurrence is logged only once.
 const reported = new WeakSet<LockError>();
 
-/** Notes that the error is in the log. */
+/** Notes that the error was logged. */
 export function markReported(error: LockError): void {
   reported.add(error);
 }

@@ -8,53 +8,52 @@ import { backOff, withTimeout } from '../toolkit/timing.js';
 import { WaitGroup } from '../toolkit/wait-group.js';
 
 const RETRY = { first: 100, most: 1_000 };
-/** How long a server may keep a request in its queue that does not ask any more, in ms. */
-const QUEUED_FOR = 10_000;
-// How many releases outlast an outage. Beyond that they end with their time, so that an outage of an hour costs a bounded amount.
-const MOST_IN_OUTAGE = 10_000;
+/** How long a server may keep a request in its queue after the process stopped polling, in ms. */
+const MAX_QUEUED_MS = 10_000;
+// How many releases are retried for longer than their own time while the backend is down. This bounds memory in a long outage.
+const MAX_PENDING_IN_OUTAGE = 10_000;
 
-/** How a lock is released. */
+/** How to release a lock. */
 export interface ReleaseIntent {
-  /** Until when its key is retained, on the monotonic clock; 0, or a time that has passed, frees it. */
+  /** Until when to retain the key; 0 or a time in the past frees it. */
   readonly keepUntil: number;
-  /** The task failed or the lock was lost. */
+  /** Whether the task failed or the lock was lost. */
   readonly failed: boolean;
 }
 
-const GIVEN_UP: ReleaseIntent = { keepUntil: 0, failed: true };
+const UNUSED: ReleaseIntent = { keepUntil: 0, failed: true };
 
-/** Maps the outcome of a release in the tick in which that comes: a promise more would be a tick more. */
+/** Maps the outcome of a release. A callback, because another promise would delay the caller by a tick. */
 export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
 
-/** Makes nothing of it. */
-export const asItIs = <T>(outcome: T): T => outcome;
+export const identity = <T>(outcome: T): T => outcome;
 
-/** A release that was not answered. */
+/** An unanswered release. */
 interface PendingRelease {
   readonly request: AcquireRequest;
   readonly intent: ReleaseIntent;
-  /** For how many ms there may be something to release, counted from when the server has executed all that was sent before it. */
+  /** For how many ms the server may keep the lock after it has executed all earlier commands. */
   readonly lasting: number;
-  /** When that time is over, on the monotonic clock, if the server has executed everything by now. */
+  /** When nothing is left to release, provided that the server has executed all commands by now. */
   until: number;
-  /** The release is in flight again. */
+  /** Whether a retry is in flight. */
   isSent: boolean;
 }
 
 /**
- * Sends releases, and sends those again that were not answered until there is nothing left to release.
+ * Sends releases, and retries unanswered ones until nothing is left to release.
  *
- * The time of a release begins again when the backend answers again: what was sent before an outage may be executed at its end, however
- * long that lasted (`test/redis/queue-model.ts` finds the way).
+ * When the backend recovers, the time of each pending release starts again: a command that was sent before an outage may be executed after it, however
+ * long the outage lasted (`test/redis/queue-model.ts` has such a run).
  *
- * One timer for all: an outage leaves as many of them as there were callers, and a loop for each took a third of a core.
+ * One timer serves all pending releases. An outage leaves one for each caller, and with a retry loop for each they used a third of a core.
  */
 export class Releases {
-  /** Asks and releases that are in flight, and releases that are pending: {@link close} waits for them. */
+  /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
   readonly inFlight = new WaitGroup();
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;
-  /** How many retries there were since the list was empty. */
+  /** How many rounds of retries there were since no release was pending. */
   #rounds = 0;
   #closed = false;
 
@@ -66,8 +65,8 @@ export class Releases {
   ) {}
 
   /**
-   * Releases a lock, and resolves to what `answer` makes of the outcome. A release that was not answered, whose outcome is `unknown`, is sent
-   * again in the background until it was answered or `lasting` ms have passed, after which nothing is left to release.
+   * Releases a lock, and resolves to the return value of `answer`. If the backend does not answer, the outcome is `unknown`, and the release is retried
+   * in the background until it is answered or until `lasting` ms have passed and nothing is left to release.
    */
   send<R>(
     request: AcquireRequest,
@@ -84,23 +83,23 @@ export class Releases {
   }
 
   /**
-   * Releases a request that serves nobody any more, and what it was granted or may have been.
+   * Releases a request that no waiter needs anymore, including any grant that it may have got.
    *
-   * @param isSent something of it may have reached the server. Otherwise it is released only for what the backend knows of it here
+   * @param isSent whether a command may have reached the server. If not, only the backend's local state must be released, so the release is not retried
    */
-  giveUp(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
-    const lasting = isSent ? Math.max(request.lease, request.minHold, QUEUED_FOR) : 0;
-    return this.send(request, GIVEN_UP, lasting, asItIs);
+  releaseUnused(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
+    const lasting = isSent ? Math.max(request.lease, request.minHold, MAX_QUEUED_MS) : 0;
+    return this.send(request, UNUSED, lasting, identity);
   }
 
-  /** The backend answers again: what is pending is sent now. */
+  /** Retries all pending releases now, because the backend answers again. */
   recovered(): void {
     const now = this.clock.now();
     for (const release of this.#pending) release.until = now + release.lasting;
     this.#retryAll();
   }
 
-  /** Waits up to `timeout` ms for what is in flight, then gives up on it: the leases end by themselves. */
+  /** Waits at most `timeout` ms for {@link inFlight}. After that, the remaining leases expire on the server. */
   async close(timeout: number): Promise<void> {
     if (!this.inFlight.isIdle) await withTimeout(this.clock, timeout, this.inFlight.idle());
     this.#closed = true;
@@ -118,7 +117,7 @@ export class Releases {
         this.inFlight.done();
       }
     };
-    // A backend that fails has not answered.
+    // A backend that throws has not answered.
     const onFailure = (cause: unknown): R => {
       this.reachability.failed(cause);
       return onOutcome('unknown');
@@ -130,7 +129,7 @@ export class Releases {
     if (this.#closed || this.#isOver(release)) return;
     this.inFlight.add();
     this.#pending.add(release);
-    // In no caller's context: the timer serves all, and would keep the context of the caller that failed first.
+    // Detached, because the timer serves all releases and would retain the async context of the first caller.
     detached(this.#retryLater);
   }
 
@@ -140,7 +139,7 @@ export class Releases {
 
   #isOver({ until, lasting }: PendingRelease): boolean {
     if (this.clock.now() < until) return false;
-    return lasting <= 0 || this.reachability.isUp || this.#pending.size > MOST_IN_OUTAGE;
+    return lasting <= 0 || this.reachability.isUp || this.#pending.size > MAX_PENDING_IN_OUTAGE;
   }
 
   #retryAll(): void {

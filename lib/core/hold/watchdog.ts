@@ -7,10 +7,10 @@ import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 /**
- * Renews what callers of this application hold at one provider, and finds what is lost. One timer for all; renewals that are due together
- * are sent in one tick, and each is answered by itself.
+ * Renews the grants of this application at one provider, and finds losses. One timer serves all grants. Renewals that are due together are sent in one
+ * tick, but each has its own answer.
  *
- * It never renews past a deadline: a watchdog that wakes late finds the loss instead.
+ * The watchdog never renews after the deadline: if its timer is late, it reports the loss instead.
  */
 export class Watchdog {
   readonly #grants = new DenseSet<HeldGrant>();
@@ -24,43 +24,40 @@ export class Watchdog {
     private readonly suspension: SuspensionDetector,
   ) {}
 
-  /** The grants that it renews, in no order. */
+  /** The grants, in no particular order. */
   get grants(): readonly HeldGrant[] {
     return this.#grants.values();
   }
 
-  /** The grant has come at `now`. */
   add(grant: HeldGrant, now: number): void {
     this.#grants.add(grant);
     this.#wakeBy(grant.nextWake, now);
   }
 
-  /** The grant is given back or lost. */
   remove(grant: HeldGrant): void {
     if (this.#grants.delete(grant) && this.#grants.size === 0) this.#sleep();
   }
 
-  /** The times of the grant have changed. */
+  /** Must be called when the grant's {@link HeldGrant.nextWake} may have become earlier. */
   reschedule(grant: HeldGrant): void {
-    // In no caller's context: this timer and those that follow it would keep that context alive.
+    // Detached, because this timer and its successors would retain the caller's async context.
     if (this.#grants.has(grant)) detached(this.#wakeBy, grant.nextWake, this.clock.now());
   }
 
-  /** Renews the grant now. */
   renew(grant: HeldGrant): Promise<RenewOutcome> {
     const outcome = this.#send(grant, this.suspension.observe());
-    // Its lease may have become shorter, and its deadline with it.
+    // A shorter lease also has an earlier deadline.
     this.reschedule(grant);
     return outcome;
   }
 
-  /** Renews now all that are renewed at all: after a reconnect, before callers that wait ask; and after a suspension. */
+  /** Renews all grants now: after a reconnect, before waiters send their requests; and after a suspension. */
   renewAll(): void {
-    for (const grant of this.grants) grant.lease.hurry();
+    for (const grant of this.grants) grant.lease.renewSoon();
     this.#renewDue();
   }
 
-  /** A question found that the machine may have been suspended: asks once for each time whether all of them still stand. */
+  /** Verifies all grants with the backend, once for each suspension of the machine. */
   renewAfterSuspension(): void {
     const suspensions = this.suspension.observe();
     if (suspensions === this.#knownSuspensions) return;
@@ -68,7 +65,7 @@ export class Watchdog {
     this.renewAll();
   }
 
-  /** Takes all locks away from their tasks and gives them back. */
+  /** Ends all grants as lost, and releases them. */
   loseAll(reason: LossReason): void {
     for (const grant of this.grants) grant.lose(reason);
   }
@@ -90,7 +87,7 @@ export class Watchdog {
     this.#wakeBy(next, now);
   }
 
-  /** @param suspensions how many there were before it is sent */
+  /** @param suspensions how many suspensions of the machine are known before the renewal is sent */
   async #send(grant: HeldGrant, suspensions: number): Promise<RenewOutcome> {
     const outcome = await grant.renewNow(suspensions);
     if (outcome !== 'unknown') this.reschedule(grant);
@@ -101,9 +98,9 @@ export class Watchdog {
     if (time >= this.#wakesAt || this.#grants.size === 0) return;
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#wakesAt = time;
-    // Rounded up: a timer that fires a fraction early would find nothing due and spin.
+    // Rounded up, because a timer that fires a fraction too early would find nothing due and spin.
     const delay = Math.max(Math.ceil(time - now), 1);
-    // In an outage no socket may be left that keeps a holder alive, and a leader would end without an error.
+    // Usually keeps the process alive: in an outage there may be no open socket that does, and a leader would exit without an error.
     this.#timer = this.clock.setTimer(this.#onTime, delay, this.backend.locksEndWithProcess !== true);
   };
 

@@ -8,13 +8,13 @@ import type { Waiter } from '../acquire/waiter.js';
 import type { Holder } from '../hold/holder.js';
 import { holderSeenFor } from './holder-report.js';
 
-/** The last row sums up the templates that came after the others. */
-const MOST_ROWS = 500;
-const MOST_INSTANCES = 8;
+/** The last row sums all templates that came after the table was full. */
+const MAX_ROWS = 500;
+const MAX_INSTANCES = 8;
 
 type Cause = ContentionTrace['blockedBy'];
-/** The holder when the caller began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
-type Found = Holding | null | undefined;
+/** The holder at the start of the wait, or `null` if it was unknown. `undefined` if the caller did not wait. */
+type FirstSeen = Holding | null | undefined;
 
 class Sum {
   waits = 0;
@@ -30,10 +30,10 @@ class Sum {
   }
 }
 
-/** The callers of one template. */
+/** The waits of one template. */
 class Row {
   readonly #sums: Readonly<Record<Cause, Sum>> = { queue: new Sum(), holder: new Sum(), unknown: new Sum() };
-  /** Of `holder`, by instance. */
+  /** The waits with the cause `holder`, by instance. */
   readonly #instances = new Map<string | null, Sum>();
 
   constructor(
@@ -41,12 +41,12 @@ class Row {
     private readonly provider: string | null,
   ) {}
 
-  /** Answers under which instance it was added. */
+  /** Returns the instance that the wait was counted for; `null` after the first eight instances. */
   add(waited: number, cause: Cause, instance: string | null): string | null {
     this.#sums[cause].add(waited);
     if (cause !== 'holder') return null;
     const named = this.#instances.has(null) ? this.#instances.size - 1 : this.#instances.size;
-    const name = instance !== null && (this.#instances.has(instance) || named < MOST_INSTANCES) ? instance : null;
+    const name = instance !== null && (this.#instances.has(instance) || named < MAX_INSTANCES) ? instance : null;
     let sum = this.#instances.get(name);
     if (!sum) this.#instances.set(name, (sum = new Sum()));
     sum.add(waited);
@@ -70,40 +70,40 @@ class Row {
 }
 
 /**
- * How long the callers of one application have waited for a lock that was busy, and for whom, since it started. Only a caller that waits is known here:
- * one that finds its lock free costs nothing.
+ * How long the callers of one application have waited for busy locks since it started, and which holders blocked them. A caller that finds its lock free is
+ * not counted and costs nothing.
  */
 export class Contention {
-  /** By provider and template. The row of the rest has no name. */
+  /** By provider and template. The key of the last row is the empty string. */
   readonly #rows = new Map<string, Row>();
 
-  /** The caller was let in. */
-  granted(caller: Waiter, found: Found, { grant, grantedAt: now }: Holder): void {
-    if (found === undefined) return;
-    if (this.#isHandedOn(caller, now)) this.#add(caller, now, 'queue', null);
+  /** Counts a wait that ended with the lock. */
+  granted(caller: Waiter, first: FirstSeen, { grant, grantedAt: now }: Holder): void {
+    if (first === undefined) return;
+    if (this.#wasHandedOff(caller, now)) this.#add(caller, now, 'queue', null);
     else {
-      const seen = holderSeenFor(grant.request, caller.queue.core);
-      // A backend that looks only now sees the caller itself.
-      this.#addFor(caller, found, seen !== null && seen.seenAt < now ? seen : null, now);
+      const last = holderSeenFor(grant.request, caller.queue.core);
+      // A holder that the backend saw only after the grant is the caller itself.
+      this.#addFor(caller, first, last !== null && last.seenAt < now ? last : null, now);
     }
   }
 
-  /** The caller waits no more. `seen`: the holder that kept it out, as it was last seen. */
-  ended(caller: Waiter, found: Found, seen: Holding | null, now: number): void {
-    if (found === undefined) return;
-    if (this.#isHandedOn(caller, now)) this.#add(caller, now, 'queue', null);
-    else this.#addFor(caller, found, seen, now);
+  /** Counts a wait that ended without the lock. `last`: the latest observation of the holder. */
+  ended(caller: Waiter, first: FirstSeen, last: Holding | null, now: number): void {
+    if (first === undefined) return;
+    if (this.#wasHandedOff(caller, now)) this.#add(caller, now, 'queue', null);
+    else this.#addFor(caller, first, last, now);
   }
 
-  /** Others of this process had the lock while it waited. Readers that enter together with it were not before it. */
-  #isHandedOn({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
+  /** Whether other callers of this process got the lock during the wait. Readers that enter at the same time as the caller don't count. */
+  #wasHandedOff({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
     return enteredAt > since && enteredAt < now;
   }
 
-  #addFor(caller: Waiter, found: Holding | null, seen: Holding | null, now: number): void {
+  #addFor(caller: Waiter, first: Holding | null, last: Holding | null, now: number): void {
     const { since } = caller;
-    const last = seen !== null && seen.seenAt >= (found?.seenAt ?? 0) ? seen : found;
-    this.#add(caller, now, causeOf(found, last, since), last?.instance ?? null);
+    const latest = last !== null && last.seenAt >= (first?.seenAt ?? 0) ? last : first;
+    this.#add(caller, now, causeOf(first, latest, since), latest?.instance ?? null);
   }
 
   #add({ subject, since }: Waiter, now: number, blockedBy: Cause, blocking: string | null): void {
@@ -113,7 +113,7 @@ export class Contention {
     contentionChannel.publish({ ...subject, waited: Math.round(waited), blockedBy, instance });
   }
 
-  /** The rows, the longest wait first. */
+  /** Sorted by the total time waited, the longest first. */
   get rows(): LockContention[] {
     return [...this.#rows.values()].sort((one, other) => other.waited - one.waited).map(({ contention }) => contention);
   }
@@ -121,26 +121,26 @@ export class Contention {
   #rowOf({ key, provider, template }: LockEvent): Row {
     const name = template ?? familyOf(key);
     const path = `${provider}:${name}`;
-    const isRoom = this.#rows.size < MOST_ROWS - 1;
-    const found = this.#rows.get(path) ?? (isRoom ? undefined : this.#rows.get(''));
-    if (found) return found;
-    const row = isRoom ? new Row(name, provider) : new Row(null, null);
-    this.#rows.set(isRoom ? path : '', row);
+    const hasRoom = this.#rows.size < MAX_ROWS - 1;
+    const known = this.#rows.get(path) ?? (hasRoom ? undefined : this.#rows.get(''));
+    if (known) return known;
+    const row = hasRoom ? new Row(name, provider) : new Row(null, null);
+    this.#rows.set(hasRoom ? path : '', row);
     return row;
   }
 }
 
 /**
- * @param found the holder when the caller began to wait
+ * @param first the holder at the start of the wait
  * @param last the holder as it was last seen
- * @param since when the caller came
+ * @param since when the wait started
  */
-function causeOf(found: Holding | null, last: Holding | null, since: number): Cause {
+function causeOf(first: Holding | null, last: Holding | null, since: number): Cause {
   if (last === null || last.holders > 1 || last.instance === null) return 'unknown';
   if (last.since !== null) return last.since > since ? 'queue' : 'holder';
-  // Its age is not known. One look does not show whether others had the lock afterwards.
-  if (found === null || found === last || found.holders > 1) return 'unknown';
-  return found.instance === last.instance ? 'holder' : 'queue';
+  // Without the holder's age, a single observation doesn't show whether the lock changed hands during the wait.
+  if (first === null || first === last || first.holders > 1) return 'unknown';
+  return first.instance === last.instance ? 'holder' : 'queue';
 }
 
 function sumOf({ waits, waited }: Sum): WaitSum {

@@ -1,49 +1,49 @@
 import type { LockMode } from '../../api/lock-mode.js';
 
-/** A caller that waits for a key while its owner holds others, as its process publishes it. */
+/** A wait for a key by a caller that holds other locks, as published by its process. */
 export interface PublishedWait {
-  /** Never used twice. */
+  /** Never reused. */
   readonly id: string;
   readonly key: string;
   readonly mode: LockMode;
-  /** When it was published first, by the clock of the server, in ms since 1970. */
+  /** When the wait was first published, by the server's clock, in ms since 1970. */
   readonly since: number;
   readonly instance: string;
   readonly method: string | null;
 }
 
-/** A grant that keeps a caller out, and for what its holder waits. */
+/** A grant that blocks a caller, and what the holder of that grant waits for. */
 export interface WaitLink {
   /** The id of the grant. */
   readonly grant: string;
   readonly mode: LockMode;
   readonly wait: PublishedWait;
-  /** How often the process of the holder had published it when it was read. */
+  /** How many records the holder's process had published when this one was read. */
   readonly beat: number;
 }
 
 /**
- * The cycle in which `start` waits for itself and of which it is the victim: the last one is its own wait, beside a grant of its own. `undefined` if there
- * is none, also where it only waits for callers that are in a cycle without it.
+ * Finds a cycle in which `start` is the victim, that is, the latest wait. The last link of the cycle is `start` itself, with one of its own grants. Returns
+ * `undefined` if there is no such cycle, even if `start` waits for callers that are in a cycle without it.
  *
- * Depth first. All that wait for a key in one mode wait for the same holders, so each key is followed once for a mode: one that is on the path, or from which the
- * search has come back, leads to no other cycle. Waits that are later than `start` are not followed, because in a cycle with one of these another caller is
- * the victim.
+ * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search visits each key only once per
+ * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits later than `start`, because a cycle
+ * with one of these has a different victim.
  *
- * @param linksOf the holders of a key that wait for other keys
+ * @param linksOf returns those holders of a key that wait for other keys
  */
 export function findCycle(
   start: PublishedWait,
   linksOf: (key: string) => readonly WaitLink[],
 ): readonly WaitLink[] | undefined {
   const path: WaitLink[] = [];
-  const followed = new Set<string>();
+  const visited = new Set<string>();
   const leadsBack = (from: PublishedWait): boolean => {
-    const place = `${from.mode} ${from.key}`;
-    if (followed.has(place)) return false;
-    followed.add(place);
+    const node = `${from.mode} ${from.key}`;
+    if (visited.has(node)) return false;
+    visited.add(node);
     for (const link of linksOf(from.key)) {
-      if (!keepsOut(link, from) || isLater(link.wait, start)) continue;
+      if (!blocks(link, from) || isLater(link.wait, start)) continue;
       path.push(link);
       if (link.wait.id === start.id || leadsBack(link.wait)) return true;
       path.pop();
@@ -53,13 +53,13 @@ export function findCycle(
   return leadsBack(start) ? path : undefined;
 }
 
-/** Whether the victim of a cycle of both is rather this one. */
+/** Whether `one` started later, which makes it the victim in a cycle with `other`. */
 export function isLater(one: PublishedWait, other: PublishedWait): boolean {
   return one.since === other.since ? one.id > other.id : one.since > other.since;
 }
 
-/** Whether the caller waits until the holder has released. */
-export function keepsOut({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
+/** Whether the caller must wait until the holder has released. */
+function blocks({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
   if (mode === 'limited' || wait.mode === 'limited') return false;
   return mode === 'exclusive' || wait.mode === 'exclusive';
 }

@@ -5,64 +5,62 @@ import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
-import { findCycle, isLater, keepsOut, type PublishedWait, type WaitLink } from './cycle-search.js';
-import { type LinksOf, WaitLook } from './wait-look.js';
+import { findCycle, isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
+import { type LinksOf, WaitScan } from './wait-scan.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
-/** A cycle of which a wait of this process is the victim. */
+/** A probable cycle whose victim is a wait of this process. */
 interface Suspicion {
   readonly cycle: readonly WaitLink[];
-  /** When the look ended that saw it first, on the monotonic clock. */
+  /** When the scan that first saw the cycle ended. */
   readonly seenAt: number;
-  /** What the next look saw: how often each process of the cycle had published. */
+  /** How many records each process of the cycle had published at the next scan. */
   beats: readonly number[] | undefined;
 }
 
-/**
- * One wait of this process: callers under the same locks that wait for the same key in the same mode. It lasts as long as one of them waits.
- */
+/** A wait of this process, shared by all callers that hold the same locks and wait for the same key in the same mode. */
 interface OwnWait {
   readonly name: string;
   readonly key: string;
-  /** The locks around its callers. Waits with the same owner have the same grants. */
+  /** Identifies the locks around the callers. Waits with the same owner have the same grants. */
   readonly owner: string;
   readonly callers: Set<Waiter>;
   oldest: Waiter;
-  /** As others know it, from its first publication on. */
+  /** What other processes see, once the wait was published. */
   published: PublishedWait | undefined;
-  /** In how many records it was, under that id. */
+  /** How many records contained the wait under its current id. */
   records: number;
-  /** At which beat its key was looked at last. */
-  lookedAt: number;
+  /** The beat of the last scan that included the key. */
+  scannedAt: number;
   suspicion: Suspicion | undefined;
 }
 
-/** A wait is published from this age on, in ms: almost all waits are shorter, and cost nothing. */
-const PUBLISHED_AFTER = 1_000;
-/** How often a process publishes, in ms, at most. */
-const BEAT = 500;
-/** A record ends after so many ms without a beat. */
-const KEPT = 3_000;
+/** Waits shorter than this are not published. Almost all waits are, so they cost nothing. */
+const PUBLISH_AFTER_MS = 1_000;
+/** The shortest time between two scheduled publications of a process. */
+const BEAT_MS = 500;
+/** A record expires after this time without a beat. */
+const RECORD_TTL_MS = 3_000;
 /**
- * After so many beats, a record was composed after it was read. The first beat may have been in flight when the record was read. The second one was
- * composed after the first was answered, so after it was executed, so after the reading.
+ * How many beats must pass before a record is known to be newer than a read. The first record may have been in flight during the read. The second was
+ * composed after the first was answered, therefore after the first was executed, and therefore after the read.
  */
 const BEATS = 2;
-/** Of how many keys for which callers of this process wait one look reads the holders. The others have their turn in a later look. */
-const MOST_OWN_KEYS = 64;
+/** How many keys that this process waits for are part of one scan. The others follow in later scans. */
+const MAX_OWN_KEYS = 64;
 
 /**
- * Finds callers that wait for each other in a cycle, over the processes of one provider, and refuses one of them.
+ * Finds deadlocks, that is, cycles of callers that wait for each other, among all processes of one provider. Rejects one caller of each cycle.
  *
- * Each process publishes one record: for what those callers wait that hold other locks, and by which grants. It looks from its own waits: at the
- * holders of a key, the records of their processes, the keys for which these wait. All processes see the same victim, the latest wait of the cycle, and
- * only the victim's own process refuses it.
+ * Each process publishes one record, with the waits of its callers that hold other locks, and with the grants of these locks. Starting from its own waits,
+ * it reads the holders of each key, the records of their processes, then the holders of the keys that these wait for, and so on. All processes choose the
+ * same victim, the latest wait of the cycle, and only the victim's own process rejects it.
  *
- * The proof. T is the end of the look that saw the cycle first. Each wait of the cycle was in a record that was read before T, so it had started, and its
- * owner held the grant, before T. The next look reads how often each process has published, at a moment R after T. When a process has published BEATS
- * times since, its record was composed after R; if the wait is still in it under the same grant, the wait had not ended at T, and the grant was held. The
- * id of a wait is never used again, and a grant that an owner has lost does not come back. So at T the whole cycle existed. No clock takes part. If a
- * record may or may not have been written, all waits get new ids, so the records that follow prove nothing for what was seen before.
+ * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait of the cycle was in a record that
+ * was read before T, so before T the wait had started and its owner held the grant. The next scan reads the beat of each process, at a time R after T. Once
+ * a process has published BEATS more records, its record was composed after R. If that record still has the wait under the same grant, then at T the wait
+ * had not ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So at T the whole cycle existed. The
+ * proof involves no clock. If it is unknown whether a record was written, all waits get new ids, so that later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<string, OwnWait>();
@@ -70,13 +68,12 @@ export class DeadlockWatch {
   readonly #numbersOfLocks = new WeakMap<object, number>();
   #numbers = 0;
   #beat = 0;
-  /** When the last beat was, on the monotonic clock. */
   #beatAt = -Infinity;
-  /** At which beat a wait was removed before the next one. */
+  /** The last beat in which a wait was removed early: see {@link forget}. */
   #removedAt = 0;
-  /** The last write, and those before it: whether others see it. */
+  /** Resolves after the last write, to whether it succeeded. */
   #writing: Promise<boolean> = Promise.resolve(true);
-  /** What others see of this process. */
+  /** The record that this process has published. */
   #record: WaitRecord | undefined;
   #timer: Timer | undefined;
   #isBusy = false;
@@ -89,11 +86,11 @@ export class DeadlockWatch {
     private readonly logger: LockLogger,
     private readonly instance: Instance,
     private readonly provider: string,
-    /** Refuses a caller that is in this cycle. Returns its error. */
+    /** Rejects a caller that is part of this cycle. Returns the error. */
     private readonly refuse: (caller: Waiter, cycle: readonly DeadlockMember[]) => Error,
   ) {}
 
-  /** A caller has started to wait under other locks. */
+  /** Watches a caller that has started to wait while it holds other locks. */
   watch(caller: Waiter): void {
     if (this.#isStopped) return;
     const owner = this.#ownerOf(caller);
@@ -109,20 +106,20 @@ export class DeadlockWatch {
         oldest: caller,
         published: undefined,
         records: 0,
-        lookedAt: 0,
+        scannedAt: 0,
         suspicion: undefined,
       };
       this.#waits.set(name, own);
     }
     own.callers.add(caller);
     this.#waitOf.set(caller, own);
-    // The timers that follow would keep the context of the caller alive.
-    if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISHED_AFTER);
+    // Detached, because this timer and its successors would retain the caller's async context.
+    if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISH_AFTER_MS);
   }
 
   /**
-   * The caller waits no more, and the next record is without it. A wait by which other callers may be refused already is removed at once, but only
-   * one time between two beats: waits that end one after the other cost one record more.
+   * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be rejected because of the wait, a new record is
+   * written immediately, but only once per beat: a series of such waits costs only one more record.
    */
   forget(caller: Waiter): void {
     const own = this.#waitOf.get(caller);
@@ -137,7 +134,7 @@ export class DeadlockWatch {
     this.#waits.delete(own.name);
     if (own.records <= BEATS || this.#removedAt === this.#beat) return;
     this.#removedAt = this.#beat;
-    // With the number of the last beat, because less than half a second may have passed since.
+    // Repeats the number of the last beat, because less than BEAT_MS may have passed.
     void detached(this.#write);
   }
 
@@ -158,17 +155,17 @@ export class DeadlockWatch {
     this.#timer = undefined;
     this.#isBusy = true;
     const startedAt = this.clock.now();
-    void this.#publishAndLook().then(() => {
+    void this.#publishAndScan().then(() => {
       this.#isBusy = false;
       if (this.#isStopped) void this.#write();
       else if (this.#waits.size > 0 || this.#record !== undefined)
-        this.#wakeIn(Math.max(startedAt, this.#beatAt) + BEAT - this.clock.now());
+        this.#wakeIn(Math.max(startedAt, this.#beatAt) + BEAT_MS - this.clock.now());
     });
   };
 
-  async #publishAndLook(): Promise<void> {
+  async #publishAndScan(): Promise<void> {
     if (this.#due().some(({ published }) => published === undefined)) {
-      // Without the time of the server, new waits stay unpublished. An outage has its own reports.
+      // Without the server's time, new waits stay unpublished. No need to report the failure: an outage is reported elsewhere.
       const since = await this.board.serverTime().catch(() => undefined);
       if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
     }
@@ -176,14 +173,14 @@ export class DeadlockWatch {
     this.#beatAt = this.clock.now();
     if (!(await this.#write()) || this.#record === undefined) return;
     const waits = [...this.#waits.values()].filter(({ records }) => records > 0);
-    const linksOf = await this.#look(waits);
+    const linksOf = await this.#scan(waits);
     const refused = new Set<string>();
     for (const own of waits) this.#judge(own, linksOf, refused);
   }
 
-  /** The waits that are long enough, the longest first. */
+  /** The waits that are old enough to be published. */
   #due(): OwnWait[] {
-    const latest = this.clock.now() - PUBLISHED_AFTER;
+    const latest = this.clock.now() - PUBLISH_AFTER_MS;
     return [...this.#waits.values()].filter(({ oldest }) => oldest.since <= latest);
   }
 
@@ -191,15 +188,15 @@ export class DeadlockWatch {
     const { terms, subject } = oldest;
     this.#numbers += 1;
     const id = `${this.instance.id}.${this.#numbers}`;
-    // A record has whole numbers, and a clock may count fractions of a ms.
+    // Records store whole milliseconds, but the server's clock may return fractions.
     const published = Math.floor(since);
     return { id, key, mode: terms.mode, since: published, instance: this.instance.name, method: subject.method };
   }
 
-  /** The same text for callers under the same locks. */
-  #ownerOf({ meanwhile }: Waiter): string {
-    const locks = meanwhile?.outer.map((lock) => this.#numberOf(lock)) ?? [];
-    const acquired = meanwhile?.acquired.map(({ id }) => id) ?? [];
+  /** The same text for all callers that hold the same locks. */
+  #ownerOf({ heldLocks }: Waiter): string {
+    const locks = heldLocks?.outer.map((lock) => this.#numberOf(lock)) ?? [];
+    const acquired = heldLocks?.acquired.map(({ id }) => id) ?? [];
     return [...locks, ...acquired].join();
   }
 
@@ -209,16 +206,16 @@ export class DeadlockWatch {
     return number;
   }
 
-  /** Publishes the waits as they are now, after the writes before. Resolves to whether others see them now. */
+  /** Publishes the current waits after all earlier writes. Resolves to whether the record was written. */
   readonly #write = (): Promise<boolean> => {
     const text = this.#compose();
     if (text === null && this.#record === undefined) return this.#writing;
     this.#record = text === null ? undefined : readWaitRecord(this.instance.id, text);
-    const written = this.#writing.then(() => this.board.publish(text, KEPT));
+    const written = this.#writing.then(() => this.board.publish(text, RECORD_TTL_MS));
     return (this.#writing = written.then(
       () => true,
       () => {
-        // A connection may still deliver this record, so others see it, or the one before.
+        // The record may still be delivered, so other processes see either this one or the previous one.
         for (const own of this.#waits.values()) {
           own.published = own.suspicion = undefined;
           own.records = 0;
@@ -239,7 +236,7 @@ export class DeadlockWatch {
     return writer.text(this.#beat, this.instance.name);
   }
 
-  /** The grants under which an own wait waits, with their keys. Those of each owner are computed one time, and are one object. */
+  /** Returns the grants that the callers of a wait hold, by id, with their keys. Computes them once for each owner, so that they can be compared by identity. */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
     const byOwner = new Map<string, { grants: ReadonlyMap<string, string>; keys: ReadonlySet<string> }>();
@@ -249,32 +246,32 @@ export class DeadlockWatch {
         const grants = grantsOfOwner(oldest, this.provider, now);
         byOwner.set(owner, (held = { grants, keys: new Set(grants.values()) }));
       }
-      // A caller that waits for its own holder waits under the others of its owner.
+      // If a caller waits for its own owner's lock, that lock is not one of those it holds while waiting.
       return held.keys.has(key) ? new Map([...held.grants].filter(([, other]) => other !== key)) : held.grants;
     };
   }
 
-  async #look(waits: readonly OwnWait[]): Promise<LinksOf> {
-    const look = new WaitLook(this.board, this.instance.id, this.#record);
+  async #scan(waits: readonly OwnWait[]): Promise<LinksOf> {
+    const scan = new WaitScan(this.board, this.instance.id, this.#record);
     const keys = new Set<string>();
-    for (const own of waits.toSorted(byTurn)) {
-      if (keys.size === MOST_OWN_KEYS && !keys.has(own.key)) continue;
+    for (const own of waits.toSorted(byPriority)) {
+      if (keys.size === MAX_OWN_KEYS && !keys.has(own.key)) continue;
       keys.add(own.key);
-      own.lookedAt = this.#beat;
+      own.scannedAt = this.#beat;
     }
     const published = waits.flatMap((own) => own.published ?? []);
     const [first] = published;
-    if (first === undefined) return look.linksOf;
+    if (first === undefined) return scan.linksOf;
     const latest = published.reduce((one, other) => (isLater(one, other) ? one : other), first);
     const grantsOf = this.#grants();
     const held = new Set([...new Set(waits.map(grantsOf))].flatMap((grants) => [...grants.values()]));
-    await look.from(keys, latest, (key) => held.has(key));
-    return look.linksOf;
+    await scan.from(keys, latest, (key) => held.has(key));
+    return scan.linksOf;
   }
 
   #judge(own: OwnWait, linksOf: LinksOf, refused: Set<string>): void {
     const { published, suspicion } = own;
-    if (published === undefined || own.lookedAt !== this.#beat) return;
+    if (published === undefined || own.scannedAt !== this.#beat) return;
     const beats = suspicion && beatsOf(published, suspicion.cycle, linksOf);
     if (suspicion === undefined || beats === undefined) {
       const cycle = findCycle(published, linksOf);
@@ -284,12 +281,12 @@ export class DeadlockWatch {
     const before = (suspicion.beats ??= beats);
     if (!beats.every((beat, index) => beat >= (before[index] ?? Infinity) + BEATS)) return;
     const { cycle, seenAt } = suspicion;
-    // A wait that was refused after this look is not in a cycle any more.
+    // If another wait of the cycle was just rejected, the cycle is already broken.
     if (cycle.some(({ wait }) => refused.has(wait.id))) return;
     const held = this.#grants()(own).get(cycle.at(-1)?.grant ?? '');
     if (held === undefined) return;
     refused.add(published.id);
-    // Who came later was not in the cycle when it was seen.
+    // Callers that came later were not part of the proven cycle.
     for (const caller of [...own.callers].filter(({ since }) => since <= seenAt)) {
       this.#warn(caller, this.refuse(caller, membersOf(held, cycle)));
     }
@@ -302,36 +299,36 @@ export class DeadlockWatch {
   }
 }
 
-/** Suspected waits first, then those whose keys were not looked at for the longest time. */
-function byTurn(one: OwnWait, other: OwnWait): number {
-  return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.lookedAt - other.lookedAt;
+/** Suspected waits first, then the least recently scanned ones. */
+function byPriority(one: OwnWait, other: OwnWait): number {
+  return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.scannedAt - other.scannedAt;
 }
 
-/** The keys that the owner of a waiter holds, by the ids of their grants: without limited ones, for which no caller waits alone. */
-function grantsOfOwner({ meanwhile }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
+/** The keys that the owner of a waiter holds, by the ids of their grants. Excludes limited locks, because a waiter needs any of several holders to release. */
+function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();
-  if (meanwhile === undefined) return grants;
-  const around = meanwhile.outer.flatMap((lock) => (lock.isOpen && lock.provider === provider ? lock.holds : []));
-  for (const hold of [...meanwhile.acquired, ...around]) {
+  if (heldLocks === undefined) return grants;
+  const around = heldLocks.outer.flatMap((lock) => (lock.isOpen && lock.provider === provider ? lock.holds : []));
+  for (const hold of [...heldLocks.acquired, ...around]) {
     if (hold.terms.limited === undefined && hold.isValid(now)) grants.set(hold.grant.request.id, hold.key);
   }
   return grants;
 }
 
-/** How often the processes of a cycle had published when they were read; `undefined` if the cycle is not there any more. */
+/** The beats of the processes of a cycle; `undefined` if the cycle no longer exists. */
 function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: LinksOf): readonly number[] | undefined {
   let from = start;
   const beats: number[] = [];
   for (const { grant, wait } of cycle) {
     const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
-    if (now === undefined || !keepsOut(now, from)) return undefined;
+    if (now === undefined) return undefined;
     beats.push(now.beat);
     from = wait;
   }
   return beats;
 }
 
-/** @param held the key of the victim by which the cycle is closed */
+/** @param held the key by which the victim blocks another member of the cycle */
 function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
   const own = cycle.at(-1)?.wait;
   let wanted = own?.key ?? '';

@@ -8,17 +8,17 @@ import { answerOr } from '../toolkit/answer-or.js';
 
 /** The holder of a key, as far as this process knows. */
 export interface KnownHolding extends Holding {
-  /** The method that holds it in this process, or `null`. */
+  /** The method that holds the key in this process, or `null`. */
   readonly method: string | null;
-  /** This process holds it, by the queue that the caller came to. */
+  /** Whether the holder belongs to this process and to the caller's queue. */
   readonly isHere: boolean;
 }
 
 /**
- * The holder that keeps the caller out, if it is known: the one of this process, or as the backend has seen it for the request. The backend counts
- * those that hold together, because it sees all of them.
+ * The holder that blocks the caller, if it is known: an exclusive holder of this process, or what the backend last saw. For shared and limited locks, the
+ * backend's count comes first, because it includes other processes.
  */
-export function holderBeside(
+export function blockingHolder(
   { queue, terms }: Waiter,
   core: ProviderCore,
   request = queue.request,
@@ -42,12 +42,12 @@ export function holderBeside(
   return { holders, instance: holders > 1 ? null : instance, since: null, seenAt: now, method: null, isHere };
 }
 
-/** The holder that keeps the request out, as the backend last saw it. */
+/** The holder that blocks the request, as the backend last saw it. */
 export function holderSeenFor(request: KeyRequest, { backend }: ProviderCore): Holding | null {
   return answerOr(null, () => backend.heldBy?.(request) ?? null);
 }
 
-/** The holder as the error of a busy lock and its event have it. */
+/** Converts a holder to its form in errors and events. */
 export function lockHolder(
   { instance, method, since, holders }: KnownHolding,
   now: number,
@@ -57,8 +57,8 @@ export function lockHolder(
 }
 
 /**
- * The holder in words, for a caller that came at `startedAt`. To blame the last of many holders would mislead, so one that came after the caller is
- * named as such, and a look that is older than what it saw is no proof that the holder is still there.
+ * Describes the holder to a caller that came at `startedAt`. It would be misleading to blame the last of many holders, so the text says if the holder came
+ * after the caller. It also says if the observation is old, because then the holder may have left.
  */
 export function holderInWords(holding: KnownHolding, startedAt: number, now: number): string {
   const { holders, instance, method, since, seenAt } = holding;
@@ -68,12 +68,12 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   const seenFor = since === null ? 0 : Math.max(0, seenAt - since);
   if (since !== null && since > startedAt)
     return `it went from holder to holder; now ${name} has held it for ${inWords(seenFor)}`;
-  if (now - seenAt > Math.max(seenFor, JUST_NOW)) return `${name} held it ${inWords(now - seenAt)} ago`;
+  if (now - seenAt > Math.max(seenFor, CURRENT_MS)) return `${name} held it ${inWords(now - seenAt)} ago`;
   return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }
 
-// A look that is so old, in ms, has just been answered.
-const JUST_NOW = 50;
+// An observation of at most this age counts as current.
+const CURRENT_MS = 50;
 
 function inWords(duration: number): string {
   const seconds = duration / 1_000;

@@ -15,8 +15,8 @@ import type { ProviderCore } from '../provider-core.js';
 import type { WarnedPlaces } from '../toolkit/warned-places.js';
 import type { Contention } from './contention.js';
 import { DeadlockWatch } from './deadlock-watch.js';
-import { holderBeside, holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
-import { Labels } from './labels.js';
+import { blockingHolder, holderInWords, type KnownHolding, lockHolder } from './holder-report.js';
+import { TraceLabels } from './trace-labels.js';
 import type { LockOrder } from './lock-order.js';
 import {
   busyError,
@@ -29,32 +29,32 @@ import {
 } from './refusals.js';
 import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 
-/** A caller with a shorter `wait`, in ms, leaves by itself before a deadlock is proved. */
-const WATCHED_FROM = 3_000;
+/** A caller with a shorter `wait` times out before a deadlock could be proven. */
+const MIN_WATCHED_WAIT_MS = 3_000;
 
-/** What is kept of a waiter that does wait, and of a holder that is traced. The others have none. */
+/** The observer's notes about a waiter that had to wait, or a holder that is traced. Other callers have no notes. */
 interface Notes {
-  /** It looks for the label of the holder if its wait is long. */
+  /** Whether {@link TraceLabels} knows the waiter. */
   isTraced?: boolean;
-  /** It is known to wait. */
+  /** Whether the wait was reported. */
   isReported?: boolean;
-  /** The holder that kept it out when it began to wait, or `null` if that was not known. `undefined` if it has not waited for a lock. */
-  found?: Holding | null;
+  /** The holder at the start of the wait, or `null` if it was unknown. `undefined` if the caller did not wait for a lock. */
+  firstSeen?: Holding | null;
   endTrace?: EndTrace | undefined;
 }
 
-/** What all providers of one application share. */
+/** The observations that all providers of one application share. */
 export interface SharedInsight {
   readonly contention: Contention;
   readonly order: LockOrder;
-  /** The methods, or keys of calls, that wait for their own holder. A wait without end shows nothing else of that. */
+  /** The methods, or the keys of direct calls, that were reported to wait for their own holder. With an infinite wait, this warning is the only sign. */
   readonly warnedOf: WarnedPlaces;
 }
 
-/** Explains what happens to the callers of one provider: to the application that listens, to operators, and to callers that get no lock. */
+/** Reports what happens to the callers of one provider: to listeners, to operators, and to callers that don't get the lock. */
 export class LockInsight implements LockObserver {
-  readonly #labels: Labels;
-  /** Where the backend has a board for it. */
+  readonly #labels: TraceLabels;
+  /** Undefined if the backend has no {@link LockBackend.waits}. */
   readonly #deadlocks: DeadlockWatch | undefined;
   #hasWarnedOfOutliving = false;
 
@@ -63,7 +63,7 @@ export class LockInsight implements LockObserver {
     private readonly shared: SharedInsight,
   ) {
     const { backend, clock, logger } = core;
-    this.#labels = new Labels(backend, clock);
+    this.#labels = new TraceLabels(backend, clock);
     const refuse = (waiter: Waiter, cycle: readonly DeadlockMember[]) => this.#refuseDeadlock(waiter, cycle);
     this.#deadlocks =
       backend.waits && new DeadlockWatch(backend.waits, clock, logger, core.instance, core.name, refuse);
@@ -93,21 +93,21 @@ export class LockInsight implements LockObserver {
     const notes = writableNotesOf(waiter);
     const { onHolder } = waiter.trace ?? {};
     if (onHolder !== undefined && !notes.isTraced) {
-      // If the wait is long, the subscriber learns the label of the holder.
+      // If the wait is long, the subscriber gets the holder's label.
       notes.isTraced = true;
       this.#labels.awaited(waiter, onHolder);
     }
-    if (instead === undefined && notes.found === undefined) notes.found = holderBeside(waiter, this.core);
+    if (instead === undefined && notes.firstSeen === undefined) notes.firstSeen = blockingHolder(waiter, this.core);
     if (notes.isReported) return;
     notes.isReported = true;
     if (events.has('waiting')) events.publish('waiting', waiter.subject);
-    this.#mayBeInDeadlock(waiter);
+    this.#watchForDeadlock(waiter);
   }
 
-  #mayBeInDeadlock(waiter: Waiter): void {
-    if (this.#deadlocks === undefined || waiter.meanwhile === undefined) return;
-    const isLong = waiter.deadline - waiter.startedAt >= WATCHED_FROM;
-    // A caller that a limit keeps out waits for any of several holders.
+  #watchForDeadlock(waiter: Waiter): void {
+    if (this.#deadlocks === undefined || waiter.heldLocks === undefined) return;
+    const isLong = waiter.deadline - waiter.startedAt >= MIN_WATCHED_WAIT_MS;
+    // A caller that waits for a limited lock needs any of several holders to release, so it is never part of a cycle.
     if (isLong && waiter.terms.limited === undefined) this.#deadlocks.watch(waiter);
   }
 
@@ -115,7 +115,7 @@ export class LockInsight implements LockObserver {
     const { events } = this.core;
     const notes = notesOf(waiter);
     if (notes !== undefined) {
-      this.shared.contention.granted(waiter, notes.found, holder);
+      this.shared.contention.granted(waiter, notes.firstSeen, holder);
       this.#forget(waiter, notes);
     }
     if (!events.has('acquired')) return;
@@ -134,13 +134,13 @@ export class LockInsight implements LockObserver {
   #errorOf(waiter: Waiter, refusal: Refusal): unknown {
     switch (refusal.why) {
       case 'busy':
-        return this.#busyError(waiter, holderBeside(waiter, this.core, refusal.request));
+        return this.#busyError(waiter, blockingHolder(waiter, this.core, refusal.request));
       case 'unavailable':
         return unavailableError(waiter.subject, refusal.cause);
       case 'full':
         return capacityError(waiter.subject, waiter.queue.size);
       case 'dismissed':
-        if (notesOf(waiter)?.isReported) this.#waitedInVain(waiter, holderBeside(waiter, this.core));
+        if (notesOf(waiter)?.isReported) this.#recordFailedWait(waiter, blockingHolder(waiter, this.core));
         return refusal.error;
       case 'failed':
         return refusal.error;
@@ -148,18 +148,18 @@ export class LockInsight implements LockObserver {
   }
 
   #busyError(waiter: Waiter, holding: KnownHolding | null): LockError {
-    const { subject, startedAt, meanwhile } = waiter;
-    const now = this.#waitedInVain(waiter, holding);
+    const { subject, startedAt, heldLocks } = waiter;
+    const now = this.#recordFailedWait(waiter, holding);
     const heldBy = this.#publishBusy(waiter, holding, now);
-    const around = meanwhile?.around;
+    const around = heldLocks?.around;
     const own = around?.isValid(now) === true ? around.subject : undefined;
-    // For a pool, whose holders never re-enter, it is no mistake that its own process holds it.
+    // Holders of a limited lock never re-enter, so it is normal that they are in the caller's own process.
     const other = holding?.isHere === true && waiter.terms.limited === undefined ? 'this process' : undefined;
     const inWords = holding && holderInWords(holding, startedAt, now);
-    // The number that the user gave, not what a timer made of it.
+    // At most the `wait` that the user set, even if the timer was late.
     const waited = Math.min(now - startedAt, waiter.terms.wait);
     const error = busyError(subject, waited, own ?? other, heldBy, inWords);
-    // A call that does not wait may ask whether its own caller holds the key.
+    // With `wait: 0`, the call may be meant to find out whether its own caller holds the key.
     if (isSelfWait(error) && waiter.terms.wait > 0) {
       this.core.logger.error(error.message);
       markReported(error);
@@ -174,27 +174,26 @@ export class LockInsight implements LockObserver {
     return heldBy;
   }
 
-  /** Answers the time. */
-  #waitedInVain(waiter: Waiter, holding: KnownHolding | null): number {
+  /** Returns the current time. */
+  #recordFailedWait(waiter: Waiter, holding: KnownHolding | null): number {
     const now = this.core.clock.now();
-    this.shared.contention.ended(waiter, notesOf(waiter)?.found, holding, now);
+    this.shared.contention.ended(waiter, notesOf(waiter)?.firstSeen, holding, now);
     return now;
   }
 
-  /** The callers of this cycle wait for each other, and this one is sent away. Answers the error that it gets. */
+  /** Rejects the victim of a deadlock. Returns the error. */
   #refuseDeadlock(waiter: Waiter, cycle: readonly DeadlockMember[]): LockDeadlockError {
     const now = this.core.clock.now();
-    this.#publishBusy(waiter, holderBeside(waiter, this.core), now);
+    this.#publishBusy(waiter, blockingHolder(waiter, this.core), now);
     const error = deadlockError(waiter.subject, Math.round(now - waiter.startedAt), cycle);
     waiter.dismiss(error);
     return error;
   }
 
-  /** Its wait is over. */
   #forget(waiter: Waiter, { isTraced }: Notes): void {
     waiter.notes = undefined;
     if (isTraced) this.#labels.forget(waiter);
-    if (waiter.meanwhile !== undefined) this.#deadlocks?.forget(waiter);
+    if (waiter.heldLocks !== undefined) this.#deadlocks?.forget(waiter);
   }
 
   holds(holder: Holder): void {
@@ -243,7 +242,7 @@ export class LockInsight implements LockObserver {
   #endTrace(holder: Holder, end: Exclude<HoldEnd, 'nested'>): void {
     const endTrace = notesOf(holder)?.endTrace;
     if (endTrace === undefined) return;
-    // Its promise keeps the async context of the holder, and with it the locks before.
+    // The promise of the trace retains the holder's async context, and with it previous locks.
     holder.notes = undefined;
     this.#labels.forget(holder);
     if ('result' in end) endTrace(end.result, end.failed);

@@ -6,45 +6,45 @@ import type { GrantedLock } from '../hold/granted-lock.js';
 import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
 
-/** A call wanted a lock, and waited for it, while it held another one. */
+/** A call that requested a lock while it held another one. */
 interface Nesting {
   readonly held: LockEvent;
   readonly wanted: LockEvent;
-  /** Whether a key was ever wanted under a larger one. Callers that all go up never wait for each other. */
+  /** Whether the requested key sorts before the held one. Callers that only ascend cannot deadlock. */
   readonly descends: boolean;
 }
 
-// The text before the first `:` may be a value, such as a tenant, of which there may be any number.
-const MOST_PAIRS = 5_000;
+// Bounds memory: the part of a key before the first `:` may be a value, such as a tenant.
+const MAX_PAIRS = 5_000;
 
 /**
- * The orders in which the calls of one application nest locks, by pairs of names: it warns when both orders of a pair were seen, before
- * callers wait for each other. A cycle of three names or more is found when callers wait in it: see `DeadlockWatch`.
+ * The orders in which the calls of one application nest locks, for each pair of names. Logs a warning once both orders of a pair were seen, before they
+ * lead to a deadlock. Cycles of three or more names are only found when callers wait in them: see `DeadlockWatch`.
  */
 export class LockOrder {
   readonly #names = new LockNames();
-  /** By the names of the outer and of the inner lock; in it, by their modes. */
+  /** By the names of the outer and the inner lock, then by their modes. */
   readonly #pairs = new Map<string, Map<number, Nesting>>();
   readonly #warnedOf = new WarnedPlaces();
   #refuses = false;
 
   constructor(private readonly logger: LockLogger) {}
 
-  /** For tests: a call that nests the opposite way fails, instead of a warning. It is not kept, so the next such call fails as well. */
+  /** For tests: a call in the opposite order fails instead of logging a warning. The nesting is not recorded, so the next such call fails too. */
   refuseOppositeOrders(): void {
     this.#refuses = true;
   }
 
   /**
-   * A call will wait for a lock under these locks.
+   * Records that a call requests a lock while it holds the `outer` locks.
    *
-   * @throws LockDeadlockError if another call has nested them the other way round, where that is refused
+   * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested them in the opposite order
    */
   under(outer: readonly GrantedLock[], wanted: LockEvent): void {
     const inner = this.#nameOf(wanted);
     for (const { holds } of outer) {
       let after: string | undefined;
-      // They are sorted. Of those with one name the largest is enough, because below it any key goes down.
+      // Sorted. Among keys with the same name, checking the largest is enough: if a request descends below any of them, it descends below that one.
       for (let index = holds.length - 1; index >= 0; index -= 1) {
         const held = holds[index]?.subject;
         if (!held || isSame(held, wanted)) continue;
@@ -56,15 +56,15 @@ export class LockOrder {
   }
 
   /**
-   * A call will wait for each of several keys, in sorted order, while it holds those before. Such calls never wait for each other, but one may
-   * wait for a call that nests two of these keys the other way round.
+   * Records that a call requests several keys in sorted order, each while it holds the previous ones. Such calls cannot deadlock with each other, but one of
+   * them can with a call that nests two of these keys in the opposite order.
    *
-   * @throws LockDeadlockError as {@link under}
+   * @throws LockDeadlockError like {@link under}
    */
   together(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[]): void {
     const before = new Map<string, LockEvent>();
     for (const key of keys) {
-      // A key that is entered again is not waited for.
+      // A call never waits for a key that it re-enters.
       if (outer.some((lock) => lock.provider === plan.core.name && lock.keys.includes(key))) continue;
       const wanted = subjectOf(key, plan);
       const inner = this.#nameOf(wanted);
@@ -79,9 +79,9 @@ export class LockOrder {
 
   #add(outer: string, held: LockEvent, inner: string, wanted: LockEvent): void {
     const descends = isBelow(wanted, held);
-    // Keys of one name that go up are in the order that is advised.
+    // Keys of the same name in ascending order are what we advise.
     if (outer === inner && !descends) return;
-    // Readers are a kind of their own: what they hold, they hold together.
+    // Count readers separately, because they don't block each other.
     const modes = (held.mode === 'shared' ? 2 : 0) + (wanted.mode === 'shared' ? 1 : 0);
     const pair = `${outer}\n${inner}`;
     const nestings = this.#pairs.get(pair);
@@ -92,7 +92,7 @@ export class LockOrder {
     const opposite = Array.from(opposites).find((other) => mayDeadlock(nesting, other));
     if (opposite) this.#report([outer, inner].sort().join('\n'), nesting, opposite === nesting ? undefined : opposite);
     if (nestings) nestings.set(modes, nesting);
-    else if (this.#pairs.size < MOST_PAIRS) this.#pairs.set(pair, new Map([[modes, nesting]]));
+    else if (this.#pairs.size < MAX_PAIRS) this.#pairs.set(pair, new Map([[modes, nesting]]));
   }
 
   #report(names: string, nesting: Nesting, other: Nesting | undefined): void {
@@ -103,8 +103,8 @@ export class LockOrder {
 }
 
 /**
- * The names of locks. A template's name is its text without values, and without separators at the end: `order` for `order:#{order.id}`,
- * which is also the name of the key `order:42` of a call without a template, the text before its first `:`.
+ * The names of locks. The name of a template is its text without values and trailing separators, such as `order` for `order:#{order.id}`. The name of a
+ * key without a template is its part before the first `:`, so `order:42` has the same name.
  */
 class LockNames {
   readonly #ofTemplates = new Map<string, readonly { readonly head: string; readonly name: string }[]>();
@@ -113,7 +113,7 @@ class LockNames {
     if (template === null) return familyOf(key);
     const names = this.#namesOf(template, method ?? '');
     let found = names[0];
-    // Of several templates, the one that has made the key.
+    // If the method has several templates, choose the one that produced the key.
     if (names.length > 1) {
       for (const each of names) {
         if (
@@ -146,12 +146,12 @@ function isSame(one: LockEvent, other: LockEvent): boolean {
   return one.key === other.key && one.provider === other.provider;
 }
 
-/** In the one order of all keys of all providers. */
+/** Compares by provider, then by key. This order includes all keys of all providers. */
 function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }
 
-/** Whether two callers that nest so may wait for each other: one goes down, and they meet at both locks as more than readers. */
+/** Whether two callers with these nestings can deadlock: at least one descends, and they exclude each other at both locks. */
 function mayDeadlock(one: Nesting, other: Nesting): boolean {
   return (one.descends || other.descends) && excludes(one, other) && excludes(other, one);
 }

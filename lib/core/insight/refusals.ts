@@ -10,9 +10,9 @@ import type { LockHolder } from '../../api/lock-holder.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf, placeOf } from '../events/subject.js';
 
-/** The remedies for a call that waits for a lock of its own async context. */
+/** The remedies for a call that waits for a lock in its own async context. */
 export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
-  // A decorated method has no lock in a variable.
+  // A decorated method has no variable with its lock.
   const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
   return (
     `If the call is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
@@ -20,23 +20,21 @@ export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   );
 }
 
-/** How messages name the holder of a key in the caller's own async context. */
+/** Names the holder of a key in the caller's own async context. */
 export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
   return method === null ? 'its own holder' : `its own holder, ${method}`;
 }
 
 const selfWaits = new WeakSet<LockError>();
 
-/** Whether the error ended a call that, very probably, waited for itself. It is a mistake in the program, which a retry repeats. */
+/** Whether the call very probably waited for itself. This is a bug in the application, so retrying does not help. */
 export function isSelfWait(error: LockError): boolean {
   return selfWaits.has(error);
 }
 
 /**
- * For a caller whose wait of `waited` ms is over.
- *
- * @param holder of the key: the lock in the caller's own async context, another one in this process, or unknown
- * @param holderInWords the same as `heldBy`
+ * @param holder the lock in the caller's own async context, another holder in this process, or `undefined` for any other holder
+ * @param holderInWords describes `heldBy`
  */
 export function busyError(
   subject: LockEvent,
@@ -60,18 +58,17 @@ export function busyError(
   return error;
 }
 
-// A message names so many of a cycle, which may have dozens.
-const MOST_IN_WORDS = 8;
+// How many members of a cycle a message names. There may be dozens.
+const MAX_NAMED = 8;
 
-/** For a caller that waits for another one, which waits for another one, and so on, until one waits for the first. */
 export function deadlockError(subject: LockEvent, waited: number, cycle: readonly DeadlockMember[]): LockDeadlockError {
   const [own, ...others] = cycle;
-  const inWords = others.slice(0, MOST_IN_WORDS).map(({ instance, method, holds, waitsFor }) => {
+  const inWords = others.slice(0, MAX_NAMED).map(({ instance, method, holds, waitsFor }) => {
     const where = method === null ? '' : ` in ${method}`;
     return `instance "${instance}" holds ${shortKey(holds)} and waits for ${shortKey(waitsFor)}${where}`;
   });
   const more = others.length - inWords.length;
-  const rest = more > 0 ? [`and so on, over ${more} more`] : [];
+  const rest = more > 0 ? [`and so on, through ${more} more`] : [];
   const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
   return new LockDeadlockError(
     `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
@@ -84,14 +81,12 @@ function shortKey(key: string): string {
   return placeOf({ key, method: null });
 }
 
-/** For a caller whose backend did not answer. */
 export function unavailableError(subject: LockEvent, cause: unknown): LockUnavailableError {
   const { key, provider } = subject;
   const message = `${nameOf(subject)} could not be acquired: ${reasonOf(cause)}`;
   return new LockUnavailableError(message, { key, provider, cause });
 }
 
-/** For a caller behind too many others. */
 export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {
   return new LockCapacityError(
     `${nameOf(subject)} already has ${waiting} callers waiting in this process, which is the limit. Shed load, or shorten "wait".`,
@@ -99,7 +94,7 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** A failure in its own words: a backend that refuses has answered. Only a failure without words is silence. */
+/** Quotes the failure, because a backend that reports an error has answered. Only a failure without a message means that it did not. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not answer; check that it is up and reachable.';

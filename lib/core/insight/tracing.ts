@@ -5,13 +5,13 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 
 /*
- * Where the core feeds Node's tracing channels: where a caller acquires a key, and where a hold ends. The
- * channels cannot be fed from the events, which report neither when a call began nor which grant a release belongs to;
- * and not from the decorator, which does not see what `LockService` acquires. A caller asks `hasSubscribers` before it builds
- * anything.
+ * The core publishes to Node's tracing channels where a caller acquires a key and where a hold ends. The lock events don't have enough information for
+ * this: they report neither when a call started nor which grant a release belongs to. The decorators don't see the locks of `LockService`.
+ *
+ * Check `hasSubscribers` before you call these functions.
  */
 
-/** Runs one acquisition under its tracing channel. What it gives stays out of the trace: a hold knows its holder id. */
+/** Traces one acquisition. The result stays out of the trace, because a hold contains its secret holder id. */
 export async function traceAcquisition<T>(
   subject: LockEvent,
   signal: AbortSignal | undefined,
@@ -23,7 +23,7 @@ export async function traceAcquisition<T>(
     try {
       granted.push(await acquire(trace));
     } catch (error) {
-      // Only here is this known: the reason of a signal may be anything, an error of a lock too.
+      // Must be decided here, because the reason of a signal can be any value, even a lock error.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
       throw error;
     }
@@ -31,17 +31,15 @@ export async function traceAcquisition<T>(
   return granted[0] as T;
 }
 
-/** Ends the trace of a hold, once. `failed`: the task under it failed. */
+/** Ends the trace of a hold. `failed`: the task failed. */
 export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, failed: boolean) => void;
 
-/** A hold whose trace has begun. */
 interface TracedHold {
   readonly end: EndTrace | undefined;
-  /** As its subscribers have set it. */
+  /** The value that a subscriber has set. */
   readonly traceparent: HoldTrace['traceparent'];
 }
 
-/** Begins the trace of a hold. */
 export function traceHold(subject: LockEvent, fencingToken: bigint | null): TracedHold {
   const trace = withHidden<HoldTrace>({ ...subject, fencingToken }, 'traceparent');
   let finish: EndTrace | undefined;
@@ -52,12 +50,12 @@ export function traceHold(subject: LockEvent, fencingToken: bigint | null): Trac
       else resolve(end);
     };
   });
-  // The holder gets the loss as an error of its own; here it is only recorded.
+  // The holder gets its own error for a loss, so this rejection is only for the trace.
   holdChannel.tracePromise(() => over, trace).catch(() => undefined);
   return { end: finish, traceparent: trace.traceparent };
 }
 
-/** A trace with a property that its subscribers may set, and that neither a copy nor a log of it has. */
+/** Adds a property that subscribers may set. It is not enumerable, so that copies and logs of the trace don't contain it. */
 function withHidden<T extends object>(trace: T, property: keyof T): T {
   return withJson(Object.defineProperty(trace, property, { value: undefined, writable: true, configurable: true }));
 }

@@ -2,27 +2,27 @@ import { isInstanceName } from '../../api/printable.js';
 import { MAX_KEY_BYTES } from '../../key/lock-key.js';
 import { instanceIdOf } from '../toolkit/instance-ids.js';
 import type { PublishedWait, WaitLink } from './cycle-search.js';
-import { isMethodName } from './label-text.js';
+import { isMethodName } from './trace-label-text.js';
 
-/** What one process has published. */
+/** The record that one process has published. */
 export interface WaitRecord {
-  /** How often the process had published. */
+  /** How many records the process has published. */
   readonly beat: number;
-  /** The waits of the owner of this grant, which keeps others out in this mode. */
+  /** The waits of the owner of this grant. `mode`: the mode of the grant. */
   linksOf(grant: string, mode: WaitLink['mode']): readonly WaitLink[];
 }
 
 const VERSION = 1;
-/** The size of a record, in characters: two records a second are at most 64 kB. */
-const MOST_TEXT = 32_000;
+/** The maximum length of a record in characters. A process writes two records per second, so at most 64 kB. */
+const MAX_LENGTH = 32_000;
 /** How many grants of one owner are published. */
-const MOST_GRANTS = 1_000;
-/** A grant is written without the id of the process, which is the same for all of them. */
+const MAX_GRANTS = 1_000;
+/** The length of a grant's id without the id of the process, which is not repeated. */
 const GRANT_DIGITS = 20;
 
 /**
- * Writes the record of a process. Each set of grants, each key, and each method is written one time, and times as the difference from the first. A
- * wait that does not fit is left out, so add the important ones first.
+ * Writes the record of a process. Each set of grants, each key and each method is written only once, and times are relative to the first. A wait that
+ * does not fit is left out, so add the important ones first.
  */
 export class WaitRecordWriter {
   readonly #sets = new Map<string, number>();
@@ -31,10 +31,10 @@ export class WaitRecordWriter {
   #size = 0;
   #firstSince: number | undefined;
 
-  /** @returns whether the record has room for it */
+  /** @returns whether the wait fits in the record */
   add({ id, key, mode, since, method }: PublishedWait, grants: readonly string[]): boolean {
     const set = grants
-      .slice(0, MOST_GRANTS)
+      .slice(0, MAX_GRANTS)
       .map((grant) => grant.slice(-GRANT_DIGITS))
       .join('');
     const newTexts = [...new Set(method === null ? [key] : [key, method])].filter((text) => !this.#texts.has(text));
@@ -51,7 +51,7 @@ export class WaitRecordWriter {
     let size = this.#size + wait.length + 1;
     if (!this.#sets.has(set)) size += set.length + 3;
     for (const text of newTexts) size += JSON.stringify(text).length + 1;
-    if (size > MOST_TEXT) return false;
+    if (size > MAX_LENGTH) return false;
     if (!this.#sets.has(set)) this.#sets.set(set, this.#sets.size);
     for (const text of newTexts) this.#texts.set(text, this.#texts.size);
     this.#waits.push(wait);
@@ -59,7 +59,7 @@ export class WaitRecordWriter {
     return true;
   }
 
-  /** @returns `null` without waits */
+  /** @returns the record, or `null` if there are no waits */
   text(beat: number, instance: string): string | null {
     if (this.#waits.length === 0) return null;
     const texts = [...this.#texts.keys()];
@@ -76,9 +76,9 @@ export class WaitRecordWriter {
 }
 
 /**
- * Reads the record of the process with this id.
+ * Parses the record of a process.
  *
- * @returns `undefined` for any other text: whoever may write to the server may have written it, and so may another version of this package
+ * @returns `undefined` if the text is not a valid record: any client of the server, or another version of this package, may have written it
  */
 export function readWaitRecord(instanceId: string, text: string): WaitRecord | undefined {
   const value = parsed(text);
@@ -131,7 +131,7 @@ function isTexts(value: unknown): value is readonly string[] {
   return Array.isArray(value) && value.every((text) => typeof text === 'string');
 }
 
-/** A key may have any characters, because errors and logs escape them. */
+/** Checks the types and lengths. Keys may contain any characters, because errors and logs escape them. */
 function isWait(
   wait: Omit<PublishedWait, 'key' | 'method'> & Record<'key' | 'method', string | null | undefined>,
 ): wait is PublishedWait {

@@ -11,8 +11,8 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { HeldLease } from '../hold/held-lease.js';
-import { asItIs, type ReleaseIntent } from '../hold/releases.js';
-import type { Placed } from '../toolkit/dense-set.js';
+import { identity, type ReleaseIntent } from '../hold/releases.js';
+import type { DenseSetItem } from '../toolkit/dense-set.js';
 import { promised } from '../toolkit/promised.js';
 import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { retainedUntil } from '../toolkit/validity.js';
@@ -28,19 +28,19 @@ interface Granted {
 
 /**
  * - `new`: the request was never sent.
- * - `asking`: the backend has neither answered nor queued the request.
- * - `queued`: the request waits at the backend.
+ * - `sent`: the backend has neither answered nor queued the request.
+ * - `queued`: the request waits in the backend's queue.
  * - `unanswered`: the last attempt failed.
  * - `busy`: the last attempt was refused, and left nothing at the backend.
  * - `over`: the lock was released or lost, and the id is dead.
  */
 type Stage =
   | { readonly phase: 'new' | 'queued' | 'unanswered' | 'busy' | 'over' }
-  | { readonly phase: 'asking'; readonly askedAt: number }
+  | { readonly phase: 'sent'; readonly sentAt: number }
   | Granted;
 
-/** A request of a composite provider, as the backend of its member sees it. */
-export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Placed {
+/** A request of a composite provider to the backend of one of its members. */
+export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, DenseSetItem {
   readonly id: string;
   readonly key: string;
   readonly mode: LockMode;
@@ -51,7 +51,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
   /** The backend's state of this request. */
   state: unknown;
   seen: unknown;
-  place = -1;
+  slot = -1;
   #stage: Stage = { phase: 'new' };
   /** Whether a command may have reached the server. */
   #isSent = false;
@@ -93,7 +93,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
   waits(instead?: LockError): void {
     if (instead === undefined) this.all.core.reachability.answered();
     const { phase } = this.#stage;
-    if (phase !== 'asking' && phase !== 'queued') return;
+    if (phase !== 'sent' && phase !== 'queued') return;
     this.#stage = { phase: 'queued' };
     this.#isSent ||= instead === undefined;
     this.terms.waits(instead);
@@ -113,9 +113,9 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     if (stage.phase === 'granted') {
       return Promise.resolve({ ...stage.grant, validUntil: this.validUntil, followers: 0 });
     }
-    this.#stage = { phase: 'asking', askedAt: clock.now() };
-    // While this attempt is in flight, the composite's own attempt is too, and the composite's `close` waits for that.
-    // A composite requests one key at a time, so no backend answers `not-asked`.
+    this.#stage = { phase: 'sent', sentAt: clock.now() };
+    // Not added to `releases.inFlight`, because the composite's own attempt is in flight for at least as long, and its `close` waits for that.
+    // Composite providers request one key at a time, so no backend answers `not-asked`.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);
     return promised(() => backend.acquire(this)).then(onAnswer, onFailure);
@@ -125,7 +125,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     const { backend, clock } = this.all.core;
     const stage = this.#stage;
     if (stage.phase === 'queued') return backend.unansweredFor?.(this) ?? 0;
-    return stage.phase === 'asking' ? clock.now() - stage.askedAt : 0;
+    return stage.phase === 'sent' ? clock.now() - stage.sentAt : 0;
   }
 
   get heldBy(): Holding | null {
@@ -164,12 +164,12 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     const stage = this.#stage;
     const { phase } = stage;
     const intent = { keepUntil: keepFor === 0 ? 0 : now + keepFor, failed };
-    if (phase === 'granted') return this.#giveBack(stage, intent, now);
+    if (phase === 'granted') return this.#sendRelease(stage, intent, now);
     this.#stage = { phase: 'over' };
     if (phase === 'busy' || phase === 'over') return Promise.resolve('lost');
-    // The release of a request that was never sent is sent nevertheless: its answer shows that the backend is there.
-    if (phase === 'new') return releases.send(this, intent, 0, asItIs, now);
-    return releases.giveUp(this, this.#isSent || phase !== 'unanswered');
+    // Even if the request was never sent, send its release: the answer shows that the backend is reachable.
+    if (phase === 'new') return releases.send(this, intent, 0, identity, now);
+    return releases.releaseUnused(this, this.#isSent || phase !== 'unanswered');
   }
 
   // For the requests of this member.
@@ -184,16 +184,16 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     const { clock, reachability, releases } = this.all.core;
     const { phase } = this.#stage;
     if (phase === 'over') {
-      // The id is dead, so a grant that arrives this late is released.
-      if (answer !== 'busy') void releases.giveUp(this, true);
+      // The id is dead, so release a grant that arrives this late.
+      if (answer !== 'busy') void releases.releaseUnused(this, true);
       return 'busy';
     }
     reachability.answered();
     if (answer === 'busy') {
-      // A backend answers an abort without the server, so the release takes the request out of the server's queue.
+      // After an abort, a backend answers without waiting for the server, so a release must remove the request from the server's queue.
       const hasLeft = phase === 'queued' && this.signal.aborted;
       this.#stage = { phase: hasLeft ? 'over' : 'busy' };
-      if (hasLeft) void releases.giveUp(this, true);
+      if (hasLeft) void releases.releaseUnused(this, true);
       return 'busy';
     }
     const grant = this.#isRevoked ? { ...answer, validUntil: -Infinity } : answer;
@@ -215,14 +215,14 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Pla
     if (this.#stage !== stage) return;
     const now = this.all.core.clock.now();
     const keepUntil = this.minHold > 0 ? retainedUntil(stage.grantedAt, this.minHold, now) : 0;
-    void this.#giveBack(stage, { keepUntil, failed: true }, now);
+    void this.#sendRelease(stage, { keepUntil, failed: true }, now);
     this.terms.lost(cause);
   }
 
-  #giveBack({ lease }: Granted, intent: ReleaseIntent, now: number): Promise<ReleaseOutcome> {
+  #sendRelease({ lease }: Granted, intent: ReleaseIntent, now: number): Promise<ReleaseOutcome> {
     this.#stage = { phase: 'over' };
     this.all.delete(this);
     const lasting = Math.max(lease.longest, intent.keepUntil - now);
-    return this.all.core.releases.send(this, intent, lasting, asItIs, now);
+    return this.all.core.releases.send(this, intent, lasting, identity, now);
   }
 }

@@ -3,12 +3,12 @@ import type { ProviderCore } from '../provider-core.js';
 import type { CoreMemberRequest } from './member-request.js';
 
 /**
- * The locks that composite providers hold on this provider. A composite queues its callers and renews its locks itself, so its requests go
- * directly to the backend, and not through the queues and the watchdog of this provider.
+ * The locks that composite providers hold on this provider. A composite provider queues its callers and renews its locks itself, so its requests bypass
+ * the queues and the watchdog of this provider and go directly to the backend.
  */
 export class MemberRequests {
   readonly #held = new DenseSet<CoreMemberRequest>();
-  /** No lease ends before this time. It may be too early, because a renewal or a release does not move it. */
+  /** A lower bound for the end of the first lease: renewals and releases don't update it. */
   #firstEnd = Infinity;
 
   constructor(readonly core: ProviderCore) {}

@@ -4,23 +4,23 @@ import type { LockOrigin } from '../events/subject.js';
 import type { ProviderCore } from '../provider-core.js';
 import type { LockSettings } from './lock-settings.js';
 
-/** Options that were checked against their provider, ready for any number of calls. */
+/** Options that were checked against their provider. A plan can serve any number of calls. */
 export interface LockPlan {
   readonly core: ProviderCore;
   readonly settings: LockSettings;
   readonly origin: LockOrigin;
 }
 
-/** A plan as a report shows it; all times in ms. */
+/** A plan as shown in reports. All times are in ms. */
 export interface LockDescription extends LockOrigin {
   readonly provider: string;
   /** The class of the provider. */
   readonly kind: string;
   readonly capabilities: LockCapabilities;
-  /** The provider keeps records, so jobs can have ticks there. */
+  /** Whether the provider stores records, which jobs with ticks need. */
   readonly records: boolean;
   readonly wait: number;
-  /** `undefined` where a lock lives as long as the session of its provider. */
+  /** `undefined` if locks live as long as the provider's session. */
   readonly lease: number | undefined;
   readonly minHold: number;
 }
@@ -33,12 +33,12 @@ export function describe({ core, settings, origin }: LockPlan): LockDescription 
   return { ...origin, provider, kind, capabilities, records, wait, lease, minHold };
 }
 
-/** A lock of this plan, for events and messages. */
+/** The lock of a plan and a key, for events and messages. */
 export function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
   return { key, provider: core.name, mode: settings.mode, ...origin };
 }
 
-/** A call or a job does not run. */
+/** Reports that a call or a job does not run. */
 export function publishSkipped(plan: LockPlan, key: string | null, reason: SkipReason): void {
   plan.core.events.publish('skipped', { ...subjectOf(key ?? '', plan), reason });
 }

@@ -39,7 +39,7 @@ export const OF_LOCK = {
   signal: option(
     'an AbortSignal, such as AbortSignal.timeout(1_000); of an AbortController pass its "signal"',
     (given) => {
-      // By its methods, because there are other implementations than that of Node.
+      // Checks the methods and not the class, because there are other implementations than Node's.
       const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
       const isSignal = typeof throwIfAborted === 'function' && typeof addEventListener === 'function';
       return isSignal ? (given as AbortSignal) : undefined;
@@ -50,10 +50,10 @@ export const OF_LOCK = {
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
 
-/** Options, checked and complete; all times in ms. */
-/** What a request must have been made with for its grant to serve a caller. */
+/** The settings that a waiter and a request must have in common for the request's grant to serve the waiter. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
 
+/** The options of a lock, checked and complete. All times are in ms. */
 export interface LockSettings extends Terms {
   readonly wait: number;
   readonly maxHold: number;
@@ -63,10 +63,10 @@ export interface LockSettings extends Terms {
 }
 
 /**
- * Completes `options` for a provider, with what the caller left open taken from `defaults`.
+ * Checks `options` against a provider, and fills in `defaults`.
  *
- * @param reentrant of a decorated method; a single call passes its lock instead
- * @throws LockConfigError when an option is not valid, or is not for this provider.
+ * @param reentrant set only for a decorated method. Single calls pass their outer lock as `within` instead
+ * @throws LockConfigError if an option is invalid or not supported by this provider
  */
 export function resolveSettings(
   options: LockOptions,
@@ -125,10 +125,10 @@ export function resolveSettings(
   };
 }
 
-/** So many may hold a key together: an operator who looks at it, or a change of the limit, makes the backend read them all. */
-const MOST_HOLDERS = 10_000;
+/** How many holders a limit may allow. To inspect a key or to change its limit, the backend has to read all of them. */
+const MAX_HOLDERS = 10_000;
 
-/** @throws LockConfigError where the provider has no limits, or for what no holder could ever take */
+/** @throws LockConfigError if the provider has no limits, or if no holder could ever get this share */
 function limitOf(
   { limit, weight, mode }: Partial<Settings<typeof OF_LOCK>>,
   capabilities: LockCapabilities,
@@ -146,11 +146,11 @@ function limitOf(
   if (taken > limit) {
     refuse(owner, 'weight', `is ${taken}, but must be a whole number from 1 to "limit", which is ${limit}.`);
   }
-  if (limit > taken * MOST_HOLDERS) {
+  if (limit > taken * MAX_HOLDERS) {
     refuse(
       owner,
       'limit',
-      `is ${limit} with a "weight" of ${taken}, so more than ${MOST_HOLDERS} callers could hold the key: ` +
+      `is ${limit} with a "weight" of ${taken}, so more than ${MAX_HOLDERS} callers could hold the key: ` +
         `lower the limit, raise the weights, or spread the holders over several keys.`,
     );
   }

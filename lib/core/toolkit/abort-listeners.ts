@@ -1,16 +1,16 @@
-/** A caller or a request that leaves when a signal aborts. */
+/** A caller or request that stops waiting when a signal aborts. */
 interface Leaving {
   leave(): void;
 }
 
-// One listener for all that leave by a signal: Node warns of a leak from the eleventh listener on.
+// Each signal has a single listener, which notifies all its subscribers: Node warns of a leak at the eleventh listener.
 const under = new WeakMap<AbortSignal, Set<Leaving>>();
 
 function leaveAll(this: AbortSignal): void {
   for (const leaving of under.get(this) ?? []) leaving.leave();
 }
 
-/** `leaving` leaves when the signal aborts, or now if it has aborted. */
+/** Calls `leaving.leave()` when the signal aborts, or immediately if it is already aborted. */
 export function leaveOnAbort(signal: AbortSignal, leaving: Leaving): void {
   if (signal.aborted) {
     leaving.leave();
@@ -18,11 +18,11 @@ export function leaveOnAbort(signal: AbortSignal, leaving: Leaving): void {
   }
   const all = under.get(signal) ?? new Set();
   under.set(signal, all.add(leaving));
-  // Does nothing when it listens already.
+  // Does nothing if the listener is already registered.
   signal.addEventListener('abort', leaveAll);
 }
 
-/** Takes back {@link leaveOnAbort}. */
+/** Undoes {@link leaveOnAbort}. */
 export function forgetAbort(signal: AbortSignal, leaving: Leaving): void {
   const all = under.get(signal);
   if (all?.delete(leaving) && all.size === 0) signal.removeEventListener('abort', leaveAll);
@@ -35,7 +35,7 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Runs `work` under a signal that aborts with any of these. `AbortSignal.any` of Node 20 leaves an entry with a signal that outlives the call. */
+/** Passes `work` a signal that aborts as soon as any of `signals` does. `AbortSignal.any` leaks on Node 20 if one of them outlives the call. */
 export function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
   let under = () => work(controller.signal);
@@ -49,7 +49,7 @@ export function underAny<T>(signals: readonly AbortSignal[], work: (signal: Abor
   return under();
 }
 
-/** The result of `work`. Calls `onAbort` when the signal aborts meanwhile; before the work, if it has aborted already. */
+/** The result of `work`. Calls `onAbort` if the signal aborts in the meantime, or before `work` if it is already aborted. */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };
   leaveOnAbort(signal, leaving);

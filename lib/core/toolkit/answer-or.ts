@@ -1,7 +1,7 @@
-/** The answer of `ask`, or `otherwise` if it throws. For questions to code that others have written, on which no lock may depend. */
-export function answerOr<T>(otherwise: T, ask: () => T): T {
+/** The result of `query`, or `otherwise` if it throws. For optional methods of third-party backends: a bug in them must not affect a lock. */
+export function answerOr<T>(otherwise: T, query: () => T): T {
   try {
-    return ask();
+    return query();
   } catch {
     return otherwise;
   }

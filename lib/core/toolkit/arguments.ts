@@ -1,14 +1,14 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 
-/** For the first argument of the constructor of a class that Nest was told to make, which passes none. @throws LockConfigError */
+/** The default of a constructor's first argument. Nest omits the argument if a user lists the class in "providers". @throws LockConfigError */
 export function madeByNest(name: string): never {
   throw new LockConfigError(
     `${name} is in the "providers" of a module: remove it there. DistributedLockModule provides it to every module of the application.`,
   );
 }
 
-/** @throws LockConfigError for a task that is no function, such as options that were given instead of it */
+/** @throws LockConfigError if the task is not a function, for example if it was swapped with the options */
 export function assertTask(caller: string, task: unknown): void {
   if (typeof task === 'function') return;
   throw new LockConfigError(

@@ -4,22 +4,22 @@ import { monotonicNow } from './real-timers.js';
 import { Timers } from './timers.js';
 
 /**
- * For how many ms a reading of the time since boot is used again. A reading costs 11 µs, more than all else of an uncontended lock in memory,
- * and counts in steps of 10 ms anyway.
+ * How long a reading of the uptime is cached. A reading costs 11 µs, more than the rest of an uncontended lock in memory, and has a resolution of
+ * only 10 ms anyway.
  */
-const UPTIME_USED_FOR = 10;
+const UPTIME_CACHE_MS = 10;
 
 let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
 
 /**
- * The time since boot, as it was at most 10 ms ago by both other clocks. The monotonic clock alone would not do: it stops during a
- * suspension, so a reading from just before one would be used just after it. The wall clock goes on, so that happens only if it is set back
- * by the length of the suspension within these 10 ms.
+ * The uptime, read at most 10 ms ago by both other clocks. The monotonic clock alone isn't enough: it stops while the machine is suspended, so a
+ * reading from just before the suspension would still look fresh after it. The wall clock keeps running, so the cache misses a suspension only if the
+ * wall clock is also set back by the length of the suspension within these 10 ms.
  */
 function recentUptime(): number {
   const now = monotonicNow();
   const wallTime = Date.now();
-  if (now - uptimeRead.now >= UPTIME_USED_FOR || Math.abs(wallTime - uptimeRead.wallTime) >= UPTIME_USED_FOR) {
+  if (now - uptimeRead.now >= UPTIME_CACHE_MS || Math.abs(wallTime - uptimeRead.wallTime) >= UPTIME_CACHE_MS) {
     uptimeRead = { uptime: uptime() * 1000, now, wallTime };
   }
   return uptimeRead.uptime;
@@ -28,7 +28,7 @@ function recentUptime(): number {
 /** The timers of {@link systemClock}. */
 export const systemTimers = new Timers();
 
-/** The clocks of this machine. `performance.now()` is CLOCK_MONOTONIC on Linux; `os.uptime()` counts suspended time too. */
+/** The clocks of this machine. On Linux, `performance.now()` is CLOCK_MONOTONIC. `os.uptime()` includes the time spent suspended. */
 export const systemClock: Clock = {
   now: monotonicNow,
   uptime: recentUptime,

@@ -1,15 +1,15 @@
 /** An element of a {@link DenseSet}. */
-export interface Placed {
-  /** Where it is; -1 when no set has it. Only the set reads and changes it. */
-  place: number;
+export interface DenseSetItem {
+  /** The index in the set, or -1 if the item is in no set. Only the set uses it. */
+  slot: number;
 }
 
 /**
- * Values in no order, in memory that is used again: each knows its place, and the last one moves to the place of one that leaves.
+ * An unordered set in an array. Each item knows its index, and a deleted item is replaced by the last one, so adding and deleting allocate no memory.
  *
- * For what comes and goes with every lock and is not looked up. A value is in one set at a time.
+ * For objects that come and go with every lock. An item can be in only one set at a time.
  */
-export class DenseSet<T extends Placed> {
+export class DenseSet<T extends DenseSetItem> {
   readonly #values: T[] = [];
 
   get size(): number {
@@ -17,28 +17,28 @@ export class DenseSet<T extends Placed> {
   }
 
   has(value: T): boolean {
-    return value.place >= 0;
+    return value.slot >= 0;
   }
 
-  /** Adds one that is not in it. */
+  /** Adds an item that is in no set. */
   add(value: T): void {
-    value.place = this.#values.length;
+    value.slot = this.#values.length;
     this.#values.push(value);
   }
 
-  /** Answers whether it was there. */
+  /** Returns whether the set contained the item. */
   delete(value: T): boolean {
     if (!this.has(value)) return false;
-    const { place } = value;
-    value.place = -1;
+    const { slot } = value;
+    value.slot = -1;
     const last = this.#values.pop() as T;
     if (last === value) return true;
-    this.#values[place] = last;
-    last.place = place;
+    this.#values[slot] = last;
+    last.slot = slot;
     return true;
   }
 
-  /** All as they are now. */
+  /** A snapshot. */
   values(): T[] {
     return this.#values.slice();
   }

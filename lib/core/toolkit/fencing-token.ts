@@ -2,19 +2,19 @@ import type { Grant } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
 
 /**
- * The fencing token of a grant to so many callers, one after the other, if `last` is the last token of their block: that of the first caller.
+ * The first of a block of consecutive fencing tokens, one for each of the `callers` that a grant serves. `last` is the last token of the block.
  *
- * A limited lock has none, because a resource that compares tokens would refuse all holders but the latest.
+ * Limited locks have no token, because a resource that compares tokens would reject all holders except the latest.
  */
 export function firstToken(mode: LockMode, last: bigint, callers = 1): Grant['fencingToken'] {
   return mode === 'limited' ? null : last - BigInt(callers - 1);
 }
 
 /**
- * When a token was given that is the time in µs, unless the last one was not below that; `null` if it is in the future, because
- * then it was counted and not read from the clock.
+ * When a token was issued. A token is the server's time in µs, or the previous token plus one if the clock has not advanced past it. `null` if the
+ * token lies in the future, because then it was counted and not read from the clock.
  *
- * @param now the time of the server, in ms since 1970
+ * @param now the server's time, in ms since 1970
  */
 export function timeOfToken(token: bigint, now: number): Date | null {
   const time = Number(token / 1000n);

@@ -3,12 +3,12 @@ import type { Instance } from '../../api/lock-provider.js';
 const INSTANCE_DIGITS = 12;
 const LISTED_HOLDERS = 100;
 
-/** The id of the instance that an id of `random` was drawn in. */
+/** The id of the instance that created the given id: every id starts with it. */
 export function instanceIdOf(id: string): string {
   return id.slice(0, INSTANCE_DIGITS);
 }
 
-/** The ids of the instances of the first 100 of these holders, without repetition. */
+/** The distinct instances of the first 100 holders. */
 export function instancesOf(holders: Iterable<string>): readonly string[] {
   const ids = new Set<string>();
   let count = 0;
@@ -20,7 +20,7 @@ export function instancesOf(holders: Iterable<string>): readonly string[] {
   return [...ids];
 }
 
-/** The instance of a holder, for a backend that keeps no names: its own by name, any other by id. */
+/** The instance of a holder, for a backend that stores no names: this instance by name, others by id. */
 export function nameOrIdOf(holder: string, own: Instance): string {
   const id = instanceIdOf(holder);
   return id === own.id ? own.name : id;

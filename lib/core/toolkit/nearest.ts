@@ -1,4 +1,4 @@
-// The words of other libraries.
+// What other libraries call our options.
 const SYNONYMS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     ['timeout', 'waittime', 'acquiretimeout', 'retries', 'retrycount', 'retrydelay'].map((word) => [word, 'wait']),
@@ -12,13 +12,13 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name for a name that does not exist: the one for its word in other libraries, or that of which it is a misspelling. */
+/** The known name that an unknown name was probably meant for: another library's word for the same option, or a misspelling. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);
 }
 
-/** The known name that a misspelled one stands for: a third of its letters differ at most, or the known name contains it. Undefined if there is none. */
+/** The known name closest to a misspelled one, if at most a third of the letters differ or the known name contains it. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const wanted = name.toLowerCase();
   const most = Math.min(Math.max(Math.floor(wanted.length / 3), 1), 3);
@@ -30,12 +30,12 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return wanted.length < 4 ? undefined : known.find((each) => each.toLowerCase().includes(wanted));
 }
 
-/** The name with max for one with min, and the other way round: only two letters differ, but they mean opposites. */
+/** Swaps the prefixes min and max: such names differ in only two letters but mean the opposite. */
 function oppositeOf(name: string): string {
   return name.replace(/^m(?:in|ax)/, (limit) => (limit === 'min' ? 'max' : 'min'));
 }
 
-/** How many letters must be added, removed, replaced, or exchanged with the next one. */
+/** The Damerau–Levenshtein distance: how many letters must be inserted, deleted, replaced, or swapped with the next one. */
 function difference(one: string, other: string): number {
   let before: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, index) => index);

@@ -4,57 +4,57 @@ import { shown } from '../../api/printable.js';
 import { meantBy, nearest } from './nearest.js';
 import { refuseUnsetPart, refuseUnsetWithin } from './unset.js';
 
-/** The owner of options, as messages name it. */
+/** The class or function that takes the options, for error messages. */
 export interface Owner {
-  /** Left out for a lock, whose options are those of a call, a decorator or a class, which names the place itself, and for all locks. */
+  /** Left out for options of a lock, because the caller adds the place (a call, a decorator or a class). */
   readonly name?: string | undefined;
-  /** A call that is right. */
+  /** A correct call. */
   readonly example?: string | undefined;
-  /** What to write for an option of other packages. */
-  readonly foreign?: Readonly<Record<string, string>>;
-  /** Options of which exactly one is needed. */
+  /** What to write instead of an option of another package. */
+  readonly foreign?: (name: string) => string | undefined;
+  /** Exactly one of these options is required. */
   readonly oneOf?: readonly string[];
-  /** Where options belong that are not known here. */
+  /** A hint where unknown options belong. */
   readonly others?: string;
   /** The lock provider, for the error. */
   readonly provider?: string | undefined;
-  /** The option that these are within. */
+  /** The outer option, if these are nested options. */
   readonly within?: string | undefined;
 }
 
-/** All options of an owner, which the type keeps complete. */
+/** All options of `O`. The type makes sure that none is missing. */
 export type OptionTable<O> = { readonly [K in keyof O]-?: Option<unknown> };
 type Table = Readonly<Record<string, Option<unknown>>>;
 
-/** The options, checked and complete: durations in ms. */
+/** The options, checked and complete. Durations are in ms. */
 export type Settings<T> = { readonly [K in keyof T]: T[K] extends Option<infer V> ? V : never };
 
-/** Answers undefined, or throws by {@link refuse}, for what an option must not be. */
+/** Returns `undefined` for an invalid value, or throws by calling {@link refuse}. */
 export type Parse<T> = (value: unknown, owner: Owner, name: string) => T | undefined;
 
 interface Traits {
   readonly default?: unknown;
   readonly isRequired?: boolean;
-  /** Says which server is asked, as whom, or which locks are meant, so it may not be written and have no value. */
+  /** Whether an explicit `undefined` is an error. For options that select a server, a user, or the locks themselves. */
   readonly isWritten?: boolean;
-  /** May be, or contain, a password. */
+  /** Whether the value may be or contain a password. */
   readonly isSecret?: boolean;
-  /** Has options of another library in it. */
+  /** Whether the value contains options of another library. */
   readonly isForeign?: boolean;
-  /** How a text of the environment becomes what the option must be. */
+  /** How to convert the text of an environment variable to the type of the option. */
   readonly convert?: string;
 }
 
-/** How one option is checked, and what stands for it where it is left out. */
+/** How to check one option, and its default. */
 export class Option<T> {
   constructor(
-    /** What it must be, as a message says it. */
+    /** Completes the sentence "must be ...". */
     readonly wanted: string,
     private readonly parse: Parse<T>,
     readonly traits: Traits = {},
   ) {}
 
-  /** With a default. */
+  /** Sets the default. */
   or(value: unknown): Option<Exclude<T, undefined>> {
     return this.#with({ default: this.parse(value, {}, '') });
   }
@@ -63,7 +63,7 @@ export class Option<T> {
     return this.#with({ isRequired: true });
   }
 
-  /** Not to be written without a value, as `url: process.env.URL` is where the variable is not set: a default would hide that. */
+  /** Rejects an explicit `undefined`, such as `url: process.env.URL` with an unset variable. A default would hide that mistake. */
   written(): Option<T> {
     return this.#with({ isWritten: true });
   }
@@ -75,7 +75,7 @@ export class Option<T> {
     return parsed === undefined ? this.refuse(value, owner, name) : parsed;
   }
 
-  /** @throws LockConfigError which names the place, what was given and what is wanted */
+  /** @throws LockConfigError that names the place, the value, and what it must be */
   refuse(value: unknown, owner: Owner, name: string, more = ''): never {
     const { isSecret, convert } = this.traits;
     const remedy = typeof value === 'string' && convert !== undefined ? `: convert the text, as with ${convert}` : '';
@@ -91,28 +91,27 @@ export class Option<T> {
   }
 }
 
-/** @throws LockConfigError for an option, whose place is named before `why` */
+/** Rejects an option. The message names the option, followed by `why`. @throws LockConfigError */
 export function refuse(owner: Owner, name: string, why: string): never {
   const path = owner.within === undefined ? name : `${owner.within}.${name}`;
   throw configError(owner, `${owner.name === undefined ? 'Option ' : `${owner.name}: `}"${path}" ${why}`);
 }
 
-/** Checked by the one that it is passed on to. */
+/** Any value. The code that uses the option checks it. */
 export function anything<T = unknown>(): Option<T | undefined> {
   return option('given', (value) => value as T);
 }
 
-/** Whatever `parse` takes. */
 export function option<T>(wanted: string, parse: Parse<T>, traits?: Traits): Option<T | undefined> {
   return new Option<T | undefined>(wanted, parse, traits);
 }
 
-/** A text or an object that may have a password in it, as an address has. */
+/** A string or an object that may contain a password, such as an address. Error messages don't show it. */
 export function secret<T = string>(wanted: string, parse: Parse<T>): Option<T | undefined> {
   return option(wanted, parse, { isSecret: true });
 }
 
-/** Options of another library, which are passed on: only those that were written without a value are refused. */
+/** Options that are passed on to another library. Only an explicit `undefined` in them is rejected. */
 export function foreign<T>(wanted: string, parse: Parse<T>): Option<T | undefined> {
   return option(wanted, parse, { isSecret: true, isForeign: true });
 }
@@ -121,7 +120,6 @@ export function duration(bounds: DurationBounds = {}): Option<number | undefined
   return option(durationInWords(bounds), (value) => millisecondsOf(value, bounds));
 }
 
-/** A whole number. */
 export function count(
   min: number,
   wanted = `a whole number from ${min} on`,
@@ -132,10 +130,10 @@ export function count(
   return option(wanted, (value) => (isCount(value) ? value : undefined), { convert: 'Number()' });
 }
 
-/** One of a few words, or true or false. */
+/** One of a few values. */
 export function oneOf<const A extends readonly (string | boolean)[]>(...allowed: A): Option<A[number] | undefined> {
   const isAllowed = (value: unknown): value is A[number] => (allowed as readonly unknown[]).includes(value);
-  // The text 'false' of an environment variable would count as true.
+  // Boolean() is not a remedy: it would convert the text 'false' of an environment variable to true.
   const convert = allowed.includes(true) ? { convert: "process.env.NAME === 'true'" } : {};
   return option(allowed.map(shown).join(' or '), (value) => (isAllowed(value) ? value : undefined), convert);
 }
@@ -148,7 +146,7 @@ export function text(wanted: string, pattern = /^/): Option<string | undefined> 
   return option(wanted, (value) => (typeof value === 'string' && pattern.test(value) ? value : undefined));
 }
 
-/** Options within an option. */
+/** Nested options. */
 export function group<const T extends Table>(wanted: string, table: T): Option<Settings<T> | undefined> {
   return secret(wanted, (value, { name, provider, within }, option) =>
     isObject(value)
@@ -157,7 +155,7 @@ export function group<const T extends Table>(wanted: string, table: T): Option<S
   );
 }
 
-/** A list of at least one. */
+/** A list with at least one item. */
 export function listOf<T>(wanted: string, each: Option<T>): Option<readonly NonNullable<T>[] | undefined> {
   return foreign(wanted, (value, owner, name) => {
     if (!Array.isArray(value) || value.length === 0) return undefined;
@@ -165,12 +163,7 @@ export function listOf<T>(wanted: string, each: Option<T>): Option<readonly NonN
   });
 }
 
-/**
- * Reads all options of an owner: names that do not exist, options that are missing, those that were written without a value, and wrong values
- * are refused.
- *
- * @throws LockConfigError
- */
+/** Reads all options of an owner. @throws LockConfigError for unknown names, missing options, options that are explicitly `undefined`, and invalid values */
 export function read<T extends Table>(owner: Owner, given: unknown, table: T): Settings<T> {
   assertObject(owner, given);
   refuseUnset(owner, given, table);
@@ -181,7 +174,7 @@ export function read<T extends Table>(owner: Owner, given: unknown, table: T): S
   return settings as Settings<T>;
 }
 
-/** Reads the options that were given, and adds no default. For options of a call. @throws LockConfigError */
+/** Reads the given options of a call, without adding defaults. @throws LockConfigError */
 export function readGiven<T extends Table>(owner: Owner, given: object, table: T): Partial<Settings<T>> {
   const settings: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(given)) {
@@ -215,7 +208,7 @@ function refuseUnset(owner: Owner, given: Given, table: Table): void {
   }
 }
 
-/** What is missing, and what may have been written for it. */
+/** Rejects missing options. The message also names unknown options, which may be misspellings of the missing ones. */
 function refuseMissing(owner: Owner, given: Given, table: Table): void {
   const { name, example, oneOf: sources = [] } = owner;
   const found = sources.filter((each) => given[each] !== undefined);
@@ -229,7 +222,7 @@ function refuseMissing(owner: Owner, given: Given, table: Table): void {
   }
 }
 
-/** @throws LockConfigError for options that do not exist: they would be ignored silently, and so would what they were meant for */
+/** @throws LockConfigError for unknown options, because they would be silently ignored */
 export function refuseUnknown(owner: Owner, given: object, table: Table): void {
   const { name, within, others } = owner;
   const known = Object.keys(table).map(quoted).join(', ');
@@ -242,27 +235,28 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
   throw configError(owner, place === '' ? unknown : `${place}: ${unknown.replace('There', 'there')}`);
 }
 
-/** Options of the module that are given to a provider instead. */
-const OF_MODULE = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
+/** Options of the module, which users sometimes pass to a provider instead. */
+const MODULE_OPTIONS = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
-function unknownIn({ name: owner, provider, foreign = {} }: Owner, given: object, table: Table, remedy = ''): string {
+function unknownIn({ name: owner, provider, foreign }: Owner, given: object, table: Table, remedy = ''): string {
   const whose = owner === undefined && provider !== undefined ? ` for a lock of provider "${provider}"` : '';
   const known = Object.keys(table);
-  const strange: string[] = [];
+  const unknown: string[] = [];
   let sentences = '';
   for (const [name, value] of Object.entries(given)) {
     if (known.includes(name) || (value === undefined && owner === undefined)) continue;
-    const meant = Object.hasOwn(foreign, name) ? undefined : meantBy(name, known);
-    const ofModule = meant === undefined ? nearest(name, OF_MODULE) : undefined;
+    const meant = meantBy(name, known);
+    const ofModule = meant === undefined ? nearest(name, MODULE_OPTIONS) : undefined;
     const right = meant ?? ofModule;
-    const call = foreign[name] ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
-    if (call === undefined) strange.push(quoted(name));
+    const call =
+      foreign?.(name) ?? (right && `"${right}"${ofModule ? ' in the options of DistributedLockModule' : ''}`);
+    if (call === undefined) unknown.push(quoted(name));
     else sentences += ` There is no option "${name}"${whose}: write ${call}.`;
   }
-  return strange.length === 0 ? sentences : `${sentences} There is no option ${strange.join(' or ')}${whose}${remedy}.`;
+  return unknown.length === 0 ? sentences : `${sentences} There is no option ${unknown.join(' or ')}${whose}${remedy}.`;
 }
 
-/** Without a text, which may be or have a password. */
+/** Describes a value without showing a string, which may be or contain a password. */
 function described(value: unknown): string {
   return typeof value === 'string' ? 'a string' : shown(value);
 }

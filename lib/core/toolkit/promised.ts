@@ -1,7 +1,7 @@
 /**
- * The promise of `work`, or a rejection with the error that it throws. For work that others have written.
+ * Calls `work`, and turns an error that it throws into a rejection. For backends of third parties.
  *
- * An async function that awaits it makes two promises more. On Node 20 each of these costs 0.3 µs once an `AsyncLocalStorage` is in use.
+ * An async wrapper would create two more promises. On Node 20, each costs 0.3 µs once an `AsyncLocalStorage` is in use.
  */
 export function promised<T>(work: () => Promise<T>): Promise<T> {
   try {

@@ -3,7 +3,7 @@ import type { Random } from '../../api/random.js';
 
 const ID_BYTES = 16;
 
-/** The same randomness; each id begins with this prefix, so 20 of its 32 digits are random. */
+/** Replaces the first digits of each id by `prefix`. With an instance id as the prefix, 20 of the 32 digits stay random. */
 export function withPrefix(random: Random, prefix: string): Random {
   return {
     id: () => prefix + random.id().slice(prefix.length),
@@ -11,7 +11,7 @@ export function withPrefix(random: Random, prefix: string): Random {
   };
 }
 
-/** Randomness from the operating system. Drawn by the page: one call of the generator for 256 ids, 0.1 µs an id. */
+/** Randomness from the operating system. One system call fills a page of 256 ids, which costs 0.1 µs per id. */
 export function systemRandom(): Random {
   const page = Buffer.alloc(256 * ID_BYTES);
   let next = page.length;

@@ -3,16 +3,17 @@ import process from 'node:process';
 import timers from 'node:timers';
 
 /*
- * The timers and the monotonic clock of Node, also under fake timers of Jest, Vitest, Sinon or `node:test`. On fake ones, a call without
- * competitors would wait until the test goes on, its lease would seem to end in the past, and a real server would free the lock meanwhile.
- * Constants, because these tools replace properties of Node's modules.
+ * Node's real timers and monotonic clock, even if a test uses fake timers of Jest, Vitest, Sinon or `node:test`. With fake timers, even an uncontended
+ * call would hang until the test advances the clock, and its lease would expire on a real server without a renewal.
+ *
+ * These tools replace properties of Node's modules, so the functions are copied to constants here.
  */
 export const setTimeout = original(timers, 'setTimeout');
 export const clearTimeout = original(timers, 'clearTimeout');
 export const setImmediate = original(timers, 'setImmediate');
 export const nextTick = original(process, 'nextTick');
 
-// The method of the prototype, because a fake one is a property of the object. Bun has it on the object alone.
+// Read from the prototype, because a fake is a property of the object. Bun has only the property.
 const { now = performance.now.bind(performance) } = Object.getPrototypeOf(performance) as {
   readonly now?: (this: object) => number;
 };
@@ -22,7 +23,7 @@ export function monotonicNow(): number {
   return now.call(performance);
 }
 
-/** Fake timers may be older than this module. Those of Jest, Vitest and Sinon have one engine, whose fakes keep what they replace. */
+/** Fake timers may be installed before this module is loaded. Jest, Vitest and Sinon use the same engine, whose fakes keep the originals. */
 function original<M extends object, N extends keyof M & string>(module: M, name: N): M[N] {
   const { clock } = module[name] as { readonly clock?: Readonly<Record<string, M[N] | undefined>> };
   return clock?.[`_${name}`] ?? module[name];

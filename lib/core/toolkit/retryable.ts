@@ -1,36 +1,40 @@
 import { type LockConfigError, LockError, type LockUnavailableError } from '../../api/errors.js';
 
 /**
- * Whether asking again may help: the backend is down, or failed in a way that it did not name. What it did name (pool
- * exhausted, refused by its configuration, …) would only be named again.
+ * Whether a retry may help: the backend is down, or failed with an error of its driver. Other lock errors (pool exhausted, refused by the
+ * configuration, …) would only come back.
  */
 export function isRetryable(error: unknown): boolean {
   return !LockError.is(error) || isUnavailable(error);
 }
 
-/** Whether an ask that failed so may have reached the backend. */
+/** Whether the failed request may have reached the backend. */
 export function wasSent(error: unknown): boolean {
   return !isUnavailable(error) || error.sent;
 }
 
 /**
- * For how long a refusal that may pass by itself counts as an outage, in ms.
+ * How long a refusal that may be temporary counts as an outage, in ms.
  *
- * The rule of all providers: what a server refuses is a {@link LockConfigError} with `refused`, and immediately, because asking again only loads the
- * server (a permission, an ACL, a wrong table). A refusal that may pass by itself is a `LockUnavailableError` first, so that callers wait: a
- * login that was accepted before, since a password that is rotated may be right at the next connection; a master that was demoted, since its
- * address leads to the new one soon; a login that one of several servers refuses. After this time it is a refusal like any other, and
- * the provider goes on asking, in the background or with each call. Silence, a full memory and a lost quorum are outages for as long as they last. Where a failover
- * finds the writer by itself (Sentinel, Cluster), so is a replica.
+ * All providers follow the same rule. If a server refuses a command (a permission, an ACL, a wrong table), the call fails immediately with a
+ * {@link LockConfigError} that has `refused` set, because a retry would only load the server. A refusal that may be temporary is a
+ * `LockUnavailableError` at first, so that callers wait:
+ *
+ * - a login that was accepted before: after a password rotation, the next connection may have the right password
+ * - a demoted master: its address will soon lead to the new one
+ * - a login that only one of several servers refuses
+ *
+ * After this time it is a refusal like any other, and the provider keeps retrying, in the background or with each call. Silence, full memory and a
+ * lost quorum are outages for as long as they last. So is a replica, if the client finds the new master automatically (Sentinel, Cluster).
  */
 export const REFUSAL_RETRIED_FOR = 10_000;
 
-/** Whether a server has refused what was asked: {@link LockConfigError.refused}. */
+/** Whether the server refused the command: see {@link LockConfigError.refused}. */
 export function isRefusal(error: unknown): error is LockConfigError {
   return LockError.is(error) && error.code === 'LOCK_CONFIG' && (error as Partial<LockConfigError>).refused === true;
 }
 
-/** By its code rather than its class: a provider may come from a second copy of this package. */
+/** Compares the code and not the class, because a provider may come from a second copy of this package. */
 export function isUnavailable(error: unknown): error is LockUnavailableError {
   return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
 }

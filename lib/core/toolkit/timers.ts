@@ -2,39 +2,39 @@ import type { Timer } from '../../api/clock.js';
 import { detached } from './detached.js';
 import { clearTimeout, monotonicNow, nextTick, setTimeout } from './real-timers.js';
 
-// So many cleared timers are kept beside those that are set.
-const MOST_CLEARED = 64;
+// How many cleared timers may stay in the heap, in addition to twice the number of active ones.
+const MAX_CLEARED = 64;
 
-/** A longer timer of Node fires immediately, in ms: 24.8 days. */
-const LONGEST = 2 ** 31 - 1;
+// 24.8 days. A longer timer of Node overflows and fires immediately.
+const MAX_DELAY_MS = 2 ** 31 - 1;
 
 interface Entry {
-  /** When it is due, on the monotonic clock. */
+  /** When the timer is due, on the monotonic clock. */
   readonly at: number;
   readonly keepsAlive: boolean;
-  /** Undefined when it has fired or was cleared: it would keep what it closes over. */
+  /** Undefined once the timer has fired or was cleared, so that it no longer retains what the callback closes over. */
   callback: (() => void) | undefined;
 }
 
 /**
- * Any number of timers on one of Node. Each lock sets and clears two, of which nearly none fires: two of Node took a quarter of the time of an
- * uncontended lock in memory. A cleared timer leaves the one of Node as it is. That finds later that nothing is due.
+ * Any number of timers on top of a single Node timer. Each lock sets and clears two timers, which almost never fire; two Node timers took a quarter of
+ * the time of an uncontended lock in memory. Clearing a timer doesn't touch the Node timer, which later fires and finds nothing due.
  *
- * Callbacks run in no caller's async context. As with timers of Node, all promise jobs of one callback run before the next callback.
+ * Callbacks run detached. As with Node's timers, all promise jobs of one callback run before the next callback.
  */
 export class Timers {
-  /** A binary heap: each is due no later than the two at twice its index. Cleared ones leave it later. */
+  /** A binary min-heap by due time. Cleared entries are removed lazily. */
   #heap: Entry[] = [];
-  /** How many of them are set. */
+  /** The number of active timers. */
   #set = 0;
-  /** How many of these keep the process alive. */
+  /** How many active timers keep the process alive. */
   #keepers = 0;
   #armed: NodeJS.Timeout | undefined;
   #armedAt = Infinity;
 
-  /** A delay of more than 24.8 days is one of 24.8 days. */
+  /** Delays are capped at 24.8 days. */
   set(callback: () => void, delay: number, keepsAlive: boolean): Timer {
-    const wait = Math.min(delay, LONGEST);
+    const wait = Math.min(delay, MAX_DELAY_MS);
     const entry: Entry = { at: monotonicNow() + wait, keepsAlive, callback };
     this.#push(entry);
     this.#set += 1;
@@ -48,14 +48,14 @@ export class Timers {
     const entry = timer as Entry;
     if (entry.callback === undefined) return;
     this.#end(entry);
-    if (this.#heap.length > MOST_CLEARED + 2 * this.#set) {
+    if (this.#heap.length > MAX_CLEARED + 2 * this.#set) {
       // A sorted array is a heap.
       this.#heap = this.#heap.filter(isSet).sort((one, other) => one.at - other.at);
     }
   }
 
-  /** Disarms the timer of Node if no timer is set. For the end of an application, after which nothing of it may be left. */
-  rest(): void {
+  /** Clears the Node timer if no timer is active. An application calls it when it stops, so as to leave nothing behind. */
+  disarmIfIdle(): void {
     if (this.#set > 0) return;
     this.#heap = [];
     this.#disarm();
@@ -83,13 +83,13 @@ export class Timers {
   }
 
   readonly #onTime = (): void => {
-    // The timer may have fired a fraction of a millisecond early, and would be armed again for that.
+    // Node may fire a fraction of a millisecond early. Without this, the timer would be armed again for the rest.
     const due = Math.max(monotonicNow(), this.#armedAt);
     this.#disarm();
     this.#runDue(due);
   };
 
-  /** Calls the first that is due, and the others behind the promise jobs of that. */
+  /** Calls the first callback that is due. The others follow after the promise jobs that it creates. */
   #runDue(due: number): void {
     const entry = this.#firstSet();
     if (entry === undefined) return;
@@ -99,8 +99,8 @@ export class Timers {
     }
     const { callback } = entry;
     this.#end(entry);
-    // Behind its promise jobs, also if it throws. A tick alone would come before them, and queueMicrotask() is one of the functions that fake timers
-    // replace.
+    // Continues after the callback's promise jobs, even if the callback throws. nextTick() alone would run before them, and queueMicrotask() may be
+    // replaced by fake timers.
     void Promise.resolve().then(() => {
       nextTick(this.#run, due);
     });
@@ -111,7 +111,7 @@ export class Timers {
     this.#runDue(due);
   };
 
-  /** The next one that is due, without those before it that were cleared. */
+  /** The active timer that is due first. Removes cleared ones before it. */
   #firstSet(): Entry | undefined {
     while (this.#heap[0] !== undefined && !isSet(this.#heap[0])) this.#removeFirst();
     return this.#heap[0];

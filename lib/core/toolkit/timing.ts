@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { Random } from '../../api/random.js';
 
-/** The pause before round `round` (from 0), doubled with each and shortened at random by up to a half, so that callers that failed together do not return together. */
+/** The pause before retry `round`, counted from 0. It doubles with each round, and jitter shortens it by up to half, so that callers that failed together don't retry together. */
 export function backOff(
   random: Random,
   round: number,
@@ -10,16 +10,16 @@ export function backOff(
   return Math.min(first * 2 ** round, most) * (0.5 + random.fraction() / 2);
 }
 
-/** An interval, longer or shorter at random by up to this share of it, so that not all processes act at the same moment. */
+/** The interval plus or minus a random part of at most `share` times its length, so that processes don't act in lockstep. */
 export function jitter(random: Random, interval: number, share: number): number {
   return interval * (1 - share + 2 * share * random.fraction());
 }
 
 /**
- * The result of `work`, or of `late` if `work` takes longer than `timeout` ms: by default undefined. The work goes on, and its late
- * failure is ignored.
+ * The result of `work`, or of `late` (default: `undefined`) if `work` takes longer than `timeout` ms. The work continues, and a later failure of it is
+ * ignored.
  *
- * Keeps the process alive, because a caller awaits it.
+ * Keeps the process alive, because a caller awaits the result.
  */
 export function withTimeout<T, L = undefined>(
   clock: Clock,
@@ -27,7 +27,7 @@ export function withTimeout<T, L = undefined>(
   work: PromiseLike<T>,
   late?: () => L,
 ): Promise<T | L> {
-  // One promise, without a race: each statement of SQL and each answer of a node goes through here.
+  // A single promise is cheaper than Promise.race, and every SQL statement and every answer of a Redlock node passes through here.
   return new Promise((resolve, reject) => {
     const onLate = () => {
       resolve(Promise.resolve().then(late));
@@ -49,7 +49,7 @@ export function withTimeout<T, L = undefined>(
 /**
  * Waits for `delay` ms, or until the signal aborts.
  *
- * @param keepAlive whether the process must not end before: for a start or an operation that a caller awaits
+ * @param keepAlive whether to keep the process alive until then: for a startup or an operation that a caller awaits
  */
 export function pause(clock: Clock, delay: number, signal: AbortSignal, keepAlive = false): Promise<void> {
   return new Promise((resolve) => {

@@ -1,4 +1,4 @@
-/** Counts work that others wait for. */
+/** Counts pending work, as in Go. */
 export class WaitGroup {
   #count = 0;
   #waiting: (() => void)[] = [];
@@ -19,7 +19,7 @@ export class WaitGroup {
     for (const resolve of waiting) resolve();
   }
 
-  /** Resolves when all that was added is done, for the first time from now on. */
+  /** Resolves the next time that all work is done. */
   idle(): Promise<void> {
     return this.isIdle ? Promise.resolve() : new Promise((resolve) => this.#waiting.push(resolve));
   }

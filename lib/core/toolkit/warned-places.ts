@@ -1,13 +1,13 @@
-// Enough to notice, and a bound on log and memory where places are made of values, such as keys.
-const MOST_WARNINGS = 100;
+// Enough to notice the problem. Bounds log and memory if places contain values, such as keys.
+const MAX_WARNINGS = 100;
 
-/** The places of which the log was warned. */
+/** The places (methods, keys or pairs of locks) for which a warning was already logged. */
 export class WarnedPlaces {
   readonly #places = new Set<string>();
 
-  /** @returns whether to warn of the place now: it was not warned of before, and fewer than 100 others were */
+  /** @returns whether to log a warning: not if there was one for this place, or for 100 others */
   add(place: string): boolean {
-    if (this.#places.has(place) || this.#places.size === MOST_WARNINGS) return false;
+    if (this.#places.has(place) || this.#places.size === MAX_WARNINGS) return false;
     this.#places.add(place);
     return true;
   }

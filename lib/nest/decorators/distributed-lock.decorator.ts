@@ -2,7 +2,7 @@ import type { KeyFunction } from '../../key/key-function.js';
 import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
-import { lockedCall } from '../methods/locked-call.js';
+import { wrappedMethod } from '../methods/results/wrapped-method.js';
 import type { KeySource } from '../methods/method-key.js';
 import type { LockDecorator, SkippableLockDecorator } from './decorator-types.js';
 
@@ -56,6 +56,6 @@ export function DistributedLock(key: KeySource, options: Configurable<Distribute
     example: EXAMPLE,
     key,
     options,
-    wrap: lockedCall,
+    wrap: wrappedMethod,
   }) as LockDecorator;
 }

@@ -2,7 +2,7 @@ import { readRunOptions, type RunOnceOptions, type RunTicksOptions } from '../..
 import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import { type MethodOptions, TICKS } from '../methods/distributed-lock-options.js';
-import { lockedCall } from '../methods/locked-call.js';
+import { wrappedMethod } from '../methods/results/wrapped-method.js';
 import type { SkippableLockDecorator } from './decorator-types.js';
 
 const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
@@ -39,7 +39,7 @@ export function RunOnce(
     key,
     options,
     toLock,
-    wrap: lockedCall,
+    wrap: wrappedMethod,
   }) as SkippableLockDecorator;
 }
 

@@ -6,7 +6,7 @@ import { type OptionTable, read, type Settings } from '../../core/toolkit/option
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { planCampaign } from '../../recipes/leadership.js';
 import type { LockService } from '../service/lock.service.js';
-import { jobOf } from './cron-job.js';
+import { jobOf } from './schedule-metadata.js';
 import type { DeclaredMethod } from './declared-method.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from './distributed-lock-options.js';

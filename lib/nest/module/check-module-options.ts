@@ -13,6 +13,7 @@ import {
 } from '../../core/toolkit/options.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
+const REDIS_CALL = 'new RedisLockProvider({ url })';
 /** The call that fits a word, which is the name of a server or of its client, or an address. */
 const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^(?:postgres|pg|mysql|mariadb|sql)/, 'new SqlVersionLockProvider({ url })'],
@@ -21,21 +22,8 @@ const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^memcache/, 'new MemcachedLockProvider({ server })'],
   [/^memory/, 'new MemoryLockProvider()'],
   [/^client/, 'new RedisLockProvider({ client })'],
-  [/^/, 'new RedisLockProvider({ url })'],
+  [/^(?:redis|ioredis|url|host)/, REDIS_CALL],
 ];
-const FOREIGN = [
-  'redis',
-  'ioredis',
-  'client',
-  'url',
-  'host',
-  'postgres',
-  'mysql',
-  'dataSource',
-  'zookeeper',
-  'memcached',
-];
-
 const MAPPED = group('false, or { http: { busy: 409 } } for another status of a busy lock than 423', {
   http: group('the statuses of errors, such as { busy: 409 }', {
     busy: count(400, 'a number from 400 to 599, the statuses of errors', 599),
@@ -71,17 +59,16 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   }
   assertNoProvider(options);
   const { url } = options as { url?: unknown };
-  const foreign = Object.fromEntries(
-    FOREIGN.map((name) => [name, `provider: ${callFor(name === 'url' ? url : name)}`]),
-  );
+  const foreign = (name: string) => {
+    const call = name === 'url' ? callFor(url) : knownCallFor(name);
+    return call && `provider: ${call}`;
+  };
   const owner = { name: 'DistributedLockModule', example: 'DistributedLockModule.forRoot({ provider })', foreign };
   const { provider, providers } = read(owner, options, OPTIONS);
-  const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
-    `providers.${name}`,
-    each,
-  ]);
-  if (provider !== undefined) given.push(['provider', provider]);
-  const wrong = given.flatMap(([option, each]) => whyNoProvider(option, each) ?? []);
+  const named = Object.entries(providers ?? {}).map(([name, each]) => whyNoProvider(`providers.${name}`, each));
+  const wrong = [...named, provider === undefined ? [] : whyNoProvider('provider', provider)].flatMap(
+    (why) => why ?? [],
+  );
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 
@@ -132,7 +119,11 @@ function whyNoProvider(option: string, provider: unknown): string | undefined {
 }
 
 function callFor(word: unknown): string {
-  return CALLS.find(([pattern]) => pattern.test(String(word)))?.[1] ?? '';
+  return knownCallFor(String(word)) ?? REDIS_CALL;
+}
+
+function knownCallFor(word: string): string | undefined {
+  return CALLS.find(([pattern]) => pattern.test(word))?.[1];
 }
 
 /** The call that fits a client. `undefined` for any other value. */

@@ -8,7 +8,7 @@ import { addService } from '../service/service-slot.js';
 import { reportBoot } from './boot-report.js';
 import { checkMethod } from './check-method.js';
 import { LeaderCampaigns } from './leader-campaigns.js';
-import { compareKeys } from './same-keys.js';
+import { findKeysHeldLonger } from './keys-held-longer.js';
 import { ScheduledJobs } from './scheduled-jobs.js';
 import { findUnlockedOverrides, findTransactionsAbove } from './unlocked-overrides.js';
 
@@ -59,7 +59,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
   findUnlockedOverrides(application);
   const campaigns = new LeaderCampaigns(application);
   const jobs = new ScheduledJobs(application, wrappers);
-  compareKeys(application);
+  findKeysHeldLonger(application);
   for (const { instance, prototype } of providers) {
     if (!isObject(instance) || !addService(instance, service)) continue;
     warnings.add(

@@ -1,6 +1,6 @@
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
-import { cronMarkOf, isScheduled } from '../methods/cron-job.js';
+import { cronMarkOf, isScheduled } from '../methods/schedule-metadata.js';
 import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
 import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';

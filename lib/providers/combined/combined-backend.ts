@@ -16,24 +16,24 @@ import { timeoutsOf } from '../shared/members.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
-// Released at the start, to see which members answer.
+// Released at startup, to see which members answer.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
 
-/** One lock in several members, in one application. */
+/** One lock across several members, for one application. */
 export class CombinedBackend implements LockBackend<CombinedRequest> {
   readonly capabilities: LockCapabilities;
-  /** They are asked one after the other, and each may be silent. */
+  /** Members are called one after the other and may each time out, so this is the sum of their timeouts. */
   readonly commandTimeout: number | undefined;
-  /** Present if all members have them. */
+  /** Defined only if all members have it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  /** The holders that have kept out requests which were refused: those keep nothing else here. */
+  /** The last known holder for requests that were busy, whose `CombinedRequest` is gone. */
   readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
   constructor(
     private readonly context: BackendContext,
-    /** In the order in which they are locked. */
+    /** In locking order. */
     private readonly members: ReadonlyMap<string, Member>,
   ) {
     const all = [...members.values()];
@@ -41,7 +41,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
     const timeouts = timeoutsOf(all);
     this.commandTimeout = timeouts && timeouts.reduce((sum, each) => sum + each, 0);
     for (const member of all) {
-      // The switches of a member that is a failover are its own.
+      // A nested failover provider reports its own switches.
       member.observe((event) => {
         if (event.type !== 'failover') this.context.emit(event);
       });
@@ -67,17 +67,18 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   async acquire(request: AcquireRequest<CombinedRequest>): Promise<Grant | 'busy'> {
     const { clock, random } = this.context;
     for (;;) {
-      // With new ids, if those that it had were released.
+      // A new one with new ids, unless the previous attempt is still valid.
       const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
       const answer = await own.acquire();
       if (typeof answer === 'object') return answer;
-      // The request was released while it was in flight.
+      // Released while in flight.
       if (request.state !== own) return 'busy';
       if (answer === 'busy') this.#refused.set(request, own.heldBy);
       request.state = undefined;
       const outcome = await this.#release(own, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
-      // Lost while it waited for the next member: again from the start, unless what it had may still be in its own way.
+      // A member lost its lock while this request waited for the next one. Start over, unless an unreleased lock could
+      // block us.
       if (outcome === 'unknown') throw this.#unanswered(request.key);
     }
   }
@@ -101,7 +102,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
     return this.#release(state, options);
   }
 
-  /** Releases are bounded, and the members close after this backend. */
+  /** Waits for releases in flight. They are bounded by timeouts, and the members close after this backend. */
   async close(): Promise<void> {
     await Promise.all(this.#releasing);
   }
@@ -116,7 +117,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   #unanswered(key: string): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `A provider of lock provider "${name}" did not answer the release of "${key}"; what it may still hold ends with its lease.`,
+      `A member of lock provider "${name}" did not answer the release of "${key}". If it still holds the lock, the lock ends with its lease.`,
       { key, provider: name },
     );
   }
@@ -127,7 +128,7 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
     all.every((capabilities) => capabilities[capability]);
   return {
     shared: allCan('shared'),
-    // They are locked in order, so the first waiter of the first member is the first of all.
+    // Members are locked in order, so the queue of the first one decides.
     fair: allCan('fair'),
     fencing: false,
     lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
@@ -137,10 +138,10 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
   };
 }
 
-/** Asks the member to release what nobody holds, which changes nothing. */
+/** Releases a lock that no process holds, which has no effect. */
 async function isReachable(member: Member, { random }: BackendContext): Promise<boolean> {
   try {
-    // Some know without a question to their server that they hold nothing, but not what others hold.
+    // Some backends answer the release without contacting the server, but all contact it for `inspect`.
     await member.inspect?.(PROBE_KEY);
     const probe = probeFor(PROBE_KEY, random.id(), 0, new AbortController().signal);
     return (await member.request(probe).release(UNUSED)) !== 'unknown';
@@ -149,7 +150,7 @@ async function isReachable(member: Member, { random }: BackendContext): Promise<
   }
 }
 
-/** A key that any member has is not free. */
+/** The key is held if any member holds it. */
 async function inspect(members: readonly Member[], key: string): Promise<LockInfo | null> {
   for (const member of members) {
     const info = await member.inspect?.(key);
@@ -158,7 +159,10 @@ async function inspect(members: readonly Member[], key: string): Promise<LockInf
   return null;
 }
 
-/** In reverse, as releases are. A holder that has lost one member has lost the lock and releases the others, so one is enough. */
+/**
+ * Frees members in reverse order, as a release does. Succeeds if one member is freed: its holder then loses the lock
+ * and releases the rest.
+ */
 async function forceRelease(members: readonly Member[], key: string): Promise<boolean> {
   const failures: unknown[] = [];
   let had = false;
@@ -173,7 +177,7 @@ async function forceRelease(members: readonly Member[], key: string): Promise<bo
   return had;
 }
 
-/** Whether its time is up, or it was sent away: then the core may have released its id already. */
+/** Whether the caller's wait is over. The core may then have released the request's id already. */
 function hasLeft({ wait, signal }: AcquireRequest): boolean {
   return wait <= 0 || signal.aborted;
 }

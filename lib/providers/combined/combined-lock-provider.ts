@@ -5,8 +5,8 @@ import { CombinedBackend } from './combined-backend.js';
 
 export interface CombinedLockProviderOptions {
   /**
-   * The names of the providers that must all grant, as registered in the module. At least two. Every process must name the same ones in
-   * the same order, because they are locked in that order.
+   * The registered names of the providers that must all grant a lock. At least two. Every process must list the same
+   * names in the same order, because they are locked in that order.
    */
   readonly providers: readonly string[];
 }
@@ -14,18 +14,19 @@ export interface CombinedLockProviderOptions {
 const OPTIONS = { providers: namesOfMembers() } satisfies OptionTable<CombinedLockProviderOptions>;
 
 /**
- * One lock in several providers of the same application: held while all of them grant it.
+ * Locks several providers of the application as one: a lock is held while all of them grant it.
  *
- * Mutual exclusion holds while at least one provider keeps the lock, among all processes that use that provider, alone or combined: this
- * is how an application moves from one provider to another. It is down as soon as one of them is.
+ * Mutual exclusion holds as long as at least one provider keeps the lock, among all processes that use that provider,
+ * directly or combined. This lets an application migrate from one provider to another. If any provider is down, no
+ * locks can be acquired.
  *
- * All processes must name the same providers, or the same and others as docs/providers/failover.md describes. There is no fencing token,
- * because those of different providers cannot be compared.
+ * All processes must list the same providers, except during a migration as described in docs/providers/failover.md.
+ * There is no fencing token, because tokens of different providers can't be compared.
  */
 export class CombinedLockProvider implements LockProvider {
   readonly members: readonly string[];
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: CombinedLockProviderOptions) {
     const example = "new CombinedLockProvider({ providers: ['redis', 'sql'] })";
     this.members = read({ name: 'CombinedLockProvider', example }, options, OPTIONS).providers;

@@ -18,25 +18,25 @@ import { pause } from '../../core/toolkit/timing.js';
 const NEVER = new AbortController().signal;
 
 /**
- * One request to all members, and the lock that it becomes: held while every member holds it.
+ * One request to all members, and the resulting lock, which is held while every member holds it.
  *
- * Members are requested one after the other in the configured order, so no two processes wait for each other in a cycle. They are released in
- * reverse, so a caller that finds the first member free finds the others free as well.
+ * Members are requested one after the other in the configured order, so processes can't deadlock. They are released in
+ * reverse order, so that a caller who finds the first member free finds the others free as well.
  */
 export class CombinedRequest {
-  /** The requests so far, in the order of the members. */
+  /** The member requests so far, in configured order. */
   readonly #parts: MemberLockRequest[] = [];
-  /** How many members have granted. The part after these is the one in flight. */
+  /** How many members have granted. The request after these is in flight. */
   #granted = 0;
-  /** The shortest lease that a member granted. */
+  /** The shortest lease granted by any member. */
   #lease = Infinity;
   #isComplete = false;
   #isReleased = false;
-  /** Until when the lock is held, as last reported to the core. */
+  /** The validity last reported to the core. */
   #reportedUntil = -Infinity;
   /** Aborts the wait for a member. */
   #waiting: AbortController | undefined;
-  /** Resolves the attempt in flight as busy. */
+  /** Answers the attempt in flight with busy. */
   #answerBusy: () => void = () => undefined;
 
   constructor(
@@ -47,10 +47,10 @@ export class CombinedRequest {
   ) {}
 
   /**
-   * Requests the members in order, from the first that has not granted yet. `lost`: a member lost its lock before all had granted. After `busy` and
-   * `lost`, the locks that were granted must still be released.
+   * Requests the members in order, starting with the first that has not granted yet. Resolves to `lost` if a member
+   * lost its lock before all had granted. After `busy` or `lost`, the caller must release what was granted.
    *
-   * @throws LockUnavailableError when a member did not answer; the request can be repeated
+   * @throws LockUnavailableError if a member did not answer; the request can be repeated
    */
   async acquire(): Promise<Grant | 'busy' | 'lost'> {
     const end = new AbortController();
@@ -74,7 +74,7 @@ export class CombinedRequest {
         if (answer === 'busy') return 'busy';
       }
     } finally {
-      // Stops listening to the caller, who may repeat the request with the same signal.
+      // Stops listening to the caller's signal, which a repeated request will use again.
       end.abort();
     }
     if (this.#hasLost()) return 'lost';
@@ -82,37 +82,31 @@ export class CombinedRequest {
     return { lease: this.#lease, validUntil: this.#report(), fencingToken: null };
   }
 
-  /** For how many ms the member in flight has not answered. */
+  /** How long the member in flight has left a command unanswered, in ms. */
   get unansweredFor(): number {
     return this.#inFlight?.unansweredFor ?? 0;
   }
 
-  /** The holder that keeps the request out of the member in flight. */
+  /** The holder that blocks this request at the member in flight. */
   get heldBy(): Holding | null {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /** Renews in all members at the same time. A loss is reported immediately; a renewal when all have answered. */
-  renew(lease: number): Promise<RenewOutcome> {
-    if (this.#isReleased) return Promise.resolve('lost');
-    return new Promise((resolve) => {
-      const outcomes = this.#grantedParts.map(async (part) => {
-        // A member that fails did not answer.
-        const outcome = await part.renew(lease).catch(() => 'unknown' as const);
-        if (outcome === 'lost') resolve('lost');
-        return outcome;
-      });
-      void Promise.all(outcomes).then((all) => {
-        if (this.#hasLost()) resolve('lost');
-        else resolve(all.includes('unknown') ? 'unknown' : { validUntil: this.#report() });
-      });
-    });
+  /** Renews all members concurrently. A member that has lost its lock reports that itself, so no loss waits for silent members. */
+  async renew(lease: number): Promise<RenewOutcome> {
+    if (this.#isReleased) return 'lost';
+    // A failed renewal is one without an answer.
+    const outcomes = this.#grantedParts.map((part) => part.renew(lease).catch(() => 'unknown' as const));
+    const all = await Promise.all(outcomes);
+    if (this.#hasLost()) return 'lost';
+    return all.includes('unknown') ? 'unknown' : { validUntil: this.#report() };
   }
 
   /**
-   * Releases in all members, the last one first. A loss is reported immediately; the other outcomes when all have answered.
+   * Releases the members in reverse order. Resolves as soon as one reports a loss, otherwise after all have answered.
    *
-   * If one member lost the lock, the others retain it until the time that was reported to the holder, who may not have stopped yet.
+   * If one member lost the lock, the others retain it for the validity last reported, because the holder may not have
+   * stopped yet.
    */
   release({ keepFor, failed }: ReleaseOptions): Promise<ReleaseOutcome> {
     const keepUntil = this.#isComplete && this.#hasLost() ? this.#reportedUntil : -Infinity;
@@ -141,7 +135,7 @@ export class CombinedRequest {
       lease: request.lease,
       minHold: request.minHold,
       callers: 1,
-      // A caller whose time is up between two members still gets the members that are free.
+      // If the wait ends between two members, try the remaining ones without waiting.
       get wait() {
         return signal().aborted ? 0 : request.wait;
       },
@@ -165,7 +159,7 @@ export class CombinedRequest {
     else this.#stopWaiting();
   }
 
-  /** Resolves the attempt in flight as busy, even if the member never answers. */
+  /** Answers the attempt in flight with busy, even if the member never answers. */
   #stopWaiting(): void {
     void this.#inFlight?.release(UNUSED);
     this.#answerBusy();
@@ -180,7 +174,7 @@ export class CombinedRequest {
     try {
       return await Promise.race([part.acquire(), stopped]);
     } catch (error) {
-      // The members before this one have locks to release.
+      // Even if this command was not sent, earlier members have locks to release.
       if (isUnavailable(error) && !error.sent && this.#granted > 0) {
         const { key, provider } = error;
         throw new LockUnavailableError(error.message, { key, provider, cause: error });
@@ -189,7 +183,7 @@ export class CombinedRequest {
     }
   }
 
-  /** Renews the granted locks during the wait for the next member, and ends that wait when one of them is lost. */
+  /** Renews the granted locks while waiting for the next member. Stops that wait if one of them is lost. */
   async #renewUntil(end: AbortController): Promise<void> {
     for (;;) {
       await pause(this.clock, this.#lease / 3, end.signal);
@@ -201,7 +195,7 @@ export class CombinedRequest {
   async #releaseInReverse(options: ReleaseOptions, report: (outcome: ReleaseOutcome) => void): Promise<ReleaseOutcome> {
     let isUnknown = false;
     for (const [index, part] of [...this.#parts.entries()].reverse()) {
-      // A member that cannot retain keys frees its own immediately.
+      // A member that can't retain keys frees its lock immediately.
       const keepFor = this.members[index]?.capabilities.minHold ? options.keepFor : 0;
       const outcome = await part.release({ ...options, keepFor });
       if (outcome === 'unknown') isUnknown = true;
@@ -211,7 +205,7 @@ export class CombinedRequest {
     return this.#isComplete ? 'released' : 'lost';
   }
 
-  /** Whether a member lost its lock, or may have. */
+  /** Whether the lock of any member has expired. */
   #hasLost(): boolean {
     const now = this.clock.now();
     return this.#grantedParts.some(({ validUntil }) => validUntil <= now);
@@ -223,7 +217,7 @@ export class CombinedRequest {
   }
 }
 
-/** Aborts `end` when `signal` does, and listens no longer than `end` lives. */
+/** Aborts `end` along with `signal`, and stops listening when `end` aborts. */
 function abortWith(end: AbortController, signal: AbortSignal): void {
   const abort = () => {
     end.abort();

@@ -1,58 +1,53 @@
 import type { ProviderSwitch, SwitchReason } from '../../api/failover-state.js';
 /**
- * The record that all processes share: which member grants, and what processes report about the members. It is changed by
- * compare-and-set alone, so every version follows from the one before.
+ * The record shared by all processes: which member is active, and what processes report about the members. It is only
+ * changed by compare-and-set, so every version follows from the previous one.
  *
- * While every process sees the same members as before, nothing in it changes: confirmations write what they found, so those of any
- * number of processes do not conflict. It changes at a switch, when a process starts or stops, and when a process sees a member fail or
- * answer again.
+ * As long as no process sees a member fail or recover, the record stays the same. Confirmations write back what they
+ * found, so any number of processes can confirm without conflicts. The record changes at a switch, when a process
+ * starts or stops, and when a process sees a member fail or recover.
  */
 export interface EpochRecord {
-  /** Grows by one with every switch, permanently. */
+  /** Incremented by every switch, never reset. */
   readonly epoch: number;
-  /** Random for each epoch: a record that was deleted and begun again reaches the same epoch numbers. */
+  /** Random for each epoch, because a record that was deleted and recreated reaches the same epoch numbers again. */
   readonly id: string;
   /** The member that grants locks in this epoch. */
   readonly active: string;
-  /** A process has waited until all locks of earlier epochs have ended. */
+  /** Whether a process has waited until all locks of earlier epochs ended. */
   readonly settled: boolean;
-  /** The longest window of any process that ever took part, in ms: a lock may be valid somewhere for that long. */
+  /** The longest window, in ms, of any process that ever took part: a lock may be valid somewhere for that long. */
   readonly window: number;
-  /** How many failbacks there were. Each doubles the time for which the preferred member stays away. */
+  /** The number of failbacks. Each one doubles how long the preferred member stays unused after a switch. */
   readonly failbacks: number;
-  /** An operator has chosen the member, for a reason that no process can see: there is no failback from it. */
+  /** Whether an operator chose the active member, for reasons that processes can't see. Prevents failback. */
   readonly pinned: boolean;
-  /** The latest switches, oldest first, for people. */
+  /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
-  /** Reports of processes, by a random id of each. The report of a process that crashed stays until the next count. */
+  /** Reports by a random id of each process. The report of a crashed process stays until the next roll call. */
   readonly reports: Readonly<Record<string, Report>>;
-  /** Counts the counts: see {@link counting}. */
+  /** The number of roll calls: see {@link counting}. */
   readonly count: number;
-  /** The latest count is complete. */
+  /** Whether the latest roll call is complete. */
   readonly counted: boolean;
 }
 
 /** The report of one process. */
 export interface Report {
-  /** The members that do not answer the process. */
+  /** The members that don't answer the process. */
   readonly down: readonly string[];
-  /** The latest count in which the process took part. */
+  /** The latest roll call that the process answered. */
   readonly count: number;
 }
 
-/**
- * - `failure`: the provider did not answer most processes.
- * - `failback`: a preferred provider has been stable again for long enough.
- * - `manual`: an operator called `switchTo`.
- */
-// Enough to see what has happened lately, and little to write three times a window.
+// Enough history for operators, and small enough to write three times a window.
 const HISTORY = 20;
-// Bounds the record where processes crash again and again while no member fails, so that nobody counts.
+// Bounds the record if processes keep crashing while no member fails, so that there is no roll call.
 const MOST_REPORTS = 1_000;
 
 /**
- * The first record of an application. Not settled: where there is none, one may have been deleted, and locks that were
- * granted by it may still be held.
+ * The initial record. It isn't settled: an earlier record may have been deleted, and locks granted under it may still
+ * be held.
  */
 export function firstRecord(active: string, window: number, id: string): EpochRecord {
   return {
@@ -61,7 +56,6 @@ export function firstRecord(active: string, window: number, id: string): EpochRe
   };
 }
 
-/** The record after a switch. */
 export function switched(
   record: EpochRecord,
   to: string,
@@ -81,7 +75,7 @@ export function switched(
   };
 }
 
-/** The record with what `process` reports; the same object if nothing changes. */
+/** Adds what `process` reports. Returns the same object if nothing changes. */
 export function reported(record: EpochRecord, process: string, down: readonly string[]): EpochRecord {
   const { count, reports } = record;
   const known = reports[process];
@@ -90,27 +84,27 @@ export function reported(record: EpochRecord, process: string, down: readonly st
   return { ...record, reports: Object.fromEntries(all.slice(-MOST_REPORTS)) };
 }
 
-/** The record without the report of a process that stops. */
+/** Removes the report of a process that stops. */
 export function unreported(record: EpochRecord, process: string): EpochRecord {
   const others = Object.entries(record.reports).filter(([id]) => id !== process);
   return { ...record, reports: Object.fromEntries(others) };
 }
 
 /**
- * Begins a count of the processes that are there, because the reports of crashed ones may outvote them. Each process takes part with
- * its next write. After a window, every process whose confirmation is valid has written, so the others are gone.
+ * Starts a roll call of the processes, because the reports of crashed ones could outvote them. Each process answers
+ * with its next write. After one window, every process with a valid confirmation has written, so the others are gone.
  */
 export function counting(record: EpochRecord): EpochRecord {
   return { ...record, count: record.count + 1, counted: false };
 }
 
-/** Ends a count: the reports of processes that took no part are removed. */
+/** Completes a roll call by removing the reports of processes that didn't answer. */
 export function countedUp(record: EpochRecord): EpochRecord {
   const present = Object.entries(record.reports).filter(([, { count }]) => count === record.count);
   return { ...record, reports: Object.fromEntries(present), counted: true };
 }
 
-/** `undefined` for a text that is no record. */
+/** Parses a record; undefined if the text is invalid. */
 export function readRecord(text: string): EpochRecord | undefined {
   try {
     const record = JSON.parse(text) as Partial<EpochRecord> | null;

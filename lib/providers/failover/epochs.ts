@@ -8,21 +8,24 @@ import type { FailoverSettings } from './failover-options.js';
 import { SharedRecord } from './shared-record.js';
 import { SwitchPolicy } from './switch-policy.js';
 
-/** The time in which one member grants. */
+/** A period in which one member grants. */
 export interface Epoch {
   readonly number: number;
   readonly member: FailoverMember;
-  /** Added to the member's tokens. */
+  /** Added to the member's fencing tokens. */
   readonly tokenBase: bigint;
 }
 
-/** Room for the tokens of one epoch: a hybrid clock in µs stays below until the year 2112, a czxid for 2^20 elections. */
+/**
+ * Room for the tokens of one epoch: enough for a hybrid clock in µs until the year 2112, or for a czxid of 2^20
+ * elections.
+ */
 export const TOKENS_PER_EPOCH = 2n ** 52n;
 
-/** Which member grants, by the record that all processes share, and the health of the members, by which that changes. */
+/** Determines which member grants, from the shared record and the health of the members. */
 export class Epochs {
   readonly record: SharedRecord;
-  /** In the order of preference. */
+  /** In order of preference. */
   readonly #members: ReadonlyMap<string, FailoverMember>;
   #current: Epoch | undefined;
 
@@ -32,7 +35,7 @@ export class Epochs {
     members: ReadonlyMap<string, Member>,
     casStore: CasStore,
     suspension: SuspensionDetector,
-    /** Called with the number of each epoch that begins, or is learned of. */
+    /** Called with the number of each epoch that this process starts or learns of. */
     private readonly onBegin: (epoch: number) => void,
   ) {
     const observed = (name: string, member: Member) =>
@@ -48,7 +51,7 @@ export class Epochs {
     this.record = new SharedRecord(context, settings, casStore, suspension, policy, onEpoch);
   }
 
-  /** @throws LockUnavailableError when no member answers, or the record cannot be written */
+  /** @throws LockUnavailableError if no member answers, or the record can't be written */
   async connect(): Promise<void> {
     const answered = Promise.all(Array.from(this.#members.values(), (member) => member.connect()));
     await this.record.connect();
@@ -57,7 +60,7 @@ export class Epochs {
     }
   }
 
-  /** Whether another member may be used instead. */
+  /** Whether another member could be used instead. */
   hasOther(member: FailoverMember): boolean {
     return [...this.#members.values()].some((each) => each !== member && each.health.state !== 'down');
   }
@@ -66,22 +69,24 @@ export class Epochs {
     await Promise.all([this.record.close(), ...Array.from(this.#members.values(), (member) => member.close())]);
   }
 
-  /** The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing was sent then */
+  /**
+   * The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing was sent then
+   */
   at(now: number): Epoch {
     const confirmation = this.record.recentConfirmation(now);
     const { record, settlesAt } = confirmation;
     if (!record || now >= confirmation.validUntil(record.epoch)) {
-      throw this.#unavailable('cannot confirm the record that its processes share', this.record.cause);
+      throw this.#unavailable('cannot confirm the record shared by its processes', this.record.cause);
     }
     const member = this.#members.get(record.active);
     if (!member) {
       throw this.#unavailable(
-        `uses "${record.active}" in other processes, which is not among the providers of this process: name the same "providers" in all processes`,
+        `uses "${record.active}" in other processes, but this process does not list it. Use the same "providers" in all processes`,
       );
     }
     if (now < settlesAt) {
       throw this.#unavailable(
-        `has switched to "${record.active}" and waits ${Math.ceil(settlesAt - now)} ms until the last locks from before have ended`,
+        `has switched to "${record.active}" and must wait another ${Math.ceil(settlesAt - now)} ms for earlier locks to end`,
       );
     }
     const { epoch: number } = record;
@@ -97,12 +102,15 @@ export class Epochs {
     return { active, epoch, providers, history };
   }
 
-  /** @throws LockConfigError for a name that is not among the members. LockUnavailableError when it is unknown whether it was switched */
+  /**
+   * @throws LockConfigError for an unknown provider
+   * @throws LockUnavailableError if the outcome of the switch is unknown
+   */
   async switchTo(provider: string): Promise<void> {
     if (!this.#members.has(provider)) {
       const { name } = this.context;
       throw new LockConfigError(
-        `Lock provider "${name}" cannot switch to "${provider}": its providers are ${this.#names}. Name one of these.`,
+        `Lock provider "${name}" cannot switch to "${provider}": its providers are ${this.#names}.`,
         { provider: name },
       );
     }
@@ -111,7 +119,7 @@ export class Epochs {
 
   #onHealth(name: string, state: ProviderState): void {
     this.context.logger.warn(`Lock provider "${this.context.name}": provider "${name}" ${STATES[state]}.`);
-    // Before the first write nobody acts on it.
+    // Before the first write, there is nothing to report to.
     if (this.record.latest) void this.record.write();
   }
 
@@ -128,7 +136,6 @@ export class Epochs {
     return [...this.#members.keys()].join(', ');
   }
 
-  /** No member was asked. */
   #unavailable(what: string, cause?: unknown): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(`Lock provider "${name}" ${what}.`, { provider: name, cause, sent: false });
@@ -136,13 +143,13 @@ export class Epochs {
 }
 
 const REASONS: Record<SwitchReason, string> = {
-  failure: 'the provider before it does not answer, or refuses new locks',
+  failure: 'the previous provider does not answer, or rejects new locks',
   failback: 'it has been stable for long enough',
   manual: 'switchTo was called',
 };
 
 const STATES: Record<ProviderState, string> = {
   up: 'is up again',
-  down: 'does not answer, or refuses new locks',
+  down: 'does not answer, or rejects new locks',
   recovering: 'grants locks again',
 };

@@ -28,29 +28,32 @@ import { type Epoch, Epochs, TOKENS_PER_EPOCH } from './epochs.js';
 import { FailoverRequest } from './failover-request.js';
 import type { FailoverSettings } from './failover-options.js';
 
-/** How long the answer of a member to a renewal is waited for, before the confirmation is reported alone. */
+/** How long to wait for a member's answer to a renewal before reporting the confirmation alone. */
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
 
-/** How long a member keeps the lock of a process that died, in ms: a renewal every third of a window can fail twice before it ends. */
+/**
+ * How long a member keeps the lock of a crashed process, in ms. Long enough that two renewals, one every third of a
+ * window, can fail.
+ */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
 }
 
 /**
- * Failover in one application: each request goes to the member that grants when it asks, and back to that same member when it is
- * released. `Confirmation` holds the argument why no two members grant at the same time.
+ * Failover in one application. Each request goes to the member that is active at that time, and its release to the same
+ * member. `Confirmation` explains why no two members grant at the same time.
  */
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number | undefined;
-  /** Those of the provider of the `casStore`: a switch would forget what is at a member. */
+  /** Stored by the provider of the `casStore`, because a switch would lose records stored in a member. */
   readonly records?: RecordStore;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
-  /** Those that wait or hold. */
+  /** All requests that wait or hold. */
   readonly #requests = new DenseSet<FailoverRequest>();
 
-  /** Checked by the provider: `members` are those of `settings.providers`, in their order. */
+  /** `members` contains exactly `settings.providers`, in that order; the provider checks this. */
   constructor(
     private readonly settings: FailoverSettings,
     private readonly context: BackendContext,
@@ -91,19 +94,19 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   }
 
   acquire(request: AcquireRequest<FailoverRequest>): Promise<Grant | 'busy'> {
-    return promised(() => this.#ask(this.#requestFor(request)));
+    return promised(() => this.#acquireFromMember(this.#requestFor(request)));
   }
 
-  #ask(own: FailoverRequest): Promise<Grant | 'busy'> {
+  #acquireFromMember(own: FailoverRequest): Promise<Grant | 'busy'> {
     const { member } = own.epoch;
     const onAnswer = (answer: Grant | 'busy'): Grant | 'busy' => {
-      // Every backend answers busy to a caller that leaves: the server may be silent.
+      // Busy is no proof of health: a caller that leaves gets it even if the server is silent.
       if (answer !== 'busy') member.health.succeeded();
       return this.#admit(own, answer);
     };
     const onFailure = (error: unknown): never => {
       member.notGranted(error);
-      // Callers wait for the switch. Without another member there is none to come.
+      // If there is another member, report unavailable, so that callers wait for the switch.
       if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
       throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
     };
@@ -111,22 +114,22 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   }
 
   /**
-   * Most renewals renew the confirmation alone. The member is asked when a third of its lease is over, or would be before the next
-   * renewal.
+   * Most renewals only need a confirmation. The member's lease is renewed when a third of it has passed, or would pass
+   * before the next renewal.
    */
   async renew(request: AcquireRequest<FailoverRequest>): Promise<RenewOutcome> {
     const suspensions = this.#suspension.observe();
     const own = request.state;
     if (own?.isOver !== false || !own.grant) return 'lost';
-    // Renewals of one lock may overlap, and each reports what was gained since it came.
+    // Renewals of one lock may overlap. Each reports what was gained since it started.
     const { reportedUntil } = own;
     const outcome = this.#isDue(own, own.grant, suspensions)
       ? await this.#renewOnMember(own, own.grant, suspensions)
       : undefined;
     if (outcome === 'lost') return 'lost';
-    // Scheduled writes are enough: renewals come as often as confirmations, and a write for each would double them.
+    // Wait for a scheduled write. Renewals are as frequent as confirmations, so a write for each would double the load.
     if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
-    // Without an answer of the member it is held as long as it was, unless the machine was suspended meanwhile.
+    // If the member didn't answer, the lock is valid as long as before, unless the machine was suspended meanwhile.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
     const validUntil = this.#heldUntil(own, this.context.clock.now());
     if (validUntil <= reportedUntil) return 'unknown';
@@ -134,11 +137,14 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return { validUntil };
   }
 
-  /** On the member that was asked, also after a switch. The core repeats there what was not answered. */
+  /**
+   * Releases on the member that received the request, even after a switch. The core repeats the release there if it isn't
+   * answered.
+   */
   release(request: AcquireRequest<FailoverRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const own = request.state;
     if (own?.isOver !== false) return Promise.resolve('lost');
-    // An ask that is still in flight finds that it was released.
+    // A request still in flight then sees that it was released.
     this.#forget(own);
     return own.atMember.release(options);
   }
@@ -160,33 +166,33 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       const lacking = providers.filter((name) => !this.members.get(name)?.capabilities[capability]);
       if (lacking.length === 0 || lacking.length === providers.length) return [];
       const names = lacking.map((name) => `"${name}"`).join(', ');
-      return [`there are no ${CAPABILITY_NAMES[capability]} on any provider, because ${names} has none.`];
+      return [`There are no ${CAPABILITY_NAMES[capability]} on any provider, because ${names} does not support them.`];
     });
     if (providers.includes(casStore)) {
       messages.push(
-        `losing "${casStore}" stops all locks, because the record is stored there too: name a third provider as "casStore" to survive the loss of any one.`,
+        `If "${casStore}" is lost, no locks can be acquired, because it also stores the record. To survive the loss of any provider, use a third one as "casStore".`,
       );
     }
     return Promise.resolve(messages.map((message) => ({ severity: 'warning', message })));
   }
 
-  /** The provider that grants, the health of each, and the latest switches. */
+  /** The active provider, the health of each provider, and the latest switches. */
   get state(): FailoverState {
     return this.#epochs.state;
   }
 
   /**
-   * Makes a provider the one that grants, for all processes. Locks of the one before end within `window`. It stays until it fails or
-   * `switchTo` is called again; there is no failback by itself.
+   * Makes a provider the active one for all processes. Locks on the previous one end within `window`. The provider
+   * stays active until it fails or `switchTo` is called again; there is no automatic failback.
    *
-   * @throws LockConfigError for a name that is not among `providers`
-   * @throws LockUnavailableError when it is unknown whether it was switched
+   * @throws LockConfigError if the name is not in `providers`
+   * @throws LockUnavailableError if the outcome of the switch is unknown
    */
   switchTo(provider: string): Promise<void> {
     return this.#epochs.switchTo(provider);
   }
 
-  /** How many requests are waiting or granted, for tests of leaks. */
+  /** How many requests wait or hold, for leak tests. */
   get size(): number {
     return this.#requests.size;
   }
@@ -197,11 +203,11 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const known = request.state;
     if (known?.isOver === false) {
       if (known.epoch === epoch) return known;
-      this.#giveBack(known);
+      this.#releaseUnused(known);
     }
     const { context, settings } = this;
     const suspensions = this.#suspension.recent(now);
-    // An id that was released is dead.
+    // A released id must not be used again.
     const id = known === undefined ? request.id : context.random.id();
     const own = new FailoverRequest(request, epoch, id, memberLease(settings), suspensions);
     this.#requests.add(own);
@@ -209,22 +215,22 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return own;
   }
 
-  /** The answer of a member, as far as it counts when it comes. */
+  /** Decides whether a member's answer still counts. */
   #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
     const { epoch } = own;
     if (own.isOver) return 'busy';
     const now = this.context.clock.now();
     if (answer === 'busy') {
       this.#forget(own);
-      // The waiter may have been taken out of the queue because of a switch.
+      // The waiter may have been removed from the queue because of a switch.
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
     own.grant = answer;
     const validUntil = this.#heldUntil(own, now);
-    // The core repeats a request whose grant the member's lease outran.
+    // If the member's own lease has ended, the core repeats the request.
     if (validUntil <= now && own.atMember.validUntil > now) {
-      this.#giveBack(own);
+      this.#releaseUnused(own);
       throw this.#overtaken();
     }
     own.reportedUntil = validUntil;
@@ -238,7 +244,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return this.context.clock.now() >= atMember.validUntil - (lease * 2 + this.settings.window) / 3;
   }
 
-  /** Waits only so long that the confirmation can still be reported in time. An answer that comes later still counts. */
+  /** Doesn't wait too long, so that the confirmation can still be reported in time. A later answer still counts. */
   #renewOnMember(own: FailoverRequest, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
     const answer = own.epoch.member.renew(own.atMember, grant.lease).then((outcome) => {
@@ -255,8 +261,8 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     });
   }
 
-  /** Releases what nobody uses. */
-  #giveBack(own: FailoverRequest): void {
+  /** Releases a request that no caller uses. */
+  #releaseUnused(own: FailoverRequest): void {
     this.#forget(own);
     void own.atMember.release(UNUSED);
   }
@@ -270,7 +276,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return own.heldUntil(this.#epochs.record.confirmationAt(now));
   }
 
-  /** Waiters of a member that grants no more leave its queue. */
+  /** Removes waiters from the queues of members that are no longer active. */
   #withdrawOthers(epoch: number): void {
     for (const own of this.#requests.values()) {
       if (own.epoch.number !== epoch && !own.grant) own.withdraw();
@@ -286,20 +292,20 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
         this.context.emit(event);
         break;
       case 'unavailable':
-        // Whether that matters is found by the callers that ask it.
+        // Ignored: calls to the member show whether it matters.
         break;
       case 'failover':
-        // The switches of a member that is a failover itself are its own.
+        // A nested failover provider reports its own switches.
         break;
     }
   }
 
-  /** @throws LockConfigError for a token of the member that is not below those of the next epoch */
+  /** @throws LockConfigError if the member's token is too large */
   #tokenOf(token: bigint | null, { member, tokenBase }: Epoch): bigint | null {
     if (token === null || !this.capabilities.fencing) return null;
     if (token >= 0n && token < TOKENS_PER_EPOCH) return tokenBase + token;
     throw new LockConfigError(
-      `The fencing token ${token} of lock provider "${member.name}" takes more than 52 bits, so it does not fit between the tokens of two epochs: use another provider.`,
+      `The fencing token ${token} of lock provider "${member.name}" needs more than 52 bits, so it does not fit into an epoch. Use another provider.`,
       { provider: this.context.name },
     );
   }
@@ -307,7 +313,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   #overtaken(): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `Lock provider "${name}" had switched to another provider, or could not confirm its own, when the answer came.`,
+      `Lock provider "${name}" switched to another provider, or could not confirm the current one, before the answer arrived.`,
       { provider: name },
     );
   }
@@ -323,7 +329,7 @@ function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapab
     fair: false,
     fencing,
     wideTokens: fencing,
-    // The confirmations bound all locks alike.
+    // All locks depend on the confirmations of the process.
     lease: 'session',
     maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
     // A switch forgets retained keys.

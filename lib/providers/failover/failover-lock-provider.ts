@@ -4,23 +4,23 @@ import { FailoverBackend, memberLease } from './failover-backend.js';
 import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
 /**
- * Several providers as one: locks on the preferred one that works, and on the next when it fails.
+ * Combines several providers: locks are on the preferred one as long as it works, and on the next one if it fails.
  *
- * Mutual exclusion holds through every switch, whatever part of the network each process sees: a lock is valid only as long as its
- * process has lately written to a record that all processes share, and a new provider grants only when that time is over for the locks
- * of the one before. (`Confirmation` holds the argument.) The price: one write to the record every third of `window` for each process,
- * no locks while the record cannot be reached, and a pause of about `window` at a switch. Fencing tokens grow through switches:
- * epoch · 2^52 + the provider's token.
+ * Mutual exclusion holds through every switch, regardless of which parts of the network each process can reach. A lock
+ * is valid only if its process has recently written to a record shared by all processes, and a new provider grants only
+ * when all earlier locks have ended (see `Confirmation`). In return, each process writes to the record every third of
+ * `window`, no locks are granted while the record is unreachable, and a switch pauses locks for about one `window`.
+ * Fencing tokens keep growing through switches: epoch · 2^52 + the provider's token.
  *
- * Mutual exclusion can break if the record loses an acknowledged write, if clocks have rates that differ by more than 1 %, or if a
- * machine is suspended for up to 2 s around a switch, which is not noticed (locks overlap for as long as it slept). A provider that loses
- * its data while it is active breaks it as it does alone.
+ * Mutual exclusion can break if the record loses an acknowledged write, if clock rates differ by more than 1 %, or if a
+ * machine is suspended for up to 2 s around a switch without being detected (locks overlap for that time). As without
+ * failover, it also breaks if the active provider loses its data.
  */
 export class FailoverLockProvider implements LockProvider {
   readonly members: readonly string[];
   private readonly settings: FailoverSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: FailoverLockProviderOptions) {
     this.settings = readOptions(options);
     const { providers, casStore } = this.settings;
@@ -33,7 +33,7 @@ export class FailoverLockProvider implements LockProvider {
     const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
       throw new LockConfigError(
-        `FailoverLockProvider cannot use lock provider "${casStore}" as "casStore", because it may lose what it has acknowledged: use one of SQL on MySQL, MariaDB or Postgres, or ZooKeeper.`,
+        `FailoverLockProvider cannot use lock provider "${casStore}" as "casStore", because it can lose acknowledged writes. Use a SQL provider (MySQL, MariaDB or Postgres) or ZooKeeper.`,
         { provider: casStore },
       );
     }
@@ -50,19 +50,19 @@ export class FailoverLockProvider implements LockProvider {
       const { maxLease = Infinity } = capabilities;
       if (lease <= maxLease) continue;
       throw new LockConfigError(
-        `FailoverLockProvider keeps locks for ${lease} ms (twice "window", at least 10 s), longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: lower "window", or raise maxLease in all processes.`,
+        `FailoverLockProvider keeps locks for ${lease} ms (twice "window", at least 10 s), which exceeds "maxLease" of lock provider "${name}" (${maxLease} ms). Lower "window", or raise maxLease in all processes.`,
         { provider: name },
       );
     }
   }
 }
 
-/** Tokens of more than 52 bits would not fit between those of two epochs, so no lock could be granted. */
+/** Checks that tokens fit into 52 bits; otherwise no lock could be granted. */
 function assertNarrowTokens(members: ReadonlyMap<string, Member>): void {
   for (const [name, { capabilities }] of members) {
     if (!capabilities.wideTokens) continue;
     throw new LockConfigError(
-      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot be built on lock provider "${name}", because its fencing tokens take more than 52 bits, as those of another FailoverLockProvider do, and leave no room for epochs: name the providers of "${name}" instead.`,
+      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot use lock provider "${name}", because the fencing tokens of a FailoverLockProvider leave no room for another level of epochs. List the providers of "${name}" instead.`,
       { provider: name },
     );
   }

@@ -9,20 +9,20 @@ import { MemberHealth } from './member-health.js';
 import type { ProviderState } from '../../api/failover-state.js';
 
 const PROBE_LEASE = 1_000;
-/** A member that has just failed is probed more often. */
+/** After a failure, a member is probed this many times as often. */
 const PROBES_WHILE_FAILING = 4;
 const PROBE_JITTER = 0.25;
 
 /**
- * One member as failover uses it. Its health is learned from every call and, since idle members see no calls, from a probe that
- * acquires and releases a lock.
+ * A member of the failover. Its health is learned from every call and, because an idle member gets none, from a probe
+ * that acquires and releases a lock.
  */
 export class FailoverMember {
   readonly health: MemberHealth;
   readonly #probeTimeout: number;
   #timer: Timer | undefined;
   #probing: Promise<void> | undefined;
-  /** Aborts to end the wait of the probe in flight. */
+  /** Ends the wait of the probe in flight. */
   #waiting: AbortController | undefined;
   #isClosed = false;
 
@@ -45,14 +45,14 @@ export class FailoverMember {
     });
   }
 
-  /** Resolves to whether it answers, and keeps probing in both cases. */
+  /** Starts probing. Resolves to whether the first probe was answered. */
   async connect(): Promise<boolean> {
     this.#probing = this.#probe();
     await this.#probing;
     return !this.health.isFailing;
   }
 
-  /** A probe in flight is not waited for. Its release is sent, and awaited with all releases of the member. */
+  /** Cuts a probe in flight short. Its release is sent anyway, and the member waits for it when it closes. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#waiting?.abort();
@@ -73,7 +73,10 @@ export class FailoverMember {
     }
   }
 
-  /** The member has not granted a lock to a caller. A caller that is refused with a reason may have asked for something that nobody gets: only a probe can tell. */
+  /**
+   * Called when a caller's request failed. A rejection doesn't count, because the caller may have requested something
+   * impossible. The probe detects real ones.
+   */
   notGranted(error: unknown): void {
     if (isUnavailable(error)) this.#failed();
   }
@@ -86,7 +89,8 @@ export class FailoverMember {
   async #probe(): Promise<void> {
     const { random, name } = this.context;
     const leaving = new AbortController();
-    // One key for all processes: a SQL member would keep a row for each. That another process is probing is an answer too.
+    // One key for all processes, because a SQL member keeps a row for each key. If another process is probing, "busy"
+    // is an answer too.
     const key = `failover:${name}:probe`;
     const probe = this.locking.request(probeFor(key, random.id(), PROBE_LEASE, leaving.signal));
     try {
@@ -95,16 +99,19 @@ export class FailoverMember {
       else if (!this.#isClosed) this.#failed();
     } catch (error) {
       if (isUnavailable(error)) this.#failed();
-      // Locks of this process that use up its own connections say nothing of the server.
+      // Not counted if this process has used up its own connections, which says nothing about the server.
       else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
-    // Also after a failure: a probe that was not granted in time may be granted late.
+    // Even after a failure, because a late grant may still follow.
     const released = probe.release(UNUSED);
     if (!this.#isClosed) await this.#inTime(released, new AbortController());
     this.#schedule();
   }
 
-  /** The result of `work`, or undefined if it takes too long or `waiting` aborts. `waiting` is aborted afterwards. */
+  /**
+   * Resolves to the result of `work`, or to undefined if it takes too long or `waiting` aborts. Aborts `waiting` at the
+   * end.
+   */
   async #inTime<T>(work: Promise<T>, waiting: AbortController): Promise<T | undefined> {
     this.#waiting = waiting;
     const over = pause(this.context.clock, this.#probeTimeout, waiting.signal, true).then(() => undefined);

@@ -1,24 +1,25 @@
 import type { ProviderState } from '../../api/failover-state.js';
 import type { Clock } from '../../api/clock.js';
 
-/** After how many failures in a row a member is down. */
+/** How many consecutive failures mean that a member is down. */
 const FAILURES = 3;
 
-/** For how long a member must fail or answer until that counts, in ms. */
+/** How long a member must fail or work before its state changes, in ms. */
 export interface HealthThresholds {
-  /** Down when it has been silent for so long. */
+  /** Down after this long without an answer. */
   readonly failingFor: number;
-  /** Down when it has granted nothing for so long, though it renews what it has granted. */
+  /** Down after this long without granting a lock, even if it still renews. */
   readonly refusingFor: number;
-  /** Up again when it has granted for so long. */
+  /** Up again after it has worked for this long. */
   readonly stableFor: number;
 }
 
 /**
- * A circuit breaker: whether one member works, learned from the outcome of each call.
+ * A circuit breaker that tracks the health of a member from the outcome of each call.
  *
- * A member that renews and refuses new locks (a Redis out of memory, a database that has become read-only) is of no use to new callers,
- * so it is down as well. That takes longer than silence, because a switch ends the locks that it still renews.
+ * A member that renews locks but rejects new ones (Redis out of memory, a read-only database) is useless for new
+ * callers, so it counts as down too. That takes longer than for silence, because a switch ends the locks that it still
+ * renews.
  */
 export class MemberHealth {
   #state: ProviderState = 'up';
@@ -43,7 +44,7 @@ export class MemberHealth {
     return this.#failures.count > 0;
   }
 
-  /** The member has granted a lock, or answered that it is busy. */
+  /** The member granted a lock or answered that it is busy. */
   succeeded(): void {
     this.#failures.end();
     this.#refusals.end();
@@ -55,19 +56,19 @@ export class MemberHealth {
     } else if (now - this.#recoveringSince >= this.thresholds.stableFor) this.#become('up');
   }
 
-  /** The member has renewed a lock: no sign that it grants new ones. */
+  /** The member renewed a lock, which doesn't show that it grants new ones. */
   renewed(): void {
     this.#failures.end();
   }
 
-  /** The member has not answered. */
+  /** The member did not answer. */
   failed(): void {
     const now = this.clock.now();
     this.#failures.add(now);
     this.#judge(now);
   }
 
-  /** The member has not granted a lock that was asked for, whatever the reason. */
+  /** The member did not grant a lock, whatever the reason. */
   refused(): void {
     const now = this.clock.now();
     this.#refusals.add(now);
@@ -86,7 +87,7 @@ export class MemberHealth {
   }
 }
 
-/** Failures in a row. */
+/** Consecutive failures. */
 class Streak {
   count = 0;
   #since = 0;
@@ -100,7 +101,10 @@ class Streak {
     this.count = 0;
   }
 
-  /** There were several, over so many ms: one broken connection fails everything in flight on it at the same moment. */
+  /**
+   * Whether there were several failures over this many ms. One is not enough: a broken connection fails everything in
+   * flight at once.
+   */
   lasts(duration: number, now: number): boolean {
     return this.count >= FAILURES && now - this.#since >= duration;
   }

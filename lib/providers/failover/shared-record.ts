@@ -9,49 +9,49 @@ import { type EpochRecord, firstRecord, readRecord } from './epoch-record.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { SwitchPolicy } from './switch-policy.js';
 
-/** A confirmation is valid for three of these, so one lost answer costs nothing. */
+/** A confirmation outlasts three writes, so one lost answer does no harm. */
 const WRITES_PER_WINDOW = 3;
-/** How soon after a failed write the next one is sent. */
+/** How soon a failed write is retried. */
 const TRIES_PER_WINDOW = 4;
 /**
- * How long an answer is waited for. A confirmation counts from its sending, so an answer is worth waiting for as long as the next write can
- * still be answered before it ends: writes that follow each other and take half a window each leave no gap. And a write whose answer is lost
- * leaves time for one more, so an outage of half a window costs nothing.
+ * How long to wait for an answer. A confirmation counts from when it was sent, so an answer is useful as long as the
+ * next write can be answered before the confirmation ends. Consecutive writes that take half a window each leave no
+ * gap, and a lost answer leaves time for one more write. So an outage of half a window does no harm.
  */
 const ANSWERS_PER_WINDOW = 2;
 const JITTER = 0.1;
 /**
- * How often a write tries to change the record before it confirms what it finds. Many processes may report at the same moment, and
- * one that conflicts again and again would lose its locks; see {@link SharedRecord}.
+ * How often a write tries to change the record before it only confirms what it finds. Many processes may report at the
+ * same time, and one that keeps conflicting would lose its locks; see {@link SharedRecord}.
  */
 const REPORT_TRIES = 2;
 
 /**
- * The record that all processes share, as this process sees it and writes it.
+ * The shared record as this process sees and writes it.
  *
- * One conditional write each third of a window confirms the epoch and carries the report of this process. While no report changes,
- * all processes write the very text that they found, so they never conflict. A write that changes the record costs each other process
- * one conflict, and so a second try.
+ * One conditional write every third of a window confirms the epoch and carries the report of this process. As long as
+ * no report changes, all processes write exactly the text they found, so they never conflict. A write that changes the
+ * record costs every other process one conflict and a retry.
  *
- * Reports never starve confirmations. A write changes the record only while the confirmation of its process is younger than half
- * a window, and in its first two tries. Otherwise it writes what it found, which is in nobody's way. So as the confirmations of
- * many processes age during a storm of reports, fewer of them change the record, and at the latest at half a window every one of them
- * confirms.
+ * Reports never starve confirmations. A write changes the record only while the confirmation of its process is younger
+ * than half a window, and only in its first two tries. Otherwise it writes back what it found, which conflicts with no
+ * other process. During a storm of reports, confirmations age, so fewer processes change the record, and after half a
+ * window at the latest every process only confirms.
  */
 export class SharedRecord {
   #confirmation: Confirmation;
-  /** The record as it was last seen; `null` before there is one. */
+  /** The record's text as last seen; null before it exists. */
   #text: string | null = null;
-  /** How many suspensions of the machine the confirmation has taken into account. */
+  /** The number of suspensions that the confirmation accounts for. */
   #suspensions = 0;
-  #turn: Promise<void> = Promise.resolve();
-  /** A write that was asked for and is not sent yet. */
+  #lastWrite: Promise<void> = Promise.resolve();
+  /** A write that was requested but not sent. */
   #requested: Promise<void> | undefined;
   readonly #awaiting = new Set<() => void>();
   #sentAt = -Infinity;
   #cause: unknown;
   #timer: Timer | undefined;
-  /** Aborts at the start of `close`: nothing is reported any more. */
+  /** Aborted when `close` starts: from then on, nothing is reported. */
   readonly #closing = new AbortController();
   #isClosed = false;
 
@@ -61,72 +61,79 @@ export class SharedRecord {
     private readonly casStore: CasStore,
     private readonly suspension: SuspensionDetector,
     private readonly policy: SwitchPolicy,
-    /** Called with each epoch that this process starts or learns of; without a reason for the first. */
+    /** Called with each epoch that this process starts or learns of. The first has no reason. */
     private readonly onEpoch: (record: EpochRecord, reason: SwitchReason | undefined) => void,
   ) {
     this.#confirmation = Confirmation.unknown(settings.window);
   }
 
-  /** Resolves when locks can be granted. @throws LockUnavailableError when the record cannot be written; it keeps trying */
+  /**
+   * Resolves when locks can be granted. @throws LockUnavailableError if the record can't be written; it keeps trying
+   */
   async connect(): Promise<void> {
     // The first write may have to wait for a connection and a table.
-    await this.#inTurn(() => this.#amend((record) => record, this.settings.window));
+    await this.#enqueue(() => this.#amend((record) => record, this.settings.window));
     await this.#settled();
   }
 
-  /** Removes the report of this process, so that it does not count against a switch. Resolves when no write is in flight any more. */
+  /**
+   * Removes the report of this process, so that it doesn't count against a switch. Resolves when no write is in flight.
+   */
   async close(): Promise<void> {
     const leave = (record: EpochRecord, tries: number) => (tries < REPORT_TRIES ? this.policy.left(record) : record);
     const isReachable = this.#confirmation.record !== undefined && this.#cause === undefined;
     this.#closing.abort();
-    if (isReachable) await this.#inTurn(() => this.#amend(leave)).catch(() => undefined);
+    if (isReachable) await this.#enqueue(() => this.#amend(leave)).catch(() => undefined);
     this.#isClosed = true;
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
-    await this.#turn;
+    await this.#lastWrite;
   }
 
   /**
-   * The epoch that is confirmed at `now`, for an answer that has come. Looks for a suspension each time: after one the monotonic clock shows that no time
-   * has passed, so an earlier look would not count as old.
+   * The confirmation at `now`, for an answer that has arrived. Checks for a suspension each time. After one, the
+   * monotonic clock shows that no time has passed, so an earlier check would seem recent.
    */
   confirmationAt(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.observeGrant(now));
     return this.#confirmation;
   }
 
-  /** The same for an ask, whose answer is looked at again: the look for a suspension may be a second old. */
+  /**
+   * The same for a request, whose answer is checked again. So the last check for a suspension may be up to a second
+   * old.
+   */
   recentConfirmation(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.recent(now));
     return this.#confirmation;
   }
 
-  /** The record as it was last seen. */
+  /** The record as last seen. */
   get latest(): EpochRecord | undefined {
     return this.#confirmation.record;
   }
 
-  /** Why it could not be written, if the last write was not answered. */
+  /** Why the last write failed, if it did. */
   get cause(): unknown {
     return this.#cause;
   }
 
-  /** Resolves when the next write is over, whether it was answered or not. */
+  /** Resolves when the next write is done, successful or not. */
   nextWrite(): Promise<void> {
     return new Promise((resolve) => this.#awaiting.add(resolve));
   }
 
-  /** Confirms and reports now: one write for all that ask before it is sent. Never rejects. */
+  /** Confirms and reports now. All calls before it is sent share one write. Never rejects. */
   write(): Promise<void> {
-    this.#requested ??= this.#inTurn(() => {
+    this.#requested ??= this.#enqueue(() => {
       this.#requested = undefined;
       return this.#amend((record, tries) => this.#reported(record, tries));
     }).catch(() => undefined);
     return this.#requested;
   }
 
-  /** @throws LockUnavailableError when it is unknown whether it was switched */
+  /** @throws LockUnavailableError if the outcome of the switch is unknown */
   switchTo(name: string): Promise<void> {
-    return this.#inTurn(() =>
+    return this.#enqueue(() =>
       this.#amend((record) =>
         record.active === name ? { ...record, pinned: true } : this.policy.switched(record, name, 'manual'),
       ),
@@ -140,14 +147,14 @@ export class SharedRecord {
     return isFresh && tries < REPORT_TRIES ? this.policy.next(record, learnedAt, this.#sentAt) : record;
   }
 
-  /** One after the other: a process with two writes in flight would not know which of them is confirmed. */
-  #inTurn(work: () => Promise<void>): Promise<void> {
-    const done = this.#turn.then(work);
-    this.#turn = done.catch(() => undefined);
+  /** Runs one write after the other. With two in flight, a process wouldn't know which one was confirmed. */
+  #enqueue(work: () => Promise<void>): Promise<void> {
+    const done = this.#lastWrite.then(work);
+    this.#lastWrite = done.catch(() => undefined);
     return done;
   }
 
-  /** Writes what `change` makes of the record, again for each record that it finds instead. Confirms it. */
+  /** Writes what `change` makes of the record, and retries with each record that it finds instead. */
   async #amend(
     change: (record: EpochRecord, tries: number) => EpochRecord,
     timeout = this.settings.window / ANSWERS_PER_WINDOW,
@@ -167,7 +174,7 @@ export class SharedRecord {
     }
   }
 
-  /** One conditional write. Resolves to whether it has confirmed the record. */
+  /** Sends one conditional write. Resolves to whether it confirmed the record. */
   async #try(change: (record: EpochRecord) => EpochRecord, timeout: number): Promise<boolean> {
     const { clock, random } = this.context;
     const { window, providers } = this.settings;
@@ -187,7 +194,7 @@ export class SharedRecord {
     const found = await this.#compareAndSet(text, timeout);
     const now = clock.now();
     const seen = found === text ? next : this.#read(found);
-    // Set only after the text was understood: a record that was deleted must not be restored from what one process knows.
+    // Set only after the text was parsed: a deleted record must not be restored from what one process remembers.
     this.#text = found;
     this.#noteSuspensions(this.suspension.observe());
     const isConfirmed = found === text && suspensions === this.#suspensions;
@@ -209,7 +216,7 @@ export class SharedRecord {
     }
   }
 
-  /** The record that another process has written. */
+  /** Parses the record that another process wrote. */
   #read(found: string | null): EpochRecord {
     const known = this.#confirmation.record;
     const record = found === null ? undefined : readRecord(found);
@@ -218,10 +225,10 @@ export class SharedRecord {
     }
     const { clock, logger } = this.context;
     const wasConfirmed = clock.now() < this.#confirmation.validUntil(this.#confirmation.epoch);
-    // Which locks other processes hold by it cannot be known any more.
+    // The locks that other processes hold under it can't be known anymore.
     this.#confirmation = this.#confirmation.dropped();
     const error = this.#unavailable(
-      'found its record deleted, damaged or restored from the past: stop all instances, then start them again',
+      'found its record deleted, damaged or restored from a backup. Stop all instances, then start them again',
     );
     this.#cause = error;
     if (wasConfirmed) logger.error(error.message);
@@ -236,7 +243,7 @@ export class SharedRecord {
     this.onEpoch(record, before.record && record.history.at(-1)?.reason);
   }
 
-  /** During a suspension the monotonic clock stood still while other processes went on. */
+  /** During a suspension, the monotonic clock stopped while other processes went on. */
   #noteSuspensions(suspensions: number): void {
     if (suspensions === this.#suspensions) return;
     this.#suspensions = suspensions;
@@ -251,11 +258,11 @@ export class SharedRecord {
     this.#timer = clock.setTimer(() => void this.write(), Math.max(0, this.#sentAt + interval - clock.now()));
   }
 
-  /** An application can acquire locks as soon as it has started, so its start waits. */
+  /** Waits during startup, because the application may acquire locks as soon as it has started. */
   async #settled(): Promise<void> {
     const { clock } = this.context;
     const remaining = () => this.#confirmation.settlesAt - clock.now();
-    // Timers count in whole ms and may fire a fraction early.
+    // Timers have whole milliseconds and may fire slightly early.
     const { signal } = this.#closing;
     for (let wait = remaining(); wait > 0 && !signal.aborted; wait = remaining()) {
       await pause(clock, Math.ceil(wait), signal, true);

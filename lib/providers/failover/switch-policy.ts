@@ -5,32 +5,33 @@ import type { FailoverSettings } from './failover-options.js';
 import type { MemberHealth } from './member-health.js';
 
 const LONGEST_STAY = 3_600_000;
-// A process that alone cannot reach a member would otherwise have all processes counted every window.
+// Otherwise, a process that alone can't reach a member would start a roll call every window.
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**
- * The entries of this process in the shared record: which members do not answer it, and a switch when one is due.
+ * Decides what this process writes to the shared record: which members don't answer it, and a switch when one is due.
  *
- * The active member is left when it answers neither this process nor most of those that report. A process that alone cannot reach the
- * member fails closed. Mutual exclusion does not depend on the reports, so a report that is late or lost costs only time.
+ * The active member is abandoned when it answers neither this process nor most of the processes that report. A process
+ * that alone can't reach the member fails closed. Mutual exclusion doesn't depend on reports, so a late or lost report
+ * only costs time.
  */
 export class SwitchPolicy {
   readonly #self: string;
-  /** The latest count that this process has seen in the record, and when, on the monotonic clock. */
+  /** The latest roll call that this process has seen, and when. */
   #count = -1;
   #countSeenAt = -Infinity;
 
   constructor(
     private readonly context: BackendContext,
     private readonly settings: FailoverSettings,
-    /** In the order of preference. */
+    /** In order of preference. */
     private readonly health: ReadonlyMap<string, Pick<MemberHealth, 'state'>>,
   ) {
-    // Half of an id: a hundred of them are in each write.
+    // Half an id, because every write contains one for each process.
     this.#self = context.random.id().slice(-16);
   }
 
-  /** The record that should follow `record` at `now`. @param learnedAt when this process learned of the epoch */
+  /** The next record. @param learnedAt when this process learned of the epoch */
   next(record: EpochRecord, learnedAt: number, now: number): EpochRecord {
     const down = [...this.health].filter(([, { state }]) => state === 'down').map(([name]) => name);
     const next = this.#endCount(reported(record, this.#self, down), now);
@@ -49,12 +50,11 @@ export class SwitchPolicy {
     return switched(record, to, reason, { id: random.id(), at: clock.wallTime() });
   }
 
-  /** The record without this process. */
   left(record: EpochRecord): EpochRecord {
     return unreported(record, this.#self);
   }
 
-  /** A process that has waited for a window since it saw the count begin has seen every process take part that is there. */
+  /** A window after this process saw the roll call start, every live process has answered. */
   #endCount(record: EpochRecord, now: number): EpochRecord {
     if (record.count !== this.#count) {
       this.#count = record.count;
@@ -63,7 +63,7 @@ export class SwitchPolicy {
     return record.counted || now < this.#countSeenAt + record.window ? record : countedUp(record);
   }
 
-  /** The switch that is due. `outvoted`: this process wants one, and the reports of others prevent it. */
+  /** The switch that is due, or `outvoted` if this process wants one but other reports prevent it. */
   #destination(
     { active, failbacks, pinned, reports }: EpochRecord,
     learnedAt: number,

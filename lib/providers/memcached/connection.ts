@@ -4,16 +4,16 @@ import { refuseOlder } from '../shared/oldest-version.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
 import type { MemcachedSettings } from './memcached-options.js';
 
-/** The answer to a read of a key. */
+/** An item as read from the server. */
 export interface Item {
   readonly value: string;
-  /** Changes with each write of the key. */
+  /** Changes with every write to the key. */
   readonly cas: string;
-  /** Whole seconds until it ends. */
+  /** Remaining time to live, in whole seconds. */
   readonly seconds: number;
 }
 
-/** The part that we use of a node of the `memcache` package, whose own types need those of a browser. */
+/** The part of a `memcache` node that we use. The package's own types depend on DOM types. */
 interface Node {
   connect(): Promise<void>;
   disconnect(): Promise<void>;
@@ -31,19 +31,20 @@ interface Client {
   createNode(host: string, port: number, options: { readonly timeout: number }): Node;
 }
 
-// Its predecessors answer the meta commands differently, and no lock would be granted.
+// Older servers answer the meta commands differently, so no lock would ever be granted.
 const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
 
-// The client would close a connection that is idle for this many ms.
-const IDLE = 2 ** 31 - 1;
+// The client closes a connection that is idle for longer than its timeout. This is the longest timer in Node.
+const NO_IDLE_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**
- * One connection, from its opening to its end. It never reconnects, so a reply to an earlier connection cannot be taken for one of its own.
+ * A single connection, from open to close. It never reconnects, so it can't mistake a reply to an earlier connection
+ * for its own.
  *
- * It is built on a node of the `memcache` client, one layer below that package's cache. The cache answers a command that has
- * failed in the same way as a command that was refused (`add` is false, `get` is undefined), and reads no cas ids.
+ * It uses a node of the `memcache` package, one layer below that package's cache. The cache reports a failed command
+ * like a rejected one (`add` returns false, `get` undefined) and doesn't expose CAS ids.
  */
 export class Connection {
   #onEnd: ((cause: unknown) => void) | undefined;
@@ -54,10 +55,13 @@ export class Connection {
     private readonly commandTimeout: number,
   ) {}
 
-  /** @throws LockConfigError when the package is missing or the server too old; what the client throws when it cannot connect */
+  /**
+   * @throws LockConfigError if the package is missing or the server is too old; the client's own error if it can't
+   * connect
+   */
   static async open({ host, port, commandTimeout }: MemcachedSettings, clock: Clock): Promise<Connection> {
     const client = await loadClient();
-    const node = client.createNode(host, port, { timeout: IDLE });
+    const node = client.createNode(host, port, { timeout: NO_IDLE_TIMEOUT_MS });
     const connection = new Connection(node, clock, commandTimeout);
     let cause: unknown;
     node.on('error', (error: unknown) => (cause ??= error));
@@ -74,31 +78,31 @@ export class Connection {
     return connection;
   }
 
-  /** Calls `listener` once when the connection ends, unless {@link close} has ended it. */
+  /** Calls `listener` once, when the connection ends for any reason other than {@link close}. */
   onEnd(listener: (cause: unknown) => void): void {
     this.#onEnd = listener;
   }
 
-  /** Whether the item was added: there was none. */
+  /** Adds the item. Returns false if the key already has one. */
   async add(key: string, value: string, seconds: number): Promise<boolean> {
     const reply = await this.#command(`add ${key} 0 ${seconds} ${value.length}\r\n${value}`);
     return decide(reply, 'STORED', false);
   }
 
-  /** Writes the item unless it has changed since it was read. */
+  /** Writes the item, unless it has changed since it was read. */
   async replace(key: string, { cas }: Item, value: string, seconds: number): Promise<boolean> {
     const reply = await this.#command(`cas ${key} 0 ${seconds} ${value.length} ${cas}\r\n${value}`);
     return decide(reply, 'STORED', 'EXISTS', 'NOT_FOUND');
   }
 
-  /** Deletes the item unless it has changed since it was read. */
+  /** Deletes the item, unless it has changed since it was read. */
   async delete(key: string, { cas }: Item): Promise<boolean> {
     return decide(await this.#command(`md ${key} C${cas}`), 'HD', 'EX', 'NF');
   }
 
   /**
-   * The cas id is read before the value, because the client reads only one of them at a time. So a write with this id changes this
-   * value, or nothing.
+   * Reads the CAS id before the value, because the client can't read both in one command. A write with this id
+   * therefore replaces exactly this value or fails.
    */
   async read(key: string): Promise<Item | undefined> {
     const [meta, found] = await Promise.all([
@@ -111,7 +115,7 @@ export class Connection {
     return { cas, value, seconds: Number(seconds) };
   }
 
-  /** Deletes the item, whatever its value; answers whether there was one. */
+  /** Deletes the item regardless of its value. Returns whether it existed. */
   async remove(key: string): Promise<boolean> {
     return decide(await this.#command(`delete ${key}`), 'DELETED', 'NOT_FOUND');
   }
@@ -132,7 +136,7 @@ export class Connection {
     } catch (cause) {
       if (!(cause instanceof Error) || !cause.message.startsWith('ERROR')) throw cause;
       throw new LockConfigError(
-        'MemcachedLockProvider cannot use this server: it has no meta commands, as a proxy may not.',
+        'MemcachedLockProvider cannot use this server: it does not support meta commands. If it is a proxy, connect to memcached directly.',
         { cause },
       );
     }
@@ -140,11 +144,11 @@ export class Connection {
 
   async #command(text: string, options?: CommandOptions): Promise<unknown> {
     const reply = await this.#within(this.node.command(text, options));
-    // Servers before 1.6.18 end some replies with a space.
+    // Servers older than 1.6.18 end some replies with a space.
     return typeof reply === 'string' ? reply.trimEnd() : reply;
   }
 
-  /** A server that is silent for too long has failed, and with it all commands that are in flight on this connection. */
+  /** A timeout fails the whole connection, along with every command in flight on it. */
   #within<T>(answer: Promise<T>): Promise<T> {
     return withTimeout(this.clock, this.commandTimeout, answer, () => {
       const cause = new Error('The server did not answer in time.');
@@ -164,13 +168,13 @@ export class Connection {
 function decide(reply: unknown, yes: string, ...no: readonly unknown[]): boolean {
   if (reply === yes) return true;
   if (no.includes(reply)) return false;
-  // Such as "SERVER_ERROR out of memory": nothing was written, but the key is not known to be busy.
+  // For example "SERVER_ERROR out of memory": nothing was written, but that doesn't mean the key is busy.
   throw new Error(`The server answered ${String(reply).slice(0, 80)}`);
 }
 
 async function loadClient(): Promise<Client> {
   try {
-    // An optional peer: imported only by applications that use this provider.
+    // Optional peer dependency: only applications that use this provider install it.
     return (await import(CLIENT)) as Client;
   } catch (cause) {
     throw new LockConfigError('MemcachedLockProvider needs the package "memcache": npm install memcache.', { cause });

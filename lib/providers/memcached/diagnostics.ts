@@ -1,7 +1,7 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
 import type { Connection } from './connection.js';
 
-/** The state and settings of the server by which it loses locks. */
+/** Reports server settings and statistics that put locks at risk. */
 export async function diagnose(connection: Connection): Promise<Diagnostic[]> {
   const [{ evictions = '0' }, settings] = await Promise.all([
     connection.statistics(),
@@ -11,13 +11,13 @@ export async function diagnose(connection: Connection): Promise<Diagnostic[]> {
   const found: Diagnostic[] = [
     {
       severity: 'warning',
-      message: `memcached loses all locks when it restarts or is flushed${evicts ? ', and single ones when it evicts items' : ''}; two callers then hold one lock. Use it to avoid doing work twice, and another provider to prevent damage.`,
+      message: `memcached loses all locks when it restarts or is flushed${evicts ? ', and any lock when it evicts items' : ''}; two callers can then hold the same lock. Use it only to avoid duplicate work. If an overlap would do damage, use another provider.`,
     },
   ];
   if (evicts && evictions !== '0') {
     found.push({
       severity: 'warning',
-      message: `This memcached has evicted ${evictions} items since it started, and it evicts locks as well. Give the locks a server of their own, or start it with -M.`,
+      message: `This memcached has evicted ${evictions} items since it started, and locks are items too. Use a dedicated server for locks, or start memcached with -M.`,
     });
   }
   return found;

@@ -1,17 +1,17 @@
 import { createHash } from 'node:crypto';
 
-// With the longest namespace (64 characters) well below the 250 bytes of a key.
+// Together with the longest namespace (64 characters), still well below memcached's limit of 250 bytes.
 const LONGEST_READABLE = 160;
-// The characters that the protocol allows, except for the one that begins a hash.
+// Every character that the protocol allows, except "#", which marks a hash.
 const READABLE = /^[!"$-~]+$/;
 
 /**
- * The name of a key's item: `shop:order:42` if it is short and printable ASCII, else `shop:#` + SHA-256. No readable key has
- * a `#` and no namespace a `:`, so no two keys have the same name. Never change it: two versions that differ here would not see each
- * other's locks.
+ * Returns the item's name: `shop:order:42` if the key is short printable ASCII, otherwise `shop:#` and a SHA-256 hash.
+ * Readable keys contain no `#` and namespaces no `:`, so two keys never share a name. Never change this format: during
+ * a rollout, old and new instances wouldn't see each other's locks.
  */
 export function itemKeyOf(namespace: string, key: string): string {
   if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
-  // UTF-16, because UTF-8 has one encoding for all lone surrogates.
+  // Hash UTF-16, because UTF-8 encodes all lone surrogates alike.
   return `${namespace}:#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }

@@ -1,27 +1,27 @@
-/** A hold, as the value of its item. Times are on the holder's own monotonic clock; no other process reads them. */
+/** A hold as stored in an item. Times are from the holder's monotonic clock and mean nothing to other processes. */
 export interface Hold {
   readonly holder: string;
-  /** When the lease ends. A request that is repeated finds this time, so it cannot extend the lease. */
+  /** When the lease ends. A repeated request reads this time back, so repeating it can't extend the lease. */
   readonly leaseEndsAt: number;
-  /** Until when the key stays locked in any case (`minHold`). */
+  /** The key stays locked until then, even if it is released earlier (`minHold`). */
   readonly keptUntil: number;
 }
 
-/** The value of a key that was released before its `minHold` had passed. */
-// The text is stored on servers, so it stays.
+/** The value of a key that was released before `minHold` had passed. */
+// Stored on servers, so never change the text.
 export const RETAINED = 'parked';
 
 export function textOf({ holder, leaseEndsAt, keptUntil }: Hold): string {
   return `${holder} ${leaseEndsAt} ${keptUntil}`;
 }
 
-/** The holder in a value that is not {@link RETAINED}. */
+/** Returns the holder in a value other than {@link RETAINED}. */
 export function holderIn(value: string): string {
   const [holder = ''] = value.split(' ');
   return holder;
 }
 
-/** The hold of `holder`, if the value is one of it. */
+/** Parses the hold if it belongs to `holder`. */
 export function holdOf(value: string, holder: string): Hold | undefined {
   const [owner, leaseEndsAt, keptUntil] = value.split(' ');
   if (owner !== holder) return undefined;

@@ -22,15 +22,17 @@ import { type Hold, holderIn, holdOf, RETAINED, textOf } from './item-value.js';
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 
-// How often a write is tried again whose item has changed since it was read. Only our own other writes can change it.
+// How often to retry a write whose item has changed since it was read. Only this process's other writes can change it.
 const TRIES = 3;
 
-/** The locks of one application on a memcached server: each is an item that only its first writer could add. */
+/**
+ * The locks of one application on a memcached server. Each lock is an item; `add` succeeds only for the first caller.
+ */
 export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
-    // cas ids start again at 1 with the server.
+    // CAS ids restart at 1 with the server.
     fencing: false,
     lease: 'per-lock',
     minHold: true,
@@ -38,7 +40,6 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   };
   readonly commandTimeout: number;
   readonly #connection: ReconnectingConnection;
-  /** Those in flight. */
   readonly #requests = new Set<MemcachedRequest>();
 
   constructor(
@@ -118,12 +119,12 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   async close(): Promise<void> {
     const requests = [...this.#requests];
     for (const own of requests) own.release();
-    // Each command that was sent is answered before the connection closes, or is given up after `commandTimeout`.
+    // Every command in flight gets its answer before the connection closes, or fails after `commandTimeout`.
     await Promise.allSettled(requests.map(({ answer }) => answer));
     this.#connection.close();
   }
 
-  /** Does `write` to the item of this holder, again if the item has changed since it was read. */
+  /** Applies `write` to the holder's item, and retries if the item has changed since it was read. */
   async #change<T>(
     key: string,
     holder: string,

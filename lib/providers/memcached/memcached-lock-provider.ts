@@ -3,19 +3,20 @@ import { MemcachedBackend } from './memcached-backend.js';
 import { type MemcachedLockProviderOptions, type MemcachedSettings, readOptions } from './memcached-options.js';
 
 /**
- * Locks on one memcached server (1.6 or later), to avoid doing work twice. They protect nothing.
+ * Locks on one memcached server (1.6 or later), to avoid duplicate work. Don't use it to protect data.
  *
- * Two callers never hold a lock as long as the server keeps its items. It need not: it evicts items when its memory is full, and a
- * restart or a `flush_all` empties it. The next caller then gets the lock, while the holder learns of the loss at its next renewal, and
- * no fencing token distinguishes the two. Where damage must be prevented, use another provider.
+ * Two callers never hold a lock as long as the server keeps its items. But memcached evicts items when its memory is
+ * full, and a restart or a `flush_all` deletes them all. The next caller then gets the lock while the holder keeps
+ * working until its next renewal, and there is no fencing token to tell the two apart. If an overlap would do damage,
+ * use another provider.
  *
- * Waiters of one process are served in order; among processes the first that asks gets the lock. A holder that crashes keeps others out
- * for its lease and up to three seconds more, because the server counts in whole seconds.
+ * Waiters in one process are served in order. Among processes, the first to poll a free lock gets it. If a holder
+ * crashes, its lock stays busy for the lease and up to three more seconds, because the server counts whole seconds.
  */
 export class MemcachedLockProvider implements LockProvider {
   readonly #settings: MemcachedSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: MemcachedLockProviderOptions) {
     this.#settings = readOptions(options);
   }

@@ -3,18 +3,17 @@ import { duration, type OptionTable, read, secret } from '../../core/toolkit/opt
 
 export interface MemcachedLockProviderOptions {
   /**
-   * The server, as `host:port` (`[::1]:11211` for IPv6); the default port is 11211. One server: with several, a change of
-   * their list would move locks, and two callers could hold one.
+   * Address of the server, as `host:port` (`[::1]:11211` for IPv6). The default port is 11211. Only one server, because
+   * changing a list of servers would move locks between them, and two callers could then hold the same lock.
    */
   readonly server: string;
   /**
-   * How long a command may stay unanswered, in ms, before the connection counts as dead and is replaced. Default 2 s, at
-   * least 50 ms and at most 24.8 days.
+   * How long a command may stay unanswered, in ms. After that, the connection counts as dead and is replaced. Default 2
+   * s, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }
 
-/** The options, checked. */
 export interface MemcachedSettings {
   readonly host: string;
   readonly port: number;
@@ -35,7 +34,7 @@ const OPTIONS = {
   commandTimeout: duration({ min: 50 }).or('2s'),
 } satisfies OptionTable<MemcachedLockProviderOptions>;
 
-/** @throws LockConfigError for options that cannot work. */
+/** @throws LockConfigError for invalid options */
 export function readOptions(options: MemcachedLockProviderOptions): MemcachedSettings {
   const owner = { name: 'MemcachedLockProvider', example: "new MemcachedLockProvider({ server: 'localhost:11211' })" };
   const { server, commandTimeout } = read(owner, options, OPTIONS);

@@ -5,15 +5,15 @@ import { secondsFor } from './expiry.js';
 import { type Hold, holdOf, textOf } from './item-value.js';
 import type { ReconnectingConnection } from './reconnecting-connection.js';
 
-// memcached notifies nobody of a release, so a waiter asks again.
-const PAUSE = { first: 10, most: 200 };
+// memcached doesn't announce releases, so waiters poll.
+const POLL_DELAY = { first: 10, most: 200 };
 
-/** One ask of a request for one lock, from its first command to its answer. */
+/** One attempt to acquire a lock, from the first command to the answer. */
 export class MemcachedRequest {
   readonly answer: Promise<Grant | 'busy'>;
   #isReleased = false;
-  /** When the question in flight was sent, on the monotonic clock. */
-  #askedAt: number | undefined;
+  /** When the command in flight was sent. */
+  #sentAt: number | undefined;
 
   constructor(
     private readonly context: BackendContext,
@@ -25,42 +25,42 @@ export class MemcachedRequest {
   }
 
   /**
-   * Ends it, after its next command or pause: its holder is released, or the backend closes. An addition that is in flight needs no
-   * more: the release follows it on the same connection, and finds the item.
+   * Ends the attempt after its next command or pause, because its holder is released or the backend closes. An `add` in
+   * flight needs no special treatment: the release follows it on the same connection and finds the item.
    */
   release(): void {
     this.#isReleased = true;
   }
 
-  /** For how many ms the server has not answered. */
+  /** How long the server has left a command unanswered, in ms. */
   get unansweredFor(): number {
-    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
+    return this.#sentAt === undefined ? 0 : this.context.clock.now() - this.#sentAt;
   }
 
   async #acquire(): Promise<Grant | 'busy'> {
     const { request, context, connection, itemKey } = this;
     const { id: holder, key, lease, minHold } = request;
     const seconds = secondsFor(Math.max(lease, minHold));
-    let isOthers = false;
+    let isHeldByOther = false;
     for (let round = 0; !this.#isReleased;) {
-      // A caller whose wait ends during a pause asks once more: the lock may have become free.
+      // If the wait ends during a pause, try once more: the lock may be free by now.
       const isLast = request.wait <= 0 || request.signal.aborted;
       const now = context.clock.now();
-      this.#askedAt = now;
+      this.#sentAt = now;
       const hold: Hold = { holder, leaseEndsAt: now + lease, keptUntil: now + minHold };
       if (await connection.use((server) => server.add(itemKey, textOf(hold), seconds), key)) return this.#grant(hold);
-      if (!isOthers) {
-        // An earlier ask of this request, or this one, may have added the item and lost the reply.
+      if (!isHeldByOther) {
+        // This attempt, or an earlier one of the same request, may have added the item and lost the reply.
         const item = await connection.use((server) => server.read(itemKey), key);
         if (!item) continue;
         const own = holdOf(item.value, holder);
         if (own) return this.#grant(own);
-        isOthers = true;
+        isHeldByOther = true;
       }
-      this.#askedAt = undefined;
+      this.#sentAt = undefined;
       if (isLast) break;
       if (round === 0) request.waits();
-      await pause(context.clock, backOff(context.random, round, PAUSE), request.signal);
+      await pause(context.clock, backOff(context.random, round, POLL_DELAY), request.signal);
       round += 1;
     }
     return 'busy';

@@ -9,15 +9,15 @@ import type { MemcachedSettings } from './memcached-options.js';
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * Keeps one connection, and opens a new one when it ends. Nothing is kept to be sent later: a command without a connection
- * fails immediately, and a command whose connection has ended is never sent again by this class.
+ * Maintains one connection and replaces it when it ends. Commands are never queued: without a connection they fail
+ * immediately, and after a lost connection they aren't sent again.
  */
 export class ReconnectingConnection {
   #connection: Connection | undefined;
   #timer: Timer | undefined;
-  /** How often it has connected, or tried to, since the server last executed a command of ours. */
+  /** How many connection attempts there were since the server last executed a command. */
   #attempts = 0;
-  /** The server's words, if it has refused the latest connection. */
+  /** The server's reason for rejecting the latest connection. */
   #refusal: unknown;
   #isClosed = false;
 
@@ -26,7 +26,10 @@ export class ReconnectingConnection {
     private readonly settings: MemcachedSettings,
   ) {}
 
-  /** @throws LockUnavailableError when the server cannot be reached, LockConfigError when it refuses; the reconnect goes on in the background */
+  /**
+   * @throws LockUnavailableError if the server can't be reached; reconnecting continues in the background
+   * @throws LockConfigError if the server rejects the connection
+   */
   async open(): Promise<void> {
     try {
       await this.#connect();
@@ -38,10 +41,11 @@ export class ReconnectingConnection {
   }
 
   /**
-   * Does `work` on the connection.
+   * Runs `work` on the connection.
    *
-   * @param key of the lock that it is for
-   * @throws LockUnavailableError when it has no answer, so its outcome is unknown; LockConfigError while the server refuses
+   * @param key the key to name in errors
+   * @throws LockUnavailableError if there is no answer, so the outcome is unknown
+   * @throws LockConfigError while the server rejects connections
    */
   async use<T>(work: (connection: Connection) => Promise<T>, key?: string): Promise<T> {
     if (!this.#connection) throw this.#errorOf(this.#refusal, key, false);
@@ -83,7 +87,8 @@ export class ReconnectingConnection {
     if (this.#isClosed) return;
     const { clock, random } = this.context;
     const delay = backOff(random, this.#attempts, RETRY);
-    // A connection proves nothing: a server that is starting or full, or a proxy without a server, accepts and closes.
+    // A successful connect proves nothing: a server that is starting or full, or a proxy without a server, accepts and
+    // closes.
     this.#attempts += 1;
     this.#timer = clock.setTimer(() => void this.#reconnect(), delay, true);
   }
@@ -102,18 +107,18 @@ export class ReconnectingConnection {
     const { name: provider } = this.context;
     if (isRefused(cause)) {
       return new LockConfigError(
-        `The memcached server of lock provider "${provider}" refuses it${inBrackets(cause)}, because it demands a login, and the provider has none. Give the locks a server without a login (-Y, -S) that only your applications can reach.`,
+        `The memcached server of lock provider "${provider}" requires authentication${inBrackets(cause)}, which the provider does not support. Use a server without authentication (-Y, -S) that only your applications can reach.`,
         { provider, key, cause, refused: true },
       );
     }
     return new LockUnavailableError(
-      `The memcached server of lock provider "${provider}" does not answer${inBrackets(cause)}: check its address, and that it is up and reachable.`,
+      `The memcached server of lock provider "${provider}" does not answer${inBrackets(cause)}. Check its address, and that it is running and reachable.`,
       { provider, key, cause, sent },
     );
   }
 }
 
-/** Whether the server demands a login. */
+/** Whether the server requires authentication. */
 function isRefused(cause: unknown): boolean {
   return cause instanceof Error && cause.message.startsWith('CLIENT_ERROR unauthenticated');
 }

@@ -1,9 +1,9 @@
-/** Texts by name, each kept for an equal time after it was last set. */
+/** A map of texts. An entry expires a fixed time after it was last set. */
 export class ExpiringTexts {
-  /** In the order in which they end. */
+  /** Ordered by expiry. */
   readonly #kept = new Map<string, { readonly text: string; readonly until: number }>();
 
-  /** @param now gives the time on a monotonic clock */
+  /** @param now returns monotonic time */
   constructor(
     private readonly keepFor: number,
     private readonly now: () => number,
@@ -21,7 +21,7 @@ export class ExpiringTexts {
 
   set(name: string, text: string): void {
     this.#expire();
-    // Set again, it goes to the end.
+    // Delete first, so that the entry moves to the end.
     this.#kept.delete(name);
     this.#kept.set(name, { text, until: this.now() + this.keepFor });
   }
@@ -34,7 +34,7 @@ export class ExpiringTexts {
     this.#kept.clear();
   }
 
-  /** All, as they are now. */
+  /** A snapshot of all entries. */
   entries(): [name: string, text: string][] {
     this.#expire();
     return Array.from(this.#kept, ([name, { text }]) => [name, text]);

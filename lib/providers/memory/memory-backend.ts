@@ -22,8 +22,8 @@ import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * The locks of one application in a {@link MemoryStore}. Each operation is applied in the tick of its call, so first come, first served
- * is the order of the calls.
+ * The locks of one application in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so
+ * locks are granted in the order of the calls.
  */
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
@@ -55,7 +55,7 @@ export class MemoryBackend implements LockBackend {
     this.store.enter(instance);
     if (cluster.isWorker) {
       logger.warn(
-        `Lock provider "${name}" keeps its locks in the memory of this process, which is one worker of a cluster: its locks exclude nobody in the other workers.`,
+        `Lock provider "${name}" keeps its locks in the memory of this process, one worker of a cluster. Other workers can hold the same lock at the same time: use another provider, such as Redis or SQL.`,
       );
     }
     return Promise.resolve();
@@ -123,7 +123,7 @@ export class MemoryBackend implements LockBackend {
     return Promise.resolve(this.store.free(this.#name(key)));
   }
 
-  // An async generator, which reads each lock when it is asked for the next one.
+  // A generator reads each lock only when the caller gets to it.
   // eslint-disable-next-line @typescript-eslint/require-await
   async *list({ prefix }: { readonly prefix: string }): AsyncIterable<LockInfo> {
     const namespace = this.#name('');
@@ -155,21 +155,21 @@ export class MemoryBackend implements LockBackend {
     };
   }
 
-  // Readers share the token of the first of them.
+  // Readers share the token of the first one, so their own start isn't known.
   #sinceOf({ mode, holds }: SlotReport): Date | null {
     const token = holds.at(-1)?.token;
     if (mode === 'shared' || token === undefined) return null;
     return timeOfToken(token, this.context.clock.wallTime());
   }
 
-  // A namespace has no ':', so no pair of namespace and key has the name of another.
+  // Namespaces contain no ':', so no two pairs of namespace and key share a name.
   #name(key: string): string {
     return `${this.context.namespace}:${key}`;
   }
 }
 
 function grantOf({ mode, lease }: AcquireRequest, hold: StoredHold, now: number): Grant {
-  // A hold that was found again is as old as it is: asking does not renew it.
+  // A repeated request finds its existing hold, which must not be extended.
   const remaining = Math.min(lease, hold.expiresAt - now);
   return {
     fencingToken: firstToken(mode, hold.token),

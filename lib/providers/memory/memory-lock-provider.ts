@@ -4,7 +4,10 @@ import { MemoryBackend } from './memory-backend.js';
 import { MemoryStore } from './memory-store.js';
 
 export interface MemoryLockProviderOptions {
-  /** Share this store with other providers and applications of the same process; all then compete for the same locks. Default: a new one for each application. */
+  /**
+   * A store to share with other providers or applications in this process, which then compete for the same locks.
+   * Default: a separate store for each application.
+   */
   readonly store?: MemoryStore;
 }
 
@@ -15,16 +18,16 @@ const OPTIONS = {
 } satisfies OptionTable<MemoryLockProviderOptions>;
 
 /**
- * Locks in the memory of this process: the default, with nothing to install.
+ * Locks in the memory of this process. This is the default provider and needs no installation.
  *
- * It guarantees mutual exclusion, FIFO order and growing fencing tokens among the tasks of one process. It protects
- * nothing between processes, and warns when it finds itself in a worker of a cluster. A holder whose event loop is
- * blocked for longer than its lease loses the lock, as with any other provider.
+ * It guarantees mutual exclusion, FIFO order and increasing fencing tokens within one process. It does not protect
+ * against other processes, and logs a warning in a cluster worker. As with any provider, a holder that blocks its event
+ * loop for longer than the lease loses the lock.
  */
 export class MemoryLockProvider implements LockProvider {
   readonly #store: MemoryStore | undefined;
 
-  /** @throws LockConfigError for a store of another kind */
+  /** @throws LockConfigError if `store` is not a `MemoryStore` */
   constructor(options: MemoryLockProviderOptions = {}) {
     const owner = { name: 'MemoryLockProvider', example: 'new MemoryLockProvider()' };
     this.#store = read(owner, options, OPTIONS).store;

@@ -1,11 +1,11 @@
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-/** The records of one namespace in a `MemoryStore`. */
+/** The job records of one namespace in a `MemoryStore`. */
 export class MemoryRecords implements RecordStore {
   constructor(
     private readonly store: MemoryStore,
-    /** Begins the names of this namespace. */
+    /** Prefix of the names in this namespace. */
     private readonly prefix: string,
   ) {}
 

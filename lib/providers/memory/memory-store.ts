@@ -5,80 +5,92 @@ import { ExpiringTexts } from './expiring-texts.js';
 import { Slot, type Waiter } from './slot.js';
 import type { StoredHold, StoreRequest } from './stored-hold.js';
 
-/** A key, as an operator sees it. */
+/** The state of a key, for `inspect` and `list`. */
 export interface SlotReport {
-  /** Without those that are retained. */
+  /** Excludes retained holds. */
   readonly holds: readonly StoredHold[];
   readonly mode: LockMode;
   readonly used: number;
   readonly smallestLimit: number;
   readonly waiters: number;
-  /** When the key is free unless a lease is renewed, on the monotonic clock. */
+  /** When the key becomes free if no lease is renewed. */
   readonly endsAt: number;
 }
 
 interface WaitText {
   readonly text: string;
-  /** When it is over, in ms since 1970. */
+  /** When the text expires (wall clock). */
   readonly until: number;
 }
 
-// Expired keys that nobody asks for again are swept after as many grants as there are keys, and not more often than this:
-// the store cannot grow without end, and a grant pays for one step of a sweep.
+// Expired keys that no one requests again are removed by a sweep, so the store can't grow forever. A sweep runs after
+// as many grants as there are keys, but at least this many, so each grant pays for about one step.
 const SWEEP_AFTER = 1_000;
 
-/** For how long a record is kept after its last write, in ms: 400 days, as on Redis, so that a job that runs once a year is remembered. */
+/** Records expire 400 days after their last write, as on Redis, so a yearly job is not forgotten. */
 const KEEP_RECORDS = 400 * 86_400_000;
 
-/** The locks of one process: the "server" behind `MemoryLockProvider`. Providers that are given the same store compete for the same locks. */
+/**
+ * Holds the locks of one process, like a server for `MemoryLockProvider`. Providers with the same store compete for the
+ * same locks.
+ */
 export class MemoryStore {
-  /** @internal The values of records, by their names with the namespace. */
+  /** @internal Job records by name, including the namespace. */
   readonly records = new ExpiringTexts(KEEP_RECORDS, () => this.#now());
-  /** @internal The records of what processes wait for, by their names with the namespace. */
+  /** @internal What each process waits for, by name, including the namespace. */
   readonly texts = new Map<string, WaitText>();
   readonly #slots = new Map<string, Slot>();
-  /** The names of the applications that use it, by id. */
+  /** Names of the applications that use this store, by instance id. */
   readonly #instances = new Map<string, string>();
   #clock: Clock | undefined;
   #token = 0;
   #grantsSinceSweep = 0;
 
-  /** @internal Uses this clock from now on. All providers of one store must use the same. */
+  /** @internal Sets the clock. All providers of a store must use the same one, so only the first call counts. */
   use(clock: Clock): void {
     this.#clock ??= clock;
   }
 
-  /** @internal The time of this "server", in ms since 1970. */
+  /** @internal The wall clock. */
   wallTime(): number {
     return this.#clock?.wallTime() ?? 0;
   }
 
-  /** @internal The keys that begin with this, as they are now: one that is freed and taken again would come again and again from the map. */
+  /**
+   * @internal A snapshot of the keys with this prefix. Iterating over the live map could return a key that is released
+   * and reacquired forever.
+   */
   keys(prefix: string): readonly string[] {
     return Array.from(this.#slots.keys()).filter((key) => key.startsWith(prefix));
   }
 
-  /** @internal An application uses it from now on. */
+  /** @internal Registers an application. */
   enter({ id, name }: Instance): void {
     this.#instances.set(id, name);
   }
 
-  /** @internal The application has stopped. Another of its providers may still use the store: then its id is shown instead of its name. */
+  /**
+   * @internal Unregisters an application. If another of its providers still uses the store, listings show its id
+   * instead of its name.
+   */
   leave({ id }: Instance): void {
     this.#instances.delete(id);
   }
 
-  /** @internal The name of an application, or its id if it has stopped. */
+  /** @internal The name of an application, or its id if the application has stopped. */
   nameOf(id: string): string {
     return this.#instances.get(id) ?? id;
   }
 
-  /** @internal How many keys the store has, for tests of leaks. */
+  /** @internal The number of keys, for leak tests. */
   get size(): number {
     return this.#slots.size;
   }
 
-  /** @internal The hold, if it can be had now: nobody excludes it, and nobody waits for the key. Asked again, a holder finds its own. */
+  /**
+   * @internal Grants the key if it is available and no one is queued for it. If the request already holds the key,
+   * returns that hold.
+   */
   tryTake(key: string, request: StoreRequest): StoredHold | undefined {
     const slot = this.#slotOf(key);
     const now = this.#now();
@@ -90,7 +102,10 @@ export class MemoryStore {
     return this.#grant(slot, request, now);
   }
 
-  /** @internal Queues. `serve` is called once: with the hold, or with undefined when the waiter was released meanwhile. Answers how to leave. */
+  /**
+   * @internal Queues a request. Calls `serve` one time: with the hold, or with undefined if the request is released
+   * first. Returns a function that leaves the queue.
+   */
   wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {
     const slot = this.#slotOf(key);
     const now = this.#now();
@@ -98,12 +113,12 @@ export class MemoryStore {
     slot.enqueue(waiter);
     this.#wake(key, slot, now);
     return () => {
-      // Those behind one that leaves may be able to enter.
+      // The waiters behind it may be able to enter now.
       if (slot.dequeue(waiter)) this.#refresh(key, slot, this.#now());
     };
   }
 
-  /** @internal Renews a hold to `lease` ms from now; false when it is not held any more. */
+  /** @internal Extends a hold to `lease` from now. Returns false if it is no longer held. */
   renew(key: string, holder: string, lease: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -115,7 +130,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** @internal Ends a hold or a place in the queue; false when there was no such hold. */
+  /** @internal Ends a hold or leaves the queue. Returns false if there was no hold. */
   release(key: string, holder: string, keepFor: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -129,7 +144,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** @internal Frees the key for all its holders; false when nobody had it. */
+  /** @internal Frees the key, whoever holds it. Returns false if it was free. */
   free(key: string): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -138,12 +153,12 @@ export class MemoryStore {
     const { holds } = slot;
     for (const hold of holds) slot.remove(hold);
     this.#refresh(key, slot, now);
-    // Last, when the store is as it will be: a listener may come back with another request.
+    // Notify last, when the store is consistent: a listener may immediately send another request.
     for (const hold of holds) if (!hold.isRetained) hold.request.lost();
     return holds.length > 0;
   }
 
-  /** @internal The state of a key that is not free. */
+  /** @internal The state of a key; undefined if it is free. */
   report(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
@@ -156,20 +171,23 @@ export class MemoryStore {
     return { holds, mode, used, smallestLimit, waiters: waiters.length, endsAt };
   }
 
-  /** @internal The hold of a key, or one of several, and how many there are: without those that are retained, and as they were last brought up to date. */
+  /**
+   * @internal Any one hold of a key and the number of holders, excluding retained holds. Does not remove expired holds
+   * first.
+   */
   holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
     const slot = this.#slots.get(key);
     const hold = slot?.anyLive;
     return slot && hold && { hold, holders: slot.live };
   }
 
-  /** @internal The holder writes its label: what it wrote ends with its hold. */
+  /** @internal Stores a holder's trace label, which is removed with the hold. */
   label(key: string, holder: string, text: string): void {
     const hold = this.#slots.get(key)?.heldBy(holder);
     if (hold) hold.label = text;
   }
 
-  /** @internal The label of the one holder of a key. */
+  /** @internal The trace label of a key's holder. */
   labelOf(key: string): string | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
@@ -177,19 +195,19 @@ export class MemoryStore {
     return slot.anyLive?.label;
   }
 
-  /** @internal Whether the holders of a key leave room for one more. */
+  /** @internal Whether the current holders leave room for this request. */
   protected admits(slot: Slot, request: StoreRequest): boolean {
     return slot.admits(request);
   }
 
-  /** Brings a slot up to date: what has run out ends, who may enter does, and what is of no use any more goes. */
+  /** Removes expired holds, grants the key to waiters that may enter, and deletes the slot if it is unused. */
   #refresh(key: string, slot: Slot, now: number): void {
     slot.expire(now);
     this.#serve(key, slot, now);
     this.#tidy(key, slot);
   }
 
-  /** The single rule of the queue: from its head on, each waiter that may enter does. Every operation on a key runs it. */
+  /** Grants the key to waiters in order, until one can't enter. Every operation on a key runs this. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
       if (!this.admits(slot, waiter.request)) break;
@@ -220,20 +238,20 @@ export class MemoryStore {
       request,
     };
     slot.add(hold);
-    // After the hold is in its slot, because the sweep deletes empty slots.
+    // Only after the hold is in its slot, because a sweep deletes empty slots.
     this.#grantsSinceSweep += 1;
     if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
     return hold;
   }
 
-  // A hybrid clock: it grows with each grant, and a new process starts above an old one as long as the wall clock does.
+  // A hybrid logical clock: tokens increase with every grant, and across restarts unless the wall clock goes back.
   #nextToken(): bigint {
-    // Counted as a number, which is exact up to 2^53: microseconds until the year 2255.
+    // A number is exact up to 2^53, which is enough for microseconds until the year 2255.
     this.#token = Math.max(this.#token + 1, Math.floor(this.wallTime() * 1000));
     return BigInt(this.#token);
   }
 
-  /** Wakes when the next hold ends, if somebody waits for that. */
+  /** Sets a timer for the next expiry if the key has waiters. */
   #wake(key: string, slot: Slot, now: number): void {
     const clock = this.#clock;
     if (!clock) return;
@@ -248,7 +266,7 @@ export class MemoryStore {
       slot.wakesAt = Infinity;
       this.#refresh(key, slot, this.#now());
     };
-    // Keeps the process alive: somebody waits for it.
+    // Referenced, so that a process with waiters stays alive.
     slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)), true);
   }
 

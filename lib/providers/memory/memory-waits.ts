@@ -1,14 +1,14 @@
 import type { SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-/** The records of what processes wait for, in a `MemoryStore`. */
+/** The wait board of one namespace in a `MemoryStore`. */
 export class MemoryWaits implements WaitBoard {
   constructor(
     private readonly store: MemoryStore,
-    /** Begins the names of this namespace. */
+    /** Prefix of the names in this namespace. */
     private readonly prefix: string,
     private readonly provider: string,
-    /** The id of this process. */
+    /** The instance id of this process. */
     private readonly instance: string,
   ) {}
 
@@ -19,7 +19,7 @@ export class MemoryWaits implements WaitBoard {
   publish(text: string | null, keepFor: number): Promise<void> {
     const all = this.store.texts;
     const now = this.store.wallTime();
-    // An application that has ended may not have removed its record.
+    // Remove leftovers of applications that ended without removing their own.
     for (const [name, { until }] of all) if (until <= now) all.delete(name);
     const name = this.#nameOf(this.instance);
     if (text === null) all.delete(name);
@@ -37,7 +37,7 @@ export class MemoryWaits implements WaitBoard {
     return Promise.resolve(holds.flatMap(({ holder: id, mode }) => (mode === 'limited' ? [] : { id, mode })));
   }
 
-  /** Two providers of one application may share a store and a namespace. */
+  /** Includes the provider, because two providers of one application may share a store and a namespace. */
   #nameOf(instance: string): string {
     return `${this.prefix}${instance}:${this.provider}`;
   }

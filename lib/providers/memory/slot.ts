@@ -3,49 +3,49 @@ import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import { Holders } from './holders.js';
 import type { StoredHold, StoreRequest } from './stored-hold.js';
 
-/** Somebody in the queue of a key. */
+/** A request in the queue of a key. */
 export interface Waiter {
   readonly request: StoreRequest;
-  /** When its oldest caller came, on the monotonic clock. */
+  /** When its oldest caller started to wait. */
   readonly since: number;
   readonly serve: (hold: StoredHold | undefined) => void;
 }
 
-// The queue of every key that nobody has waited for: most locks never need one of their own.
-const NOBODY: readonly Waiter[] = [];
-// The limits of every key without limited locks.
+// Shared by all keys without waiters: most locks never need a queue.
+const NO_WAITERS: readonly Waiter[] = [];
+// Shared by all keys without limited locks.
 const NO_LIMITS = new Map<number, number>();
 
-/** One key: who has it, and who waits for it. */
+/** The holders and waiters of one key. */
 export class Slot {
-  /** By age, the oldest first: at most one for each application and depth of nesting. */
-  waiters = NOBODY;
+  /** Oldest first. At most one for each application and nesting depth. */
+  waiters = NO_WAITERS;
   timer: Timer | undefined;
-  /** When the timer fires; `Infinity` without one. */
+  /** When the timer fires, or `Infinity` if it isn't set. */
   wakesAt = Infinity;
   readonly #holds = new Holders();
-  /** No hold ends before this time. It may be too early: a renewal does not move it. */
+  /** A lower bound for the first expiry. It can be too early, because renewals don't update it. */
   #firstEnd = Infinity;
-  /** How many are not retained. */
+  /** The number of holds that aren't retained. */
   #live = 0;
   #lastToken = 0n;
-  /** The time for which readers retain the key, as one hold: the longest counts. */
+  /** All retained readers as one hold, with the latest end. */
   #retainedByReaders: StoredHold | undefined;
-  /** How much limited holds take together. */
+  /** The total weight of limited holds. */
   #used = 0;
-  /** How many limited holds have each limit: two limits while it is being changed. */
+  /** The number of limited holds for each limit. Two limits can coexist while the configured limit is being changed. */
   #limits = NO_LIMITS;
 
   get holds(): readonly StoredHold[] {
     return [...this.#holds.values()];
   }
 
-  /** How many are not retained. */
+  /** The number of holds that aren't retained. */
   get live(): number {
     return this.#live;
   }
 
-  /** One that is not retained. */
+  /** Any hold that isn't retained. */
   get anyLive(): StoredHold | undefined {
     if (this.#live === 0) return undefined;
     for (const hold of this.#holds.values()) if (!hold.isRetained) return hold;
@@ -64,18 +64,18 @@ export class Slot {
     return this.#used;
   }
 
-  /** Of limited holds; `Infinity` without one. */
+  /** The smallest limit of the limited holds, or `Infinity` without any. */
   get smallestLimit(): number {
     return Math.min(...this.#limits.keys());
   }
 
-  /** The hold of this holder, unless it has released it. */
+  /** The hold of this holder, unless it is retained. */
   heldBy(holder: string): StoredHold | undefined {
     const hold = this.#holds.get(holder);
     return hold?.isRetained ? undefined : hold;
   }
 
-  /** Readers that hold together share a token: none of them has overtaken another. */
+  /** Concurrent readers share a token, because none of them supersedes another. */
   tokenOfReaders(mode: LockMode): bigint | undefined {
     return mode === 'shared' && this.#live > 0 ? this.#lastToken : undefined;
   }
@@ -85,7 +85,7 @@ export class Slot {
     this.waiters = this.waiters.toSpliced(behind, 0, waiter);
   }
 
-  /** Answers whether it was queued. */
+  /** Returns whether the waiter was in the queue. */
   dequeue(waiter: Waiter): boolean {
     if (!this.waiters.includes(waiter)) return false;
     this.waiters = this.waiters.filter((each) => each !== waiter);
@@ -107,7 +107,7 @@ export class Slot {
     if (hold.limited) this.#take(hold.limited, 1);
   }
 
-  /** Nobody has it any more, and it excludes others as before until then. */
+  /** Ends a hold but keeps excluding others until `until`. */
   retain(hold: StoredHold, until: number): void {
     const retained = this.#retainedByReaders;
     if (hold.mode === 'shared' && retained) {
@@ -121,7 +121,6 @@ export class Slot {
     if (hold.mode === 'shared') this.#retainedByReaders = hold;
   }
 
-  /** Moves the end of a hold. */
   endsAt(hold: StoredHold, time: number): void {
     hold.expiresAt = time;
     this.#firstEnd = Math.min(this.#firstEnd, time);
@@ -135,7 +134,6 @@ export class Slot {
     if (this.isFree) this.#firstEnd = Infinity;
   }
 
-  /** Removes what has run out. */
   expire(now: number): void {
     if (now < this.#firstEnd) return;
     this.#firstEnd = Infinity;

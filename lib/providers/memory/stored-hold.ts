@@ -1,23 +1,25 @@
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import type { AcquireRequest } from '../../api/lock-provider.js';
 
-/** Somebody who asks the store for a key. */
+/** The part of a request that the store uses. */
 export type StoreRequest = Pick<AcquireRequest, 'id' | 'mode' | 'limited' | 'lease' | 'minHold' | 'since' | 'lost'>;
 
-/** Somebody who has it. */
+/** A granted key. */
 export interface StoredHold {
   readonly holder: string;
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
   readonly token: bigint;
-  /** When the lease ends, on the monotonic clock. */
+  /** When the lease ends. */
   expiresAt: number;
-  /** Until when the key is kept at least. */
+  /** The key stays locked until then, even if it is released earlier (`minHold`). */
   readonly keepUntil: number;
-  /** Released before that: nobody has it any more, and it excludes others as before until it expires. */
+  /**
+   * Whether the hold was released before `keepUntil`. It has no holder anymore, but excludes others until it expires.
+   */
   isRetained: boolean;
-  /** Written by its holder, for those that wait. */
+  /** The trace label of the holder, for waiters to read. */
   label?: string;
-  /** The request to tell when the lock is taken away. */
+  /** The request to notify if the lock is taken away. */
   readonly request: StoreRequest;
 }

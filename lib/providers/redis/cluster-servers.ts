@@ -120,7 +120,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
       await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
   }
 
-  /** Looks for the masters until each has answered. */
+  /** Looks for the masters until each has answered and is listened to. */
   #watch(): void {
     if (this.#isWatching) return;
     this.#isWatching = true;
@@ -129,7 +129,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
         await this.#pause(this.#delay);
         this.#delay = Math.min(this.#delay * 2, LOOK_AT_LEAST);
         await this.#refresh().catch(() => undefined);
-      } while (!this.#isClosed && !this.shards.every(({ batcher }) => batcher.isReachable));
+      } while (!this.#isClosed && !this.shards.every(isServed));
       this.#isWatching = false;
     })();
   }
@@ -211,6 +211,10 @@ export class ClusterServers extends RedisServers implements ServersListener {
   #pause(delay: number): Promise<void> {
     return pause(this.settings.clock, delay, this.#closing.signal, true);
   }
+}
+
+function isServed({ batcher, server, channel }: Shard): boolean {
+  return batcher.isReachable && server?.subscription.listensTo(channel) === true;
 }
 
 interface ClusterNode {

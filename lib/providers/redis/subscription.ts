@@ -6,7 +6,7 @@ import { isReplyError, type RedisConnection } from './client/redis-connection.js
 export interface SubscriptionListener {
   /** The subscription listens: for the first time, or again after messages may have been missed. */
   onListening(): void;
-  /** The server of a Cluster answers that a channel belongs to another, or to none for now. */
+  /** The server of a Cluster does not have the slot of a channel, or has had to end a subscription to it meanwhile. */
   onRefused?(): void;
   onMessage(message: string, channel: string, from: Subscription): void;
 }
@@ -30,6 +30,9 @@ export class Subscription extends OpenConnection {
   ) {
     super(connection, settings);
     this.#isSharded = settings.topology === 'cluster';
+    connection.on('moved', (channel) => {
+      this.#forget(channel === undefined ? this.#channels : [channel]);
+    });
     for (const event of ['message', 'smessage']) {
       connection.on(event, (channel = '', message = '') => {
         // While it connects again, the server that it leaves may still send.
@@ -51,6 +54,11 @@ export class Subscription extends OpenConnection {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
     if (this.isReady && added.length > 0) void this.#subscribe(added);
+  }
+
+  /** Whether this is one of its channels. */
+  listensTo(channel: string): boolean {
+    return this.#channels.includes(channel);
   }
 
   /** Connects again unless it is down already: the address may lead to another server now. */
@@ -106,12 +114,14 @@ export class Subscription extends OpenConnection {
         // Before Redis 7. The script falls back in the same way.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
-      } else if (this.#isSharded) {
-        // Asked again later, the server may know that the channel is its own.
-        this.#channels = this.#channels.filter((each) => each !== channel);
-        this.listener.onRefused?.();
-      }
+      } else if (this.#isSharded) this.#forget([channel]);
       return false;
     }
+  }
+
+  /** Until a server is known to have their slots: this one again, where it did not know that yet or has lost them in the meantime. */
+  #forget(channels: readonly string[]): void {
+    this.#channels = this.#channels.filter((each) => !channels.includes(each));
+    this.listener.onRefused?.();
   }
 }

@@ -1,8 +1,8 @@
 import { LockConfigError } from '../../api/errors.js';
 
 /**
- * The sentence for a server on which locks cannot work, because it is older than `oldest`; undefined for one that is not, or that tells no
- * version. Fewer parts match all that follow: 10.6 is any 10.6.
+ * Returns an error sentence if the server is older than `oldest`; undefined if it isn't or its version is unknown. A
+ * shorter `oldest` covers all its patch releases: 10.6 allows any 10.6.x.
  */
 export function whyTooOld(product: string, version: string, oldest: string): string | undefined {
   const found = /\d+(\.\d+)*/.exec(version)?.[0];
@@ -10,7 +10,10 @@ export function whyTooOld(product: string, version: string, oldest: string): str
   return `${product} ${found} is too old for locks: it must be ${oldest} or later.`;
 }
 
-/** @param user whose locks they are, such as "SQL locks". @throws LockConfigError for such a server */
+/**
+ * @param user what can't run on such a server, such as "SQL locks"
+ * @throws LockConfigError if the server is too old
+ */
 export function refuseOlder(user: string, product: string, version: string, oldest: string): void {
   const reason = whyTooOld(product, version, oldest);
   if (reason !== undefined) throw new LockConfigError(`${user} cannot use this server: ${reason}`);

@@ -1,9 +1,9 @@
 import type { AcquireRequest, ReleaseOptions } from '../../api/lock-provider.js';
 
-/** How a lock is released that no task has used. */
+/** Options for releasing a lock that no task has used. */
 export const UNUSED: ReleaseOptions = { keepFor: 0, failed: true };
 
-/** A request that never waits, by which a member is asked whether it answers. */
+/** A request that never waits, to check whether a member answers. */
 export function probeFor(key: string, id: string, lease: number, signal: AbortSignal): AcquireRequest {
   return {
     key,

@@ -1,40 +1,39 @@
 import type { AcquireRequest, Holding, Instance } from '../../api/lock-provider.js';
 
-/** So many names of instances are kept. A fleet has fewer. */
-const NAMES = 1_000;
+/** How many instance names to cache, more than any fleet has. */
+const NAMES_CACHED = 1_000;
 
-/** A holder, as a server answers it. */
+/** A holder as reported by a server. */
 export interface SeenHolder {
-  /** How many hold the lock. */
   readonly holders: number;
-  /** The id of the instance; `null` if there are several holders. */
+  /** The instance id; `null` if there are several holders. */
   readonly instance: string | null;
-  /** For how many ms it had the lock when the server answered; `null` where that is not known. */
+  /** How long the lock had been held when the server answered, in ms; `null` if unknown. */
   readonly heldFor: number | null;
-  /** Where its name is recorded, if that is not by its id. */
+  /** Where the holder's name is stored, if not under its instance id. */
   readonly nameAt?: string;
 }
 
 interface Seen extends Omit<Holding, 'instance'> {
-  /** The id of the instance. */
+  /** The instance id. */
   readonly id: string | null;
 }
 
 /**
- * The holders that keep requests of this process out, as the server last answered. The names of their instances are read in the background, while callers
- * wait: nothing waits for a name.
+ * The holders that block requests of this process, as last reported by the server. Instance names are read in the
+ * background, so no caller waits for them.
  */
 export class SeenHolders {
-  /** By id: the names, or the ids while they are read and where no name is recorded. */
+  /** Names by instance id. Contains the id itself while the name is being read, or if none is stored. */
   readonly #names = new Map<string, string>();
 
-  /** @param readName resolves to the id where no name is recorded; `nameAt` is that of the holder */
+  /** @param readName reads the name stored at `nameAt`, or under the id; resolves to the id if there is none */
   constructor(
     private readonly own: Instance,
     private readonly readName: (id: string, nameAt: string | undefined) => Promise<string>,
   ) {}
 
-  /** The server has answered that the request is kept out by this holder. `seenAt`: when it was asked, on the monotonic clock. */
+  /** Records that this holder blocks the request. @param seenAt when the command that found the holder was sent */
   saw(request: AcquireRequest, holder: SeenHolder | undefined, seenAt: number): void {
     if (holder === undefined) {
       request.seen = undefined;
@@ -59,7 +58,7 @@ export class SeenHolders {
 
   #learn(id: string, nameAt: string | undefined): void {
     if (id === this.own.id || this.#names.has(id)) return;
-    if (this.#names.size >= NAMES) {
+    if (this.#names.size >= NAMES_CACHED) {
       const [oldest = id] = this.#names.keys();
       this.#names.delete(oldest);
     }
@@ -68,7 +67,7 @@ export class SeenHolders {
       (name) => {
         if (this.#names.has(id)) this.#names.set(id, name);
       },
-      // The next answer that names it reads it again.
+      // The next answer with this id tries again.
       () => this.#names.delete(id),
     );
   }

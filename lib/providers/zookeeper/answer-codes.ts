@@ -1,15 +1,18 @@
 import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
 
 export const NO_NODE = -101;
-/** AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, and would close each further one of this client. */
+/**
+ * AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, as it would every other session of this
+ * client.
+ */
 const CLOSING: readonly number[] = [-115, -124];
-/** Refusals that every server would repeat: unknown requests, ACLs, the tree and local sessions. A quorum may come back, and a quota be raised. */
+/** Refusals that no retry can change. A missing quorum or a quota can change, so their codes are not listed. */
 const DEFINITE: readonly number[] = [-6, -8, -102, -108, -114, -120];
 const NO_AUTH = -102;
-/** SESSION_EXPIRED and SESSION_MOVED. The next greeting shows which. */
+/** SESSION_EXPIRED and SESSION_MOVED. The next connect response tells which. */
 const GONE: readonly number[] = [-112, -118];
 
-/** `KeeperException.Code`, and for an operator the reason and the remedy. Codes that are not here are refusals as well. */
+/** `KeeperException.Code`, with advice for operators. All other codes count as refusals. */
 const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: string, advice?: string]>> = {
   [NO_NODE]: ['no-node', 'NO_NODE'],
   [-103]: ['changed', 'BAD_VERSION'],
@@ -19,68 +22,44 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-7]: ['unanswered', 'OPERATION_TIMEOUT'],
   [-122]: ['unanswered', 'REQUEST_TIMEOUT'],
   [-127]: ['unanswered', 'THROTTLED_OP'],
-  [-6]: ['refused', 'UNIMPLEMENTED', 'the server does not know the request. Use ZooKeeper 3.4 or later'],
-  [-8]: [
-    'refused',
-    'BAD_ARGUMENTS',
-    'the server does not accept the request. Check the path of "connectString", and the log of the server',
-  ],
-  [NO_AUTH]: [
-    'refused',
-    'NO_AUTH',
-    'an ACL does not allow it. Check "auth", and the ACLs of the path of "connectString" and of the nodes below it',
-  ],
-  [-108]: [
-    'refused',
-    'NO_CHILDREN_FOR_EPHEMERALS',
-    'a node in the path of "connectString" is ephemeral. Use a path of persistent nodes',
-  ],
-  [-114]: [
-    'refused',
-    'INVALID_ACL',
-    'the server does not accept the ACL of a new node. Check "acl", and that "auth" identifies its owner',
-  ],
-  [-115]: [
-    'refused',
-    'AUTH_FAILED',
-    'the server does not accept the scheme or the credentials of "auth". Check both, and that the server has a provider for the scheme',
-  ],
-  [-119]: ['refused', 'NOT_READ_ONLY', 'the server is read-only, because it has no quorum. Check the other servers'],
+  [-6]: ['refused', 'UNIMPLEMENTED', 'use ZooKeeper 3.4 or later'],
+  [-8]: ['refused', 'BAD_ARGUMENTS', 'check the path in "connectString"'],
+  [NO_AUTH]: ['refused', 'NO_AUTH', 'check "auth", and the ACLs of the path in "connectString" and below it'],
+  [-108]: ['refused', 'NO_CHILDREN_FOR_EPHEMERALS', 'use a path of persistent nodes in "connectString"'],
+  [-114]: ['refused', 'INVALID_ACL', 'check "acl", and that "auth" identifies the owner'],
+  [-115]: ['refused', 'AUTH_FAILED', 'check the credentials of "auth", and that the server supports its scheme'],
+  [-119]: ['refused', 'NOT_READ_ONLY', 'the server has lost its quorum and is read-only. Check the other servers'],
   [-120]: [
     'refused',
     'EPHEMERAL_ON_LOCAL_SESSION',
-    'the server has given a local session, which cannot have ephemeral nodes. Set localSessionsUpgradingEnabled=true on all servers, or localSessionsEnabled=false',
+    'locks need ephemeral nodes. Set localSessionsUpgradingEnabled=true or localSessionsEnabled=false on all servers',
   ],
   [-124]: [
     'refused',
     'SESSION_CLOSED_REQUIRE_SASL_AUTH',
-    'the server demands an authentication that this client did not give (sessionRequireClientSASLAuth, or enforce.auth.schemes). This client does not know SASL: let the servers accept digest or x509, and give "auth", or a certificate in "tls"',
+    'the server requires authentication. SASL is not supported: allow digest or x509 on the servers, and set "auth", or a certificate in "tls"',
   ],
-  [-125]: [
-    'refused',
-    'QUOTA_EXCEEDED',
-    'a quota is used up. Raise the quota of the path of "connectString" or of the node above it',
-  ],
+  [-125]: ['refused', 'QUOTA_EXCEEDED', 'raise the quota of the path in "connectString", or of a node above it'],
 };
 
 export function kindOf(code: number): FailureKind {
   return MEANINGS[code]?.[0] ?? 'refused';
 }
 
-/** @param denied what an ACL lacks, if it is an ACL that refuses */
+/** @param denied for a refusal by an ACL: which permission is missing */
 export function failureOf(code: number, denied?: string): ZooKeeperFailure {
-  const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'see the log of the server'];
+  const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'check the server log'];
   const advice = code === NO_AUTH ? (denied ?? known) : known;
-  const message = `ZooKeeper answers ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
+  const message = `ZooKeeper answered ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
   return new ZooKeeperFailure(kind, message, { isDefinite: DEFINITE.includes(code) });
 }
 
-/** Whether the server closes the session with this answer, because it does not accept this client. */
+/** Whether the server closes the session after this error, because it doesn't accept the client. */
 export function closesSession(code: number): boolean {
   return CLOSING.includes(code);
 }
 
-/** Whether the session is not on the connection of this answer. */
+/** Whether the session has expired or moved to another connection. */
 export function isSessionGone(code: number): boolean {
   return GONE.includes(code);
 }

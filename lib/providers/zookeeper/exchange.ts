@@ -1,23 +1,22 @@
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** The server takes this version for any version. The versions of a node count up to it once in 2^32 writes. */
+/** Interpreted by the server as "any version". A node's version reaches it once in 2^32 writes. */
 const ANY_VERSION = -1;
 
-/** A value after an exchange. */
 interface Exchanged {
   readonly value: string | null;
-  /** When a write was made for it, by the clock of the leader; undefined if its answer did not contain that. */
+  /** When the value was written, by the leader's clock; undefined if no write of this call returned a time. */
   readonly writtenAt: number | undefined;
 }
 
 /**
- * Writes `next` into the node if its content is `expected` or `next`, and answers the content after it.
+ * Sets the node to `next` if it contains `expected` or already `next`. Returns the content afterwards.
  *
- * Why this is linearizable: creations and conditional changes are writes, which a quorum puts in one order, and acknowledges when
- * a majority has them. A value read may be old, since any server answers from its own copy; but a change on condition of its version
- * then fails. Before an old value is answered, a write goes first: a read on the same connection after its answer is at
- * least as new. A write that was not answered may be executed later, or never: its outcome is unknown.
+ * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A read
+ * may be stale, because any server answers it from its own copy, but then the conditional write fails. Before a value
+ * that may be stale is returned, a write is made first: a later read on the same connection is at least as recent. If a
+ * write is not answered, its outcome is unknown.
  */
 export async function exchange(
   session: Session,
@@ -32,13 +31,13 @@ export async function exchange(
     if (found === expected || found === next) {
       const written = await write(session, path, node?.version, Buffer.from(next));
       if (written) return { value: next, ...written };
-      // The refusal went through the quorum, too.
+      // A failed condition is decided by the quorum as well, so the next read is fresh.
     } else if (isFresh) return { value: found, writtenAt };
     else writtenAt = await session.heartbeat();
   }
 }
 
-/** Answers undefined if another writer was faster. */
+/** Returns undefined if another writer was faster. */
 async function write(
   session: Session,
   path: string,
@@ -46,7 +45,10 @@ async function write(
   data: Buffer,
 ): Promise<Omit<Exchanged, 'value'> | undefined> {
   if (version === ANY_VERSION) {
-    throw new ZooKeeperFailure('refused', `The versions of ${path} are used up: stop all instances and delete it.`);
+    throw new ZooKeeperFailure(
+      'refused',
+      `The version counter of ${path} has overflowed. Stop all instances, then delete the node.`,
+    );
   }
   try {
     if (version !== undefined) return { writtenAt: await session.client.write(path, data, version) };

@@ -1,29 +1,27 @@
 import type { Session } from './session.js';
 
-/** How long an unused folder is kept, in ms: creating one costs a write, so a lock that comes and goes keeps its own. */
-const KEEP_FOR = 5_000;
-/** How many are kept at most. */
-const KEEP = 10_000;
-/** How many are removed together. */
-const BATCH = 200;
+/** How long to keep unused folders: creating one costs a write, so a lock that comes and goes should keep its folder. */
+const KEEP_FOR_MS = 5_000;
+const MAX_FOLDERS = 10_000;
+const REMOVALS_PER_BATCH = 200;
 
 /**
- * The folders that this process has used lately. They are persistent nodes, one for each key, and this process tries to remove those
- * that are idle: the server refuses while a folder has children, and then the processes that use it remove it later. A process that
- * finds a folder gone creates it again, so no two processes have to agree.
+ * The folders recently used by this process. There is a persistent node for each key. This process tries to remove idle
+ * ones. The server rejects that while a folder has children, whose processes then remove it later. A process that finds
+ * a folder missing recreates it, so processes needn't coordinate.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();
   #sweeping = false;
 
-  /** Notes its use. Answers whether it was created or used lately, so that it probably exists. */
+  /** Records a use. Returns whether the folder was used recently, so that it probably exists. */
   use(folder: string, now: number): boolean {
     const isKnown = this.#usedAt.delete(folder);
     this.#usedAt.set(folder, now);
     return isKnown;
   }
 
-  /** Removes those that were idle for long, and the oldest of too many. */
+  /** Removes idle folders, and the least recently used ones if there are too many. */
   async sweep(session: Session, now: number): Promise<void> {
     if (this.#sweeping) return;
     this.#sweeping = true;
@@ -36,23 +34,24 @@ export class Folders {
     }
   }
 
-  /** Removes all that are empty. */
+  /** Removes all empty folders. */
   async close(session: Session): Promise<void> {
-    while (this.#usedAt.size > 0 && session.isUp) await this.#remove(session, [...this.#usedAt.keys()].slice(0, BATCH));
+    while (this.#usedAt.size > 0 && session.isUp)
+      await this.#remove(session, [...this.#usedAt.keys()].slice(0, REMOVALS_PER_BATCH));
   }
 
   async #remove(session: Session, folders: readonly string[]): Promise<void> {
     for (const folder of folders) this.#usedAt.delete(folder);
-    // A folder that is used again, gone, or not ours to remove needs nothing more.
+    // A failure needs no action: the folder is in use again, already gone, or not ours to remove.
     await Promise.allSettled(folders.map((folder) => session.client.remove(folder)));
   }
 
-  /** The least recently used first. */
+  /** Least recently used first. */
   #idle(now: number): string[] {
     const idle: string[] = [];
-    let excess = this.#usedAt.size - KEEP;
+    let excess = this.#usedAt.size - MAX_FOLDERS;
     for (const [folder, usedAt] of this.#usedAt) {
-      if (idle.length === BATCH || (excess <= 0 && now - usedAt < KEEP_FOR)) break;
+      if (idle.length === REMOVALS_PER_BATCH || (excess <= 0 && now - usedAt < KEEP_FOR_MS)) break;
       idle.push(folder);
       excess -= 1;
     }

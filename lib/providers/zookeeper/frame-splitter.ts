@@ -1,25 +1,30 @@
-/** In bytes. The names of a million keys are shorter; the first four bytes of a text or of a TLS record, read as a length, are longer. */
+/**
+ * In bytes. Long enough for the names of a million keys. If text or a TLS record arrives instead, its first four bytes
+ * read as a longer length.
+ */
 const LONGEST = 2 ** 28;
-/** The length of a message, which precedes it. */
+/** Bytes of the length that precedes each message. */
 const PREFIX = 4;
 
-/** Cuts the stream of a connection into messages. */
+/** Splits the byte stream of a connection into messages. */
 export class FrameSplitter {
   #chunks: Buffer[] = [];
   #length = 0;
   #needed = PREFIX;
 
-  /** The messages that end in this chunk, without their lengths. Throws if the stream cannot be one of messages. */
+  /** Returns the messages completed by this chunk, without their length prefixes. Throws if a length is implausible. */
   push(chunk: Buffer): Buffer[] {
     const messages: Buffer[] = [];
     this.#chunks.push(chunk);
     this.#length += chunk.length;
-    // Joined only once a message is complete: joined chunk by chunk, a long list of names would be copied as often as it has chunks.
+    // Concatenate only when a message is complete. Doing so for every chunk would copy a long list of names again and
+    // again.
     if (this.#length < this.#needed) return messages;
     let rest = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks, this.#length);
     for (;;) {
       this.#needed = PREFIX + (rest.length < PREFIX ? 0 : rest.readUInt32BE());
-      if (this.#needed > LONGEST) throw new Error(`A message of ${this.#needed} bytes cannot come from ZooKeeper.`);
+      if (this.#needed > LONGEST)
+        throw new Error(`Received a message of ${this.#needed} bytes, which cannot come from ZooKeeper.`);
       if (rest.length < this.#needed) break;
       messages.push(rest.subarray(PREFIX, this.#needed));
       rest = rest.subarray(this.#needed);

@@ -1,30 +1,34 @@
-/** Looks at a node, and sets a watch so that its removal is noticed. Answers whether it exists. */
-type Look = () => Promise<boolean>;
+/** Reads a node and sets a watch, so that its removal is noticed. Resolves to whether the node exists. */
+type Check = () => Promise<boolean>;
 
-/** How many look at the same time. */
-const MOST = 100;
+const MAX_CONCURRENT_CHECKS = 100;
 
 /**
- * The looks at the nodes of all holds: due at the first renewal, and again on each connection, because watches end with it.
+ * Checks that the nodes of held locks still exist. A check is due at the first renewal, and again on each new
+ * connection, because watches end with their connection.
  *
- * Renewals wait only for a few of them. Each costs this process some 100 µs, so 100 000 blocked the event loop for longer than a session
- * lasts, and all locks were lost although their session lived (measured; without a fault, 14 s after the last lock was acquired).
+ * Only a limited number of renewals wait for their check. A check takes about 100 µs of CPU: without a limit, 100,000
+ * of them blocked the event loop for longer than the session timeout, and all locks were lost (measured, 14 s after the
+ * last lock was acquired and without any fault).
  */
 export class Guards {
   #running = 0;
-  readonly #waiting = new Set<Look>();
+  readonly #waiting = new Set<Check>();
 
-  /** Looks now, and answers whether the node exists; or looks later, and answers nothing, when many look already. */
-  add(look: Look): Promise<boolean> | undefined {
-    if (this.#running < MOST) return this.#run(look);
-    this.#waiting.add(look);
+  /**
+   * Checks now and resolves to whether the node exists. If too many checks are running, queues the check and returns
+   * undefined.
+   */
+  add(check: Check): Promise<boolean> | undefined {
+    if (this.#running < MAX_CONCURRENT_CHECKS) return this.#run(check);
+    this.#waiting.add(check);
     return undefined;
   }
 
-  async #run(look: Look): Promise<boolean> {
+  async #run(check: Check): Promise<boolean> {
     this.#running += 1;
     try {
-      return await look();
+      return await check();
     } finally {
       this.#running -= 1;
       this.#next();
@@ -35,7 +39,7 @@ export class Guards {
     const [next] = this.#waiting;
     if (!next) return;
     this.#waiting.delete(next);
-    // If it is not answered, the next renewal looks again.
+    // If it fails, the next renewal checks again.
     this.#run(next).catch(() => undefined);
   }
 }

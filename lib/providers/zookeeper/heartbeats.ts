@@ -1,35 +1,35 @@
 import type { Clock } from '../../api/clock.js';
 import { pause } from '../../core/toolkit/timing.js';
 
-// At most a hundred in a session timeout.
-const PAUSE = 1 / 100;
+// At most a hundred heartbeats in a session timeout.
+const MIN_INTERVAL = 1 / 100;
 
-/** The proofs that a session lives, each a write. Callers that ask at the same time share one. */
+/** Writes that prove that the session is alive. Concurrent callers share one write. */
 export class Heartbeats {
   #sentAt = -Infinity;
   #next: Promise<number> | undefined;
   readonly #ending = new AbortController();
 
-  /** @param timeout that of the session, in ms, as it is now */
+  /** @param timeout returns the current session timeout */
   constructor(
     private readonly clock: Clock,
     private readonly timeout: () => number,
     private readonly write: () => Promise<number>,
   ) {}
 
-  /** The outcome of a write that is sent after this call: when it was. */
+  /** Sends a write after this call, or joins one that is about to be sent. Resolves to the time of that write. */
   next(): Promise<number> {
     this.#next ??= this.#beat();
     return this.#next;
   }
 
-  /** Ends a pause: a heartbeat that is due is sent now. */
+  /** Cuts short the delay before a heartbeat. */
   end(): void {
     this.#ending.abort();
   }
 
   async #beat(): Promise<number> {
-    const delay = this.#sentAt + this.timeout() * PAUSE - this.clock.now();
+    const delay = this.#sentAt + this.timeout() * MIN_INTERVAL - this.clock.now();
     if (delay > 0) await pause(this.clock, Math.ceil(delay), this.#ending.signal);
     else await Promise.resolve();
     this.#next = undefined;

@@ -1,7 +1,9 @@
-/** A value as Jute, the encoding of ZooKeeper, writes it: 32 bits, 64 bits, a byte, a text, bytes. */
+/** A value in Jute, ZooKeeper's encoding: int, long, boolean, ustring or buffer. */
 export type Field = number | bigint | boolean | string | Uint8Array;
 
-/** A message: its length, then its fields, numbers in big-endian order, texts and bytes behind their lengths. */
+/**
+ * Encodes a message, preceded by its length. Numbers are big-endian; strings and buffers are preceded by their lengths.
+ */
 export function encode(fields: readonly Field[]): Buffer {
   const length = fields.reduce((sum: number, field) => sum + lengthOf(field), 0);
   const message = Buffer.allocUnsafe(4 + length);
@@ -27,7 +29,7 @@ function write(message: Buffer, field: Field, at: number): number {
   return start + field.length;
 }
 
-/** Reads a message, without its length. Throws where it ends too early. */
+/** Decodes a message without its length prefix. Throws if the message is truncated. */
 export class JuteReader {
   #at = 0;
 
@@ -41,7 +43,7 @@ export class JuteReader {
     return this.message.readBigInt64BE(this.#pass(8));
   }
 
-  /** They share the memory of the message. A missing value is empty. */
+  /** Returns a view into the message's memory. A missing value is empty. */
   bytes(): Buffer {
     const start = this.#pass(Math.max(this.int(), 0));
     return this.message.subarray(start, this.#at);
@@ -60,7 +62,7 @@ export class JuteReader {
   #pass(length: number): number {
     const start = this.#at;
     this.#at += length;
-    if (this.#at > this.message.length) throw new RangeError('A message of ZooKeeper ends too early.');
+    if (this.#at > this.message.length) throw new RangeError('Received a truncated message from ZooKeeper.');
     return start;
   }
 }

@@ -3,13 +3,14 @@ import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-// Another process may remove an empty folder between our creating it and our using it, but hardly that often in a row.
+// Another process may remove the empty folder between our two requests, but hardly that often in a row.
 const TRIES = 10;
 
 /**
  * The node of one request in the queue, from its creation to its removal, within one session.
  *
- * Its name contains an id (Curator calls this "protected"), by which it is found again when the answer to its creation was lost.
+ * Its name contains a unique id (Curator calls this "protected"), so the node can be found even if the reply to its
+ * creation was lost.
  */
 export class LockNode {
   #createdAt = 0n;
@@ -22,14 +23,14 @@ export class LockNode {
     readonly session: Session,
     private readonly folders: Folders,
     private readonly folder: string,
-    /** `_c_<uuid>-` and the marker of its kind. */
+    /** `_c_<uuid>-` and the marker of the lock mode. */
     private readonly prefix: string,
     private readonly clock: Clock,
-    /** The content of the folder; default: the instance that makes it. */
+    /** The folder's content. Default: the creating instance. */
     private readonly folderContent?: Buffer,
   ) {}
 
-  /** Without the folder; empty before it is known. */
+  /** The name within the folder; empty until known. */
   get name(): string {
     return this.#name;
   }
@@ -38,7 +39,7 @@ export class LockNode {
     return `${this.folder}/${this.name}`;
   }
 
-  /** The zxid of its creation; 0 before it is known. */
+  /** The zxid of the node's creation; 0 until known. */
   get createdAt(): bigint {
     return this.#createdAt;
   }
@@ -51,7 +52,7 @@ export class LockNode {
     return this.#state === 'unknown';
   }
 
-  /** Creates it, and lists the folder in the same round trip. */
+  /** Creates the node, and lists the folder in the same round trip. */
   async enter(): Promise<readonly string[]> {
     for (let tries = TRIES; ; tries -= 1) {
       const { session, folder, folderContent } = this;
@@ -75,14 +76,15 @@ export class LockNode {
   }
 
   /**
-   * Lists the folder again. Answers null if the node does not exist, and will not.
+   * Lists the folder again. Resolves to null if the node does not exist and never will.
    *
-   * @param onChange called once when another node comes or goes
+   * @param onChange called once when another node is created or removed
    */
   async find(onChange?: () => void): Promise<readonly string[] | null> {
     try {
-      // A creation that was not answered may be in flight. The servers close or refuse the connection that carried it when the session
-      // moves to another connection (3.8: `processConnectRequest`, `checkSession`), so every creation that arrived precedes this write.
+      // An unanswered create may still be in flight. When the session moves to another connection, the servers close or
+      // reject the old one (3.8: `processConnectRequest`, `checkSession`), so every create that arrived precedes this
+      // write.
       if (!this.isThere) await this.session.heartbeat();
       const { session, folder } = this;
       const names = await session.client.children(folder, onChange);
@@ -90,7 +92,7 @@ export class LockNode {
       const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
       const stat = await this.session.client.stat(`${this.folder}/${name}`);
-      // Nothing else proves that it lives as long as our session.
+      // Only a node owned by our session is sure to live as long as the session.
       if (stat?.owner !== this.session.id) return null;
       this.#settle(name, stat.createdAt);
       return names;
@@ -100,7 +102,7 @@ export class LockNode {
     }
   }
 
-  /** Notifies those who watch it. Answers whether it exists. */
+  /** Writes to the node, which triggers the watches on it. Resolves to whether it exists. */
   async touch(): Promise<boolean> {
     try {
       await this.session.client.write(this.path);
@@ -112,8 +114,9 @@ export class LockNode {
   }
 
   /**
-   * Removes it. Answers whether it existed. To be called again until it answers, or the session is over. A refusal is final: it is
-   * thrown again without a request, because retries of many nodes would only load the server.
+   * Removes the node and resolves to whether it existed. If it rejects, call it again until it resolves or the session
+   * is over. A refusal is final and rethrown without another request, because retrying many nodes would only load the
+   * server.
    */
   async remove(): Promise<'removed' | 'missing'> {
     if (this.#refusal) throw this.#refusal;

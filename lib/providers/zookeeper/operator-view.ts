@@ -4,18 +4,18 @@ import { isHashed, keyIn, type LockPaths } from './lock-path.js';
 import { instanceIdOf, instanceNameIn } from './node-content.js';
 import { isFailure } from './zookeeper-client.js';
 
-/** How many keys a list reads at a time, ahead of its reader. */
+/** How many keys a list prefetches. */
 const AHEAD = 32;
-/** Of how many holders a list names the instance. */
+/** How many holders of a key are listed with their instance names. */
 const NAMED_HOLDERS = 100;
 
 interface HeldKey {
   readonly info: Omit<LockInfo, 'instances' | 'since'>;
-  /** The names of the nodes that hold it. */
+  /** The node names of the holders. */
   readonly holders: readonly string[];
 }
 
-/** All locks, for operators, who may take them away. */
+/** Lists, inspects and force-releases locks for operators. */
 export class OperatorView {
   constructor(
     private readonly context: RequestContext,
@@ -23,7 +23,7 @@ export class OperatorView {
   ) {}
 
   inspect(key: string): Promise<LockInfo | null> {
-    return this.#lookClosely(key, this.paths.folderOf(key), new Map());
+    return this.#readLock(key, this.paths.folderOf(key), new Map());
   }
 
   async forceRelease(key: string): Promise<boolean> {
@@ -41,9 +41,12 @@ export class OperatorView {
     return (await Promise.all(removals)).includes(true);
   }
 
-  /** All keys of the namespace come in one answer, since the server has no pages. What is in their folders is read as the list is. */
+  /**
+   * Reads all keys of the namespace at once, because the server has no pagination. Their folders are read as the list
+   * is consumed.
+   */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
-    // A server that is behind its leader would miss the latest locks.
+    // Otherwise a server that lags behind its leader would miss the latest locks.
     await this.context.session.heartbeat().catch((error: unknown) => {
       throw this.context.unavailable(undefined, error);
     });
@@ -55,9 +58,9 @@ export class OperatorView {
       if (key === undefined || !(isHash || key.startsWith(prefix))) continue;
       const folder = `${this.paths.namespace}/${segment}`;
       const read = isHash
-        ? this.#lookAtHash(segment, folder, prefix, instances)
-        : this.#lookClosely(key, folder, instances);
-      // Its failure is thrown when it is its turn, unless the reader has left before.
+        ? this.#readHashed(segment, folder, prefix, instances)
+        : this.#readLock(key, folder, instances);
+      // The error is rethrown when the list reaches this key, if the consumer gets that far.
       read.catch(() => undefined);
       reads.push(read);
       if (reads.length < AHEAD) continue;
@@ -78,12 +81,12 @@ export class OperatorView {
       const [first] = holders;
       if (first === undefined) return null;
       const mode = recipe.modeOf(first);
-      // Limited holders have a token each, and the last one has the largest.
+      // Each limited holder has its own token. The last one has the highest.
       const latest = (mode === 'limited' && holders.at(-1)) || first;
       const stat = await session.client.stat(`${folder}/${latest}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
-      // Gone between the two reads.
+      // Removed between the two reads.
       if (!stat) continue;
       const info: HeldKey['info'] = {
         key,
@@ -99,8 +102,10 @@ export class OperatorView {
     }
   }
 
-  /** As {@link #lookClosely}, for a folder that contains its key. Answers null if that has another prefix. */
-  async #lookAtHash(
+  /**
+   * Like {@link #readLock}, for a folder with a hashed name. Resolves to null if the key doesn't have the prefix.
+   */
+  async #readHashed(
     segment: string,
     folder: string,
     prefix: string,
@@ -111,11 +116,11 @@ export class OperatorView {
     });
     if (!value) return null;
     const key = keyIn(value.data, segment) ?? segment;
-    return key.startsWith(prefix) ? this.#lookClosely(key, folder, instances) : null;
+    return key.startsWith(prefix) ? this.#readLock(key, folder, instances) : null;
   }
 
-  /** @param instances names by id, as far as they are known: a process that holds many keys is read once */
-  async #lookClosely(key: string, folder: string, instances: Map<string, string>): Promise<LockInfo | null> {
+  /** @param instances cached names by id, so an instance that holds many keys is read one time */
+  async #readLock(key: string, folder: string, instances: Map<string, string>): Promise<LockInfo | null> {
     const held = await this.#read(key, folder);
     if (!held) return null;
     const nodes = new Map(held.holders.slice(0, NAMED_HOLDERS).map((name) => [instanceIdOf(name), name]));
@@ -130,11 +135,11 @@ export class OperatorView {
       instances.set(id, name);
       return name;
     });
-    // When it entered is not recorded. The time of its node is that of its question.
+    // When the lock was granted isn't recorded. The node only has the time of the request.
     return { ...held.info, instances: [...new Set(await Promise.all(names))], since: null };
   }
 
-  /** @param key whose folder it is, if it is that of one key */
+  /** @param key the key to name in an error */
   async #namesIn(folder: string, key: string | undefined): Promise<readonly string[]> {
     try {
       return await this.context.session.client.children(folder);

@@ -3,10 +3,12 @@ import type { LockNode } from './lock-node.js';
 import { isFailure } from './zookeeper-client.js';
 
 /**
- * Nodes whose removal was not acknowledged: each blocks its key until it is gone. One whose removal was refused is gone when its session ends.
+ * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, that's
+ * when the session ends.
  *
- * Only this backend can know of them. The core repeats an unanswered release while the lease may last, but a node lives as long as its
- * session, and the other locks of the process keep that alive. And the core never releases a request that was answered with `busy`.
+ * Only the backend can know these nodes. The core retries an unanswered release only while the lease may last, but a
+ * node lives as long as the session, which the other locks of the process keep alive. And the core never releases a
+ * request that was answered with `busy`.
  */
 export class PendingRemovals {
   readonly #nodes = new Map<LockNode, () => void>();
@@ -16,15 +18,15 @@ export class PendingRemovals {
   constructor(private readonly logger: LockLogger) {}
 
   /**
-   * @param onGone called when the node is gone, or its session is over
-   * @param cause why its removal was not acknowledged
+   * @param onGone called when the node is gone or its session is over
+   * @param cause why the removal was not acknowledged
    */
   add(node: LockNode, onGone: () => void, cause: unknown): void {
     this.#nodes.set(node, onGone);
     this.#report(node, cause);
   }
 
-  /** Tries each once more. */
+  /** Retries each removal one time. */
   async retry(): Promise<void> {
     if (this.#isTrying) return;
     this.#isTrying = true;
@@ -43,13 +45,13 @@ export class PendingRemovals {
     onGone();
   }
 
-  /** Reports the first refusal. The others have the same reason. */
+  /** Logs the first refusal only, because further ones have the same reason. */
   #report(node: LockNode, cause: unknown): void {
     if (this.#hasReported || !isFailure(cause, 'refused') || !(cause instanceof Error)) return;
     this.#hasReported = true;
     this.logger.error(
-      `ZooKeeper refuses to remove ${node.path} (${cause.message}), so its key stays locked until the session of this process ends. ` +
-        'Grant this process the permission "d" on the folder of the node, then delete the node or restart this process. (Reported once.)',
+      `ZooKeeper refused to remove ${node.path} (${cause.message}), so its key stays locked until the session of this process ends. ` +
+        'Grant this process permission "d" on the parent node, then delete the node or restart the process. (Logged once.)',
     );
   }
 }

@@ -1,31 +1,31 @@
 import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 
-/** A node of the queue, as its name describes it. */
+/** A queue node, parsed from its name. */
 interface QueuedNode {
   readonly name: string;
   readonly mode: LockMode;
-  /** Of a limited node. */
+  /** For limited nodes. */
   readonly terms: LimitShare | undefined;
-  /** By which the queue is sorted. */
+  /** The sort key. */
   readonly text: string;
 }
 
-/** The place of a node in the queue. */
-export interface Place {
+/** The position of a node in the queue. */
+export interface QueuePosition {
   readonly isHeld: boolean;
-  /** The node whose departure or entry may admit this one. Undefined for a holder, and for a waiter that any departure may admit. */
+  /** The node whose change may admit this one. Undefined for a holder, and for a waiter that any departure may admit. */
   readonly behind?: string;
-  /** Of a holder: the node whose creation gives the token. It is its own, or that of the first of the readers that hold together. */
+  /** The node whose zxid is the token: the holder's own, or that of the first reader among concurrent ones. */
   readonly first: string;
-  /** Of a limited holder: whether the node behind it may wait until it has entered. */
+  /** Whether the next node may be watching this one, to learn when it becomes a holder. */
   readonly isAwaited: boolean;
-  /** Of a waiter: the nodes that hold the lock, in their order. */
+  /** For a waiter: the nodes that hold the lock, in order. */
   readonly holders?: readonly string[];
 }
 
 /**
- * The 10 digits that the server appends count the children that the folder has had, in 32 bits with a sign; the lock stops
- * before that, since negative numbers sort first.
+ * The server appends a signed 32-bit counter of the children ever created in the folder, as 10 digits. Locks stop
+ * before it overflows, because negative numbers would sort first.
  */
 export const LAST_SEQUENCE = 2 ** 31 - 1_000_000;
 
@@ -34,11 +34,12 @@ const WRITE = '__WRIT__';
 const MUTEX = 'lock-';
 
 /**
- * The order of a lock's queue, as Apache Curator defines it: the names of the nodes, and which node precedes which.
+ * The node names of a lock's queue and their order, as defined by Apache Curator.
  *
- * A limited node has the marker of an exclusive one, behind its limit and its weight, so Curator's locks take it for that. Limited nodes
- * enter in their order while their weights are at most the smallest of their limits, so the holders are always the first nodes, and a holder
- * stays one whatever node comes or goes. Each process computes the same from one list of names.
+ * A limited node has the marker of an exclusive node after its limit and weight, so Curator treats it as exclusive.
+ * Limited nodes enter in order while their total weight is at most their smallest limit. The holders are therefore
+ * always the first nodes, and a holder remains one no matter which nodes come and go. Each process computes the same
+ * result from a list of names.
  */
 class Recipe {
   readonly #limited: RegExp;
@@ -50,27 +51,28 @@ class Recipe {
     this.#limited = new RegExp(`-limit-(\\d+)-(\\d+)-${exclusive}-?\\d+$`);
   }
 
-  /** The text between the id and the sequence number in the name of a node. */
+  /** The part of a node's name between its id and its sequence number. */
   markerOf(mode: LockMode, limited?: LimitShare): string {
     if (limited) return `limit-${limited.limit}-${limited.weight}-${this.exclusive}`;
     return mode === 'shared' && this.shared !== undefined ? this.shared : this.exclusive;
   }
 
-  /** Where a node is among the children of the lock's folder, of which it is one. */
-  placeOf(own: string, names: readonly string[]): Place {
+  /** The position of a node among the children of the lock's folder, which must include it. */
+  positionOf(own: string, names: readonly string[]): QueuePosition {
     const queue = this.#queueOf(names);
     const index = queue.findIndex(({ name }) => name === own);
     const mode = this.modeOf(own);
-    if (mode === 'limited') return this.#limitedPlace(queue, index);
+    if (mode === 'limited') return this.#limitedPosition(queue, index);
     const before = queue.slice(0, index);
-    // Curator's readers watch the first writer. The last writer before us goes after it, so one wake-up is enough.
+    // Curator's readers watch the first writer. Watching the last one before us saves wake-ups, because it leaves after
+    // the others.
     const behind = mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1);
     return behind
       ? { isHeld: false, behind: behind.name, first: own, isAwaited: false, holders: namesOf(holdersIn(queue)) }
       : { isHeld: true, first: queue[0]?.name ?? own, isAwaited: false };
   }
 
-  /** The nodes that hold the lock, in their order. */
+  /** The nodes that hold the lock, in order. */
   holdersOf(names: readonly string[]): readonly string[] {
     return namesOf(holdersIn(this.#queueOf(names)));
   }
@@ -79,7 +81,7 @@ class Recipe {
     return this.#nodeOf(name).mode;
   }
 
-  /** How much of which limit these limited holders take; undefined for others. */
+  /** The usage of a limited lock; undefined for other modes. */
   usageOf(holders: readonly string[]): { readonly limit: number; readonly used: number } | undefined {
     const terms = holders.flatMap((name) => this.#nodeOf(name).terms ?? []);
     if (terms.length === 0) return undefined;
@@ -89,14 +91,15 @@ class Recipe {
     };
   }
 
-  #limitedPlace(queue: readonly QueuedNode[], index: number): Place {
+  #limitedPosition(queue: readonly QueuedNode[], index: number): QueuePosition {
     const { name: first } = queue[index] as QueuedNode;
     const holders = holdersIn(queue);
     if (index < holders.length) {
       return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited' };
     }
     const previous = queue[index - 1];
-    // Behind limited holders any of them may go. All other waiters have one node to watch, so that a departure wakes one.
+    // The first waiter behind limited holders waits for any of them. All others watch one node, so that a departure
+    // wakes one waiter.
     if (index === holders.length && previous?.mode === 'limited') {
       return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }
@@ -117,7 +120,8 @@ class Recipe {
     return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
   }
 
-  // A name without the marker is ordered by all of its text, as in Curator: after the digits, if it begins with a letter.
+  // As in Curator, a name without the marker is ordered by its whole text, so after the digits if it begins with a
+  // letter.
   #textOf(name: string): string {
     return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));
   }
@@ -125,15 +129,15 @@ class Recipe {
 
 export type { Recipe };
 
-/** `InterProcessMutex`: ordered by the text after the last `lock-`. */
+/** `InterProcessMutex`: sorted by the text after the last `lock-`. */
 export const mutex = new Recipe(MUTEX);
 
-/** `InterProcessReadWriteLock`: ordered by the text after `__READ__` or `__WRIT__`; readers wait only for writers. */
+/** `InterProcessReadWriteLock`: sorted by the text after `__READ__` or `__WRIT__`. Readers wait only for writers. */
 export const readWrite = new Recipe(WRITE, READ);
 
-/** The number that the server has appended: ten characters, of which the first may be a sign. */
+/** The sequence number appended by the server: ten characters, the first of which may be a sign. */
 export function sequenceOf(name: string): number {
-  // A marker may itself end with a hyphen.
+  // A marker may end with a hyphen too.
   return Number(/(?:-|__)(-?\d{9,})$/.exec(name)?.[1]);
 }
 
@@ -149,7 +153,7 @@ function holdersIn(queue: readonly QueuedNode[]): readonly QueuedNode[] {
   return queue.slice(0, end < 0 ? queue.length : end).filter(({ mode }) => mode === 'shared');
 }
 
-/** How many of the first nodes hold, all limited. */
+/** How many nodes at the head of the queue hold a limited lock. */
 function admittedIn(queue: readonly QueuedNode[]): number {
   let used = 0;
   let smallest = Infinity;
@@ -171,7 +175,8 @@ const keepsReadersOut = ({ name }: QueuedNode): boolean => name.includes(WRITE);
 
 function isBefore(one: QueuedNode, other: QueuedNode): boolean {
   if (one.text !== other.text) return one.text < other.text;
-  // A writer of newer Curators that reads as well has a reader's node of its own number (CURATOR-621).
+  // In newer versions of Curator, a writer that also reads adds a reader node with its own sequence number
+  // (CURATOR-621).
   if (one.name.includes(WRITE) !== other.name.includes(WRITE)) return one.name.includes(WRITE);
   return one.name < other.name;
 }

@@ -4,17 +4,17 @@ import { exchange } from './exchange.js';
 import { folderContentFor, isHashed, keyIn, type LockPaths, segmentOf } from './lock-path.js';
 import { isFailure } from './zookeeper-client.js';
 
-/** How many records a list reads at a time, ahead of its reader. */
+/** How many records a list reads at a time. */
 const AHEAD = 32;
 
 /**
- * The records in a folder: a persistent node for each, changed on condition of its version.
+ * Records in a folder. Each is a persistent node that is changed conditionally on its version.
  *
- * Their time is that of the leader, or of the only server: it dates each write, and ZooKeeper answers no other time. So before a read, and
- * after a creation, the session writes its own node, which all who ask at the same time share. A read behind that write, on the same
- * connection, is also at least as new.
+ * `serverTime` is the clock of the leader (or the standalone server), which ZooKeeper only reveals as the time of a
+ * write. So before a read, and after a create, the session writes to its own node. Concurrent callers share that write.
+ * A read that follows it on the same connection is at least as recent.
  *
- * The name of a node may be a hash. Such a node contains its name, then a line break, then the text.
+ * If the node name is a hash, the content starts with the record's name and a line break.
  */
 export class ZooKeeperRecords implements RecordStore {
   constructor(
@@ -43,11 +43,11 @@ export class ZooKeeperRecords implements RecordStore {
     });
   }
 
-  /** All names come in one answer, since the server has no pages. */
+  /** Reads all names at once, because the server has no pagination. */
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { context } = this;
     const segments = await this.#operate('The list of records', async () => {
-      // A server that is behind its leader would miss the latest records.
+      // Otherwise a server that lags behind its leader would miss the latest records.
       await context.session.heartbeat();
       return context.session.client.children(this.folder).catch((error: unknown) => {
         if (isFailure(error, 'no-node')) return [];
@@ -60,7 +60,7 @@ export class ZooKeeperRecords implements RecordStore {
     }
   }
 
-  /** Answers undefined for a node that is gone, or that is no record. */
+  /** Resolves to undefined if the node is gone or not a record. */
   #readSegment(segment: string): Promise<{ readonly name: string; readonly value: string } | undefined> {
     return this.#operate('The list of records', async () => {
       const node = await this.context.session.client.read(`${this.folder}/${segment}`);
@@ -77,7 +77,7 @@ export class ZooKeeperRecords implements RecordStore {
     return `${this.folder}/${segmentOf(name)}`;
   }
 
-  /** The bytes before the text in the node of this name. */
+  /** What precedes the text in the node of this record. */
   #headOf(name: string): string {
     const content = folderContentFor(this.#nodeOf(name), name);
     return content === undefined ? '' : `${content.toString()}\n`;

@@ -10,17 +10,17 @@ import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** The parts that all requests of one application share. */
+/** What all requests of one application share. */
 export class RequestContext {
   readonly folders = new Folders();
   readonly guards = new Guards();
   readonly pendingRemovals: PendingRemovals;
   readonly holders: SeenHolders;
-  /** The current session. The backend opens it in `connect`, and replaces it when it is over. */
+  /** The current session. The backend opens it in `connect` and replaces it when it is over. */
   session!: Session;
-  /** Why there is no session that is up, as far as is known. The backend notes it. */
+  /** Why no session is up, if known. Set by the backend. */
   trouble: unknown;
-  /** Since when the servers close each session because of our credentials, on the monotonic clock. The backend notes it. */
+  /** Since when the servers have been rejecting our credentials. Set by the backend. */
   refusedSince: number | undefined;
 
   constructor(
@@ -30,32 +30,32 @@ export class RequestContext {
     this.pendingRemovals = new PendingRemovals(backend.logger);
     this.holders = new SeenHolders(backend.instance, async (id, path = '') => {
       const node = await this.session.client.read(path);
-      // Another node of the instance may name it later.
+      // Fail, so that another node of the same instance is tried later.
       if (!node) throw new Error('The holder has left.');
       return instanceNameIn(node.data, id) ?? id;
     });
   }
 
   /**
-   * The error for a caller whose request was refused or not answered.
+   * The error for a request that was refused or not answered.
    *
-   * @param key undefined if it concerned all locks
+   * @param key undefined if all locks are affected
    */
   unavailable(key: string | undefined, cause: unknown): LockError {
     return this.unavailableSubject(key === undefined ? 'The list of locks' : `Lock "${key}"`, cause, key);
   }
 
-  /** As {@link unavailable}. @param subject such as `Record "nightly"` */
+  /** Like {@link unavailable}. @param subject such as `Record "nightly"` */
   unavailableSubject(subject: string, cause: unknown, key?: string): LockError {
     const { name: provider } = this.backend;
-    const message = `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their log.`;
+    const message = `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their logs.`;
     return this.errorOf(message, key, this.#whyOf(cause));
   }
 
-  /** The error for a failure: a refusal, or an outage. */
+  /** `LockConfigError` for a lasting refusal, otherwise `LockUnavailableError`. */
   errorOf(message: string, key: string | undefined, cause: unknown): LockError {
     const details = { key, provider: this.backend.name, cause };
-    // One of several servers may be misconfigured for a while, as during a restart of all of them.
+    // A single server may be misconfigured temporarily, for example during a rolling restart, so a refusal must last.
     const isLasting =
       isFailure(cause, 'refused') &&
       this.refusedSince !== undefined &&
@@ -65,15 +65,15 @@ export class RequestContext {
       : new LockUnavailableError(message, details);
   }
 
-  /** Why a request has failed, as a part of a sentence. */
+  /** Why a request failed, as a clause for a sentence. */
   reasonOf(cause: unknown): string {
     const why = this.#whyOf(cause);
     const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
-    if (isFailure(why, 'refused')) return `ZooKeeper refuses it${words}`;
-    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be asked' : 'did not answer'}${words}`;
+    if (isFailure(why, 'refused')) return `ZooKeeper refused the request${words}`;
+    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not answer'}${words}`;
   }
 
-  /** Of a request that was not answered: why there is no session. */
+  /** If a request was not answered, the reason why there is no session explains more. */
   #whyOf(cause: unknown): unknown {
     return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }

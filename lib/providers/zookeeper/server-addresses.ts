@@ -1,4 +1,4 @@
-// The whole module, because applications replace `dns.lookup`, and `net.connect` calls what they put there.
+// Import the whole module, because applications may replace `dns.lookup`, as `net.connect` allows.
 import dns from 'node:dns';
 import { isIP } from 'node:net';
 import { isError, safeText } from '../../api/cause.js';
@@ -7,29 +7,31 @@ import { withTimeout } from '../../core/toolkit/timing.js';
 import { ZooKeeperFailure } from './zookeeper-client.js';
 import type { Server, ZooKeeperSettings } from './zookeeper-options.js';
 
-/** How many failures an error lists. */
-const MOST_LISTED = 10;
+const MAX_FAILURES_LISTED = 10;
 
-/** One of the addresses that the name of a server stands for. */
+/** One of the addresses that a host name resolves to. */
 export interface ServerAddress extends Server {
   readonly address: string;
 }
 
 /**
- * The addresses of the connect string, and how each of them has failed.
+ * The addresses of the connect string and their connection failures.
  *
- * A name stands for all of its addresses, as it does for Java's client and for kazoo: one name of a headless service of Kubernetes is all
- * servers. They are looked up again for each round, because addresses of pods change.
+ * As in Java's client and kazoo, a host name stands for all of its addresses: a headless Kubernetes service is one name
+ * for all servers. Names are resolved again in every round, because pod addresses change.
  */
 export class ServerAddresses {
-  /** How many addresses the latest round has, and names whose addresses may come later. */
+  /** The number of addresses in this round, plus the names still being resolved. */
   size = 1;
-  /** A lookup blocks a thread of Node until it is answered, perhaps for half a minute, so no name has two. */
+  /**
+   * A lookup blocks a libuv thread until it is answered, which may take half a minute. So there is only one for each
+   * name.
+   */
   readonly #lookups = new Map<Server, Promise<void>>();
   readonly #known = new Map<Server, readonly string[]>();
   /** Why a name has no addresses. */
   readonly #unresolved = new Map<Server, Error>();
-  /** How the addresses of this round have failed, by what an error calls them. */
+  /** Connection failures of this round, by the displayed name of the address. */
   readonly #failures = new Map<string, Error>();
 
   constructor(
@@ -38,10 +40,11 @@ export class ServerAddresses {
   ) {}
 
   /**
-   * The addresses of a round, in an order by which processes spread over the servers, also when one of them goes.
+   * The addresses to try in this round. The order is random, so that processes spread over the servers, even after one
+   * fails.
    *
-   * @param last comes last
-   * @param wait for how many ms a lookup is waited for
+   * @param last moved to the end
+   * @param wait how long to wait for lookups, in ms
    */
   async round(last: ServerAddress | undefined, wait: number): Promise<ServerAddress[]> {
     const { clock, random } = this.context;
@@ -61,39 +64,39 @@ export class ServerAddresses {
   }
 
   failed(server: ServerAddress, error: Error): void {
-    // As the latest.
+    // Delete first, so that the latest failure is last.
     this.#failures.delete(nameOf(server));
     this.#failures.set(nameOf(server), error);
   }
 
-  /** A server has greeted us. */
+  /** Called when a server has accepted the session. */
   forgetFailures(): void {
     this.#failures.clear();
   }
 
-  /** All that was tried in vain. */
+  /** Describes all failures of this round. */
   failure(): ZooKeeperFailure {
     const tried = [
       ...Array.from(this.#unresolved, ([{ host }, error]) => [host, error] as const),
       ...this.#failures,
     ].reverse();
-    const shown = tried.slice(0, MOST_LISTED).map(([name, error]) => `${name} (${reasonOf(error)})`);
-    const more = tried.length > MOST_LISTED ? ` and ${tried.length - MOST_LISTED} more` : '';
-    // A server that has said something explains more than an address that could not be reached.
+    const shown = tried.slice(0, MAX_FAILURES_LISTED).map(([name, error]) => `${name} (${reasonOf(error)})`);
+    const more = tried.length > MAX_FAILURES_LISTED ? ` and ${tried.length - MAX_FAILURES_LISTED} more` : '';
+    // An error from a server explains more than a failed connect.
     const [, cause] = tried.find(([, error]) => !('syscall' in error)) ?? tried[0] ?? [];
-    return new ZooKeeperFailure('unanswered', `No server of ZooKeeper answers. Tried: ${shown.join(', ')}${more}.`, {
+    return new ZooKeeperFailure('unanswered', `No ZooKeeper server answered. Tried: ${shown.join(', ')}${more}.`, {
       cause,
     });
   }
 
   #lookUp(server: Server): Promise<void> {
-    const lookup = this.#lookups.get(server) ?? this.#ask(server).finally(() => this.#lookups.delete(server));
+    const lookup = this.#lookups.get(server) ?? this.#resolve(server).finally(() => this.#lookups.delete(server));
     this.#lookups.set(server, lookup);
     return lookup;
   }
 
-  async #ask(server: Server): Promise<void> {
-    this.#unresolved.set(server, new Error('its name is not resolved yet'));
+  async #resolve(server: Server): Promise<void> {
+    this.#unresolved.set(server, new Error('its name has not been resolved yet'));
     try {
       this.#known.set(server, await this.#addressesOf(server.host));
       this.#unresolved.delete(server);

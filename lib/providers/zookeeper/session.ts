@@ -11,43 +11,43 @@ import {
   type ZooKeeperFailure,
 } from './zookeeper-client.js';
 
-/** The reports of a session. */
 export interface SessionListener {
-  /** The session is connected and proved to live: at first, and after each interruption. */
+  /** The session is connected and was proved to be alive, for the first time or after an interruption. */
   onUp(session: Session): void;
-  /** The session is not connected, or may not create its own node. Called again for each further reason. */
+  /** The session isn't connected, or couldn't create its own node. Called again for each new cause. */
   onDown(session: Session, cause: unknown): void;
-  /** The session is over, and all its nodes are gone. */
+  /** The session and all its nodes are gone. */
   onExpired(session: Session): void;
-  /** The session is over for us: the servers refuse our credentials. Its nodes stay until its timeout. */
+  /** The servers rejected our credentials, so the session is over for us. Its nodes remain until it times out. */
   onRefused(session: Session, cause: Error): void;
-  /** Called a dozen times in each timeout while it is up: for work that has to be tried again. */
+  /** Called twelve times in each timeout while the session is up, for work that must be retried. */
   onPatrol(session: Session): void;
-  /** Whether a request holds or waits, so that the lifetime of the session has to be known. */
+  /** Whether any request holds or waits, so that the session must be kept alive. */
   isNeeded(): boolean;
 }
 
-// In parts of the timeout that the server has granted. A silent connection is noticed when one patrol finds silence
-// (up to a sixth) and probes, and another finds no answer (up to a quarter and a twelfth): after a half. How often we send something also
-// decides how long the session is guaranteed to live: see SessionLifetime.
+// All in parts of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
+// silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These intervals
+// also determine the guaranteed lifetime; see SessionLifetime.
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
 const ANSWER_TIMEOUT = 1 / 4;
-/** How often the client is asked whether it tries a server for too long, in ms. */
-const TRY_PATROL = 50;
-/** After so many timeouts without a connection the session is given up: see the patrol. */
+/** How often to check whether a connection attempt takes too long. */
+const ATTEMPT_PATROL_MS = 50;
+/** After this many timeouts without a connection, the session counts as expired. `#patrol` explains why. */
 const GIVEN_UP = 3;
-/** The same for one that was never up: nothing is held by it. */
+/** The same for a session that was never up and so holds nothing. */
 const GIVEN_UP_UNUSED = 1;
-/** The longest pause before the session's own node is created once more, in ms, after servers have refused to. */
-const LONGEST_PAUSE = 5_000;
-/** How old the last acknowledged write may become while a request holds or waits. */
+/** The longest delay before retrying to create the session's own node after a refusal. */
+const MAX_REFUSAL_DELAY_MS = 5_000;
+/** The maximum age of the last acknowledged write while any request holds or waits. */
 const WRITE_AGE = 1 / 4;
 
 /**
- * One session of ZooKeeper, from its opening to its end. Each backend has one at a time; everything of an older session is gone.
+ * One ZooKeeper session, from open to end. A backend has one at a time, and nothing survives from earlier ones.
  *
- * Every request to its client settles: it is answered, or fails as `unanswered` when the connection breaks. Silence breaks it too.
+ * Every request to the client settles: it is answered, or fails as `unanswered` when the connection is lost or silent
+ * for too long.
  */
 export class Session implements ClientListener {
   readonly client: ZooKeeperClient;
@@ -58,22 +58,25 @@ export class Session implements ClientListener {
   #connections = 0;
   #writtenAt = -Infinity;
   #changedAt: number;
-  /** Since when there is no connection, after there was one. */
+  /** When the connection was lost, if there was one. */
   #downSince = 0;
-  /** How often in a row the servers have refused to create the session's own node, and when that is tried once more. */
+  /** How often in a row the servers have refused to create the session's own node, and when to try again. */
   #refusals = 0;
   #prepareAt = -Infinity;
   #patrolledAt: number;
   #patrolTimer: Timer | undefined;
 
-  /** @param beats the folder of the nodes that sessions write their heartbeats to. */
+  /** @param beats the folder of the session nodes, to which heartbeats are written */
   constructor(
     private readonly makeClient: ClientFactory,
     private readonly wantedTimeout: number,
     private readonly beats: string,
     private readonly clock: Clock,
     private readonly listener: SessionListener,
-    /** Whether it makes no folders. Without the folder of the heartbeats nobody has locks, and it needs no node of its own. */
+    /**
+     * An observer creates no folders: if the heartbeat folder is missing, no process holds locks, and the observer
+     * needs no node.
+     */
     private readonly isObserver: boolean,
   ) {
     this.#lifetime = new SessionLifetime(wantedTimeout);
@@ -87,7 +90,7 @@ export class Session implements ClientListener {
     this.client = makeClient(this);
   }
 
-  /** A new one in the same place, not open. */
+  /** Creates a new session with the same settings, not yet open. */
   another(): Session {
     return new Session(this.makeClient, this.wantedTimeout, this.beats, this.clock, this.listener, this.isObserver);
   }
@@ -101,7 +104,9 @@ export class Session implements ClientListener {
     return this.#state === 'up';
   }
 
-  /** For how many ms the servers have not answered a request, or nothing was heard before the connection was lost. */
+  /**
+   * How long a request has been unanswered, or, without a connection, since the last message from the servers, in ms.
+   */
   get unansweredFor(): number {
     const now = this.clock.now();
     const { silentSince, heardAt } = this.client;
@@ -112,12 +117,12 @@ export class Session implements ClientListener {
     return this.#state === 'over';
   }
 
-  /** Changes with every connection: watches that were set on an earlier one are gone. */
+  /** Changes with every connection, which ends the watches of the previous one. */
   get connection(): number {
     return this.#connections;
   }
 
-  /** The timeout that the server has granted, in ms; before the first connection, the one that was asked for. */
+  /** The granted timeout in ms, or the requested one before the first connection. */
   get timeout(): number {
     return this.#lifetime.timeout;
   }
@@ -126,7 +131,7 @@ export class Session implements ClientListener {
     return this.client.sessionId;
   }
 
-  /** How long a lock is valid without another write, in ms. */
+  /** How long a lock stays valid without another write, in ms. */
   get lease(): number {
     return this.#lifetime.lease;
   }
@@ -137,9 +142,9 @@ export class Session implements ClientListener {
   }
 
   /**
-   * Creates a persistent node and its parents, as far as they are missing.
+   * Creates a persistent node and any missing parents.
    *
-   * @param data the content of the node; default: the instance that makes it
+   * @param data the content of the node; default: the creating instance
    */
   async makePath(path: string, data?: Buffer): Promise<void> {
     const parts = path.split('/').slice(1);
@@ -148,29 +153,30 @@ export class Session implements ClientListener {
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
-    // The parents may exist without our right to write to them. Only the last node counts, and the reason why it could not be created.
+    // We may lack permission to write to existing parents. What counts is the last node, and the reason if it couldn't
+    // be created.
     const last = failures.at(-1);
     if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
   /**
-   * Proves that the session lives, by a write that is sent after this call, and answers when that was: by the clock of the leader, in ms since
-   * 1970. Callers that ask at the same time share one.
+   * Proves that the session is alive with a write that is sent after this call. Resolves to the time of that write by
+   * the leader's clock. Concurrent callers share one write.
    */
   heartbeat(): Promise<number> {
     if (!this.isUp) return Promise.reject(noConnection());
     return this.#heartbeats.next();
   }
 
-  /** Ends it: immediately if the server answers within `timeout` ms, else when the server has waited for the timeout of the session. */
+  /** Ends the session. If no server answers within `timeout` ms, the servers end it when it times out. */
   async close(timeout: number): Promise<void> {
     this.#end();
     await withTimeout(this.clock, timeout, this.client.close());
     this.client.abandon();
   }
 
-  /** For how long the machine has slept since it was booted, in ms, plus a constant. */
+  /** How long the machine has slept since boot, in ms, plus a constant. */
   get #asleep(): number {
     return this.clock.uptime() - this.clock.now();
   }
@@ -179,7 +185,7 @@ export class Session implements ClientListener {
     return `${this.beats}/${this.id.toString(16).padStart(16, '0')}`;
   }
 
-  // --- reports of the client ---
+  // --- ClientListener ---
 
   onSent(at: number, isWrite: boolean): void {
     this.#lifetime.sent(at, this.#asleep);
@@ -194,7 +200,7 @@ export class Session implements ClientListener {
     this.#isConnected = true;
     this.#connections += 1;
     this.#lifetime.timeout = this.client.sessionTimeout;
-    // The server greeted us after the change before this one.
+    // The leader has known the session since after the previous change.
     this.#lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
     if (this.#state === 'down') this.#up();
@@ -227,7 +233,7 @@ export class Session implements ClientListener {
     this.listener.onUp(this);
   }
 
-  /** Creates the session's own node. Without it there are no heartbeats, and so no locks. */
+  /** Creates the session's own node. Without it, there are no heartbeats and no locks. */
   #prepare(): void {
     const node = this.#node;
     const make = () => this.client.create(node, 'ephemeral');
@@ -238,7 +244,7 @@ export class Session implements ClientListener {
         return this.makePath(this.beats).then(make);
       })
       .catch((error: unknown) => {
-        // An earlier call created it, and its answer was lost.
+        // Created by an earlier attempt whose reply was lost.
         if (!isFailure(error, 'exists')) throw error;
       })
       .then(
@@ -247,10 +253,10 @@ export class Session implements ClientListener {
           this.#up();
         },
         (error: unknown) => {
-          // The client reports why a connection is lost.
+          // If the connection was lost, the client reports why.
           if (this.#state !== 'connecting' || !this.#isConnected) return;
           if (isFailure(error, 'refused')) {
-            const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, LONGEST_PAUSE);
+            const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, MAX_REFUSAL_DELAY_MS);
             this.#prepareAt = this.clock.now() + delay;
             this.#refusals += 1;
           }
@@ -264,9 +270,10 @@ export class Session implements ClientListener {
     try {
       return await this.client.write(node);
     } catch (error) {
-      // An operator has removed it.
+      // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // That too was an answer of the leader, without its time. An observer begins no runs, so its own clock will do.
+      // The error was an answer of the leader too, but without its time. An observer starts no jobs, so its own clock
+      // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);
       await this.client.create(node, 'ephemeral');
@@ -276,23 +283,23 @@ export class Session implements ClientListener {
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
-    const often = this.#isConnected ? Infinity : TRY_PATROL;
+    const often = this.#isConnected ? Infinity : ATTEMPT_PATROL_MS;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
-    // After a blocked event loop the answers may be there, and be read next.
+    // After a blocked event loop, answers may be waiting to be read.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
-    // Half-open: TCP would find out after minutes. A slow server answers at least something, in the order of the
-    // requests; a server without a leader answers nothing after a write.
+    // The connection may be half-open, which TCP would notice only after minutes. A slow server still answers
+    // something, because answers come in order; a server without a leader doesn't answer anything after a write.
     const { silentSince, heardAt } = this.client;
     if (now - (silentSince ?? now) >= this.timeout * ANSWER_TIMEOUT) {
       this.#reconnect(now);
       return;
     }
     if (!this.#isConnected) {
-      // Servers silently refuse a client that has seen more than they have. If the servers have lost their data, they refuse this
-      // session permanently; nothing is held by it any more.
+      // Servers silently reject a client that has seen later changes than they have. If they have lost their data, they
+      // do so forever, so give up. No lock is held under the session by then.
       const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
       if (this.#connections > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);

@@ -21,7 +21,7 @@ import {
 } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperAcl, type ZooKeeperSettings } from './zookeeper-options.js';
 
-/** Operations (`ZooDefs.OpCode`). */
+/** Operation codes (`ZooDefs.OpCode`). */
 const CREATE = 1;
 const DELETE = 2;
 const EXISTS = 3;
@@ -31,7 +31,7 @@ const GET_CHILDREN = 8;
 const AUTH = 100;
 const CLOSE_SESSION = -11;
 
-/** The permission that a request needs: of its node, or of the node above it. */
+/** The permission that a request needs, on its node or on the parent. */
 const RIGHTS: Readonly<Record<number, { readonly permission: string; readonly isOfParent: boolean }>> = {
   [CREATE]: { permission: 'c (create)', isOfParent: true },
   [DELETE]: { permission: 'd (delete)', isOfParent: true },
@@ -41,46 +41,46 @@ const RIGHTS: Readonly<Record<number, { readonly permission: string; readonly is
 };
 
 const PROTOCOL = 0;
-/** A server without a quorum is of no use. */
+/** Don't connect to a server without a quorum: it can't grant locks. */
 const READ_ONLY = false;
 const ANY_VERSION = -1;
-/** 1: ephemeral, 2: sequential (`CreateMode`). */
+/** `CreateMode`: 1 is ephemeral, 2 is sequential. */
 const FLAGS: Record<NodeKind, number> = { persistent: 0, ephemeral: 1, 'ephemeral-sequential': 3 };
 const PERMISSIONS: Record<string, number> = { r: 1, w: 2, c: 4, d: 8, a: 16 };
 
-/** Requests are numbered from 1. At 300 locks a second the 31 bits end after a month. */
+/** Requests are numbered from 1. At 300 locks a second, 31 bits last for a month. */
 const LAST_XID = 2 ** 31 - 1;
 const NOTIFICATION_XID = -1;
 const AUTH_XID = -4;
 
-/** The longest pause before the servers are tried once more, in ms. */
-const PAUSE = 250;
-/** The pauses while connections are refused, in ms; at most a quarter of the session. */
+/** The maximum delay between two rounds of connection attempts. */
+const MAX_ROUND_DELAY_MS = 250;
+/** Backoff while the servers reject us, in ms. At most a quarter of the session timeout. */
 const REFUSED = { first: 250, most: 5_000 };
-/** A connection that ends earlier than after so many ms has helped nobody much. */
-const SHORT = 1_000;
-/** How long a server may take to accept a connection and greet us, in ms: one of several may hang. At most a quarter of the session. */
-const GREETING_TIMEOUT = 2_000;
+/** A connection that ends sooner than this counts as a failed attempt. */
+const SHORT_CONNECTION_MS = 1_000;
+/** How long a server may take to accept a connection and the session, since one of several may hang. At most a quarter of the session timeout. */
+const CONNECT_TIMEOUT_MS = 2_000;
 /**
- * The part of the start in which the first round is over, though all servers hang but the last. Each later round has twice as long, because
- * all of them may be slow.
+ * The first round takes at most this part of the startup timeout, even if all servers but the last hang. Each further
+ * round gets twice as long, in case all servers are slow.
  */
 const FIRST_ROUND = 3 / 4;
-/** The part of the start after which a round begins without the names that are not looked up yet. */
+/** The part of the startup timeout after which a round starts without names that are still being resolved. */
 const LOOKUPS = 1 / 5;
 
-/** A request that was sent and is not answered. */
+/** A request that was sent but not answered. */
 interface OpenRequest {
   readonly xid: number;
-  readonly asked: readonly Field[];
+  readonly fields: readonly Field[];
   readonly sentAt: number;
   readonly onAnswer: (code: number, answer: JuteReader, zxid: bigint) => void;
   readonly fail: (failure: ZooKeeperFailure) => void;
 }
 
 /**
- * Speaks the protocol of ZooKeeper 3.4 and later. It repeats no request and sets no watch again: after a reconnect its user looks again. It
- * sends no pings, and ends no silent connection: the {@link Session} asks often enough, and calls `reconnect`.
+ * Implements the protocol of ZooKeeper 3.4 and later. It doesn't repeat requests, restore watches after a reconnect,
+ * send pings or detect silent connections. The {@link Session} sends requests often enough and calls `reconnect`.
  */
 export class SocketClient implements ZooKeeperClient {
   sessionId = 0n;
@@ -88,9 +88,9 @@ export class SocketClient implements ZooKeeperClient {
   heardAt = 0;
   tryUntil: number | undefined;
   #password = Buffer.alloc(16);
-  /** The latest change that this session has seen. A server that is behind it refuses the session, so what is read never goes back. */
+  /** The latest zxid seen. A server that is behind it rejects the session, so reads never go back in time. */
   #zxid = 0n;
-  /** The number of the last request. */
+  /** The xid of the last request. */
   #xid: number;
   readonly #servers: ServerAddresses;
   #socket: Socket | undefined;
@@ -98,19 +98,19 @@ export class SocketClient implements ZooKeeperClient {
   #isOver = false;
   readonly #ending = new AbortController();
   #greetedAt = 0;
-  /** How many connections in a row were refused, or could not even be tried. */
+  /** How many connection attempts in a row were rejected by a server or prevented by invalid options. */
   #refusals = 0;
-  /** The last one could not even be tried, because of our options. */
+  /** Why the last connection could not be attempted: invalid options. */
   #misconfigured: ZooKeeperFailure | undefined;
-  /** The latest answer on this connection was this refusal. */
+  /** The refusal in the latest answer on this connection, if it was one. */
   #refusal: ZooKeeperFailure | undefined;
-  /** A request on this connection was answered by anything else. */
+  /** Whether any request on this connection was answered with something other than a refusal. */
   #isServed = false;
-  /** In the order in which they were sent, in which they are also answered. */
+  /** In the order sent, which is also the order of the answers. */
   readonly #open: OpenRequest[] = [];
-  /** Operations of this tick: one packet is cheaper than several. */
+  /** The requests of this tick, because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
-  /** By path. None is watched both for its content and for its children: locks are a level below their folders. */
+  /** By path. No path is watched for both content and children, because locks are one level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();
   readonly #content: Buffer;
   readonly #acl: readonly Field[];
@@ -141,21 +141,21 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   create(path: string, kind: NodeKind, data = this.#content): Promise<Creation> {
-    // The answer to a write contains the zxid of that write: it is made where writes are applied, one after the other (3.8:
-    // `FinalRequestProcessor`, called by `CommitProcessor.processWrite`).
+    // The response header contains the zxid of the write itself, because it is created where writes are applied one by
+    // one (3.8: `FinalRequestProcessor`, called by `CommitProcessor.processWrite`).
     const request = [CREATE, path, data, ...this.#acl, FLAGS[kind]];
     return this.#write(request, (answer, createdAt) => ({ path: answer.text(), createdAt }));
   }
 
   children(path: string, onChange?: () => void): Promise<readonly string[]> {
-    return this.#ask([GET_CHILDREN, path, onChange !== undefined], (answer) => {
+    return this.#request([GET_CHILDREN, path, onChange !== undefined], (answer) => {
       if (onChange) this.#listen(path, onChange);
       return answer.texts();
     });
   }
 
   stat(path: string): Promise<NodeStat | null> {
-    return this.#ask<NodeStat | null>([EXISTS, path, false], statIn, null);
+    return this.#request<NodeStat | null>([EXISTS, path, false], statIn, null);
   }
 
   read(path: string, onChange?: () => void): Promise<NodeValue | null> {
@@ -163,7 +163,7 @@ export class SocketClient implements ZooKeeperClient {
       if (onChange) this.#listen(path, onChange);
       return { data: answer.bytes(), ...statIn(answer) };
     };
-    return this.#ask<NodeValue | null>([GET_DATA, path, onChange !== undefined], read, null);
+    return this.#request<NodeValue | null>([GET_DATA, path, onChange !== undefined], read, null);
   }
 
   unwatch(path: string, onChange: () => void): void {
@@ -171,8 +171,8 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   write(path: string, data = this.#content, version = ANY_VERSION): Promise<number> {
-    // The leader dates the transaction, and each server that executes it keeps that date (3.4 and 3.8: the `TxnHeader` that
-    // `PrepRequestProcessor` makes).
+    // The leader assigns the time of a transaction, and each server that applies it keeps that time (3.4 and 3.8: the
+    // `TxnHeader` from `PrepRequestProcessor`).
     return this.#write([SET_DATA, path, data, version], (answer) => statIn(answer).changedAt);
   }
 
@@ -181,11 +181,11 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   reconnect(): void {
-    this.#socket?.destroy(this.#isConnected ? undefined : new Error('it has not answered in time'));
+    this.#socket?.destroy(this.#isConnected ? undefined : new Error('it did not answer in time'));
   }
 
   async close(): Promise<void> {
-    const closed = this.#ask([CLOSE_SESSION], () => undefined).catch(() => undefined);
+    const closed = this.#request([CLOSE_SESSION], () => undefined).catch(() => undefined);
     this.#isOver = true;
     await closed;
   }
@@ -196,7 +196,7 @@ export class SocketClient implements ZooKeeperClient {
     this.#socket?.destroy();
   }
 
-  /** Goes from server to server: to the next one immediately, and after a pause when a round of all of them is over. */
+  /** Connects to one server after another. Goes to the next one immediately, and pauses between rounds. */
   async #stayConnected(): Promise<void> {
     const servers = this.#servers;
     const start = startTimeoutOf(this.settings);
@@ -217,14 +217,14 @@ export class SocketClient implements ZooKeeperClient {
       let isFresh = false;
       if (lost) {
         rounds = 0;
-        const isShort = this.context.clock.now() - this.#greetedAt < SHORT;
+        const isShort = this.context.clock.now() - this.#greetedAt < SHORT_CONNECTION_MS;
         this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
-        // The names may have other addresses by now. A second short connection counts as a try in vain, or servers that end each
-        // connection would be asked without a pause.
+        // Resolve the names again, since their addresses may have changed. A second short connection in a row counts as
+        // a failed attempt instead. Otherwise, servers that drop every connection would be called without a pause.
         isFresh = !isShort || !wasShort;
         wasShort = isShort;
       }
-      // If it is our options that cannot be used, no other server makes a difference.
+      // If our own options are invalid, trying other servers makes no difference.
       if (isFresh || this.#misconfigured) rest = [];
       const isRoundOver = rest.length === 0 && !isFresh;
       this.listener.onDisconnected(this.#misconfigured ?? (lost ? (this.#refusal ?? lost) : servers.failure()));
@@ -232,7 +232,7 @@ export class SocketClient implements ZooKeeperClient {
     }
   }
 
-  /** Resolves when the connection is closed: to its failure, or to nothing if the server has never greeted us. */
+  /** Resolves when the connection is closed: to a failure if a session was established, otherwise to undefined. */
   #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
     return new Promise((resolve) => {
       this.#misconfigured = undefined;
@@ -256,7 +256,7 @@ export class SocketClient implements ZooKeeperClient {
       : connect({ host: address, port });
     this.#socket = socket
       .setNoDelay()
-      // Not earlier: what is written before the certificate is checked may reach a server that nobody trusts.
+      // With TLS, wait for the certificate check. Anything written earlier might reach an untrusted server.
       .once(tls ? 'secureConnect' : 'connect', () => {
         this.#greet(socket);
       })
@@ -267,14 +267,14 @@ export class SocketClient implements ZooKeeperClient {
           socket.destroy(error as Error);
         }
       })
-      // A server that has ended the connection reads no more.
+      // A server that has ended its side of the connection no longer reads ours.
       .once('end', () => socket.destroy())
       .on('error', (error: Error) => (trouble = error))
       .once('close', () => {
-        const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper is lost.', { cause: trouble });
+        const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper was lost.', { cause: trouble });
         if (!this.#isConnected)
-          this.#servers.failed(server, trouble ?? new Error('it has closed the connection without an answer'));
-        // In this order: the session knows of it before those whose requests fail.
+          this.#servers.failed(server, trouble ?? new Error('it closed the connection without answering'));
+        // Notify the session before the requests fail.
         onClose(this.#isConnected ? lost : undefined);
         this.#isConnected = false;
         this.#unsent = [];
@@ -283,10 +283,10 @@ export class SocketClient implements ZooKeeperClient {
       });
   }
 
-  /** The current try, or the lookups before it, may take so many ms. */
+  /** Limits the current connection attempt, or the lookups before it, to `delay` ms. */
   #allow(delay: number): void {
     const timeout = this.sessionTimeout || this.settings.sessionTimeout;
-    this.tryUntil = this.context.clock.now() + Math.min(delay, GREETING_TIMEOUT, timeout / 4);
+    this.tryUntil = this.context.clock.now() + Math.min(delay, CONNECT_TIMEOUT_MS, timeout / 4);
   }
 
   #greet(socket: Socket): void {
@@ -308,12 +308,12 @@ export class SocketClient implements ZooKeeperClient {
       if (code !== 0) this.#giveUp(new ZooKeeperFailure('refused', failureOf(code).message));
     } else {
       const [request] = this.#open;
-      if (request?.xid !== xid) throw new Error(`ZooKeeper answers request ${xid} instead of ${request?.xid}.`);
-      if (isSessionGone(code)) throw new Error(`The session of ZooKeeper is not on this connection (${code}).`);
+      if (request?.xid !== xid) throw new Error(`ZooKeeper answered request ${xid} instead of ${request?.xid}.`);
+      if (isSessionGone(code)) throw new Error(`The ZooKeeper session has left this connection (${code}).`);
       if (zxid > 0n) this.#zxid = zxid;
       request.onAnswer(code, answer, zxid);
       this.#open.shift();
-      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? this.#failureOf(code, request.asked) : undefined;
+      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? this.#failureOf(code, request.fields) : undefined;
       this.#isServed ||= this.#refusal === undefined;
       if (this.#refusal && closesSession(code)) this.#giveUp(this.#refusal);
     }
@@ -345,7 +345,7 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   #onChange(event: JuteReader): void {
-    // Of what type, and in what state of the session.
+    // Skip the event type and the session state.
     event.long();
     const path = event.text();
     const listeners = this.#watches.get(path) ?? [];
@@ -353,20 +353,23 @@ export class SocketClient implements ZooKeeperClient {
     for (const listener of listeners) listener();
   }
 
-  /** In ms. It grows while servers refuse us, and stays short for servers that are down: the session has to be on one of them in time. */
+  /**
+   * The delay before the next round, in ms. It increases while servers reject us, but stays short while they are down,
+   * because the session must get back to one of them in time.
+   */
   #pause(): number {
     const { random } = this.context;
-    if (this.#refusals < 2) return random.fraction() * PAUSE;
+    if (this.#refusals < 2) return random.fraction() * MAX_ROUND_DELAY_MS;
     const most = Math.min(REFUSED.most, (this.sessionTimeout || this.settings.sessionTimeout) / 4);
     return backOff(random, this.#refusals - 2, { ...REFUSED, most });
   }
 
   #write<T>(request: readonly Field[], read: (answer: JuteReader, zxid: bigint) => T): Promise<T> {
-    return this.#ask(request, read, undefined, true);
+    return this.#request(request, read, undefined, true);
   }
 
-  /** @param missing the answer if the node does not exist; default: a failure */
-  #ask<T>(
+  /** @param missing the result if the node does not exist; by default, the request fails */
+  #request<T>(
     request: readonly Field[],
     read: (answer: JuteReader, zxid: bigint) => T,
     missing?: T,
@@ -387,25 +390,25 @@ export class SocketClient implements ZooKeeperClient {
         } else if (code === NO_NODE && missing !== undefined) resolve(missing);
         else reject(this.#failureOf(code, request));
       };
-      this.#open.push({ xid, asked: request, sentAt, onAnswer, fail: reject });
+      this.#open.push({ xid, fields: request, sentAt, onAnswer, fail: reject });
       if (this.#unsent.push(encode([xid, ...request])) === 1) nextTick(this.#flush);
       this.listener.onSent(sentAt, isWrite);
     });
   }
 
-  /** The failure of a request, for which an operator learns what the ACL lacks: of which node, which right, and for whom. */
+  /** Builds the failure of a request. For an ACL refusal, it names the node, the permission and the user. */
   #failureOf(code: number, [operation, path]: readonly Field[]): ZooKeeperFailure {
     const right = RIGHTS[operation as number];
     if (right === undefined) return failureOf(code);
     const { auth } = this.settings;
-    // Only before the first colon, because the rest is the password.
+    // Only the part before the first colon: the rest is the password.
     const [, user] = (auth?.scheme === 'digest' && /^([^:]+):/.exec(auth.credentials)) || [];
-    const whom = user === undefined ? `the identity of the scheme "${auth?.scheme ?? ''}"` : `the user "${user}"`;
+    const whom = user === undefined ? `the "${auth?.scheme ?? ''}" identity` : `user "${user}"`;
     const node = right.isOfParent ? String(path).slice(0, String(path).lastIndexOf('/')) || '/' : String(path);
     return failureOf(
       code,
-      `the ACL of the node "${node}" does not give the permission ${right.permission} to ${auth ? whom : 'a client without "auth"'}. ` +
-        'Give it all of cdrw there, or check "auth" and the path of "connectString"',
+      `the ACL of node "${node}" does not grant permission ${right.permission} to ${auth ? whom : 'clients without "auth"'}. ` +
+        'Grant cdrw there, or check "auth" and the path in "connectString"',
     );
   }
 
@@ -421,7 +424,9 @@ export class SocketClient implements ZooKeeperClient {
   }
 }
 
-/** `Stat`, of which the rest is not needed: czxid, mzxid, ctime, mtime, version, cversion and aversion, ephemeralOwner, … */
+/**
+ * Reads a `Stat`: czxid, mzxid, ctime, mtime, version, cversion and aversion, ephemeralOwner. The rest is not needed.
+ */
 function statIn(answer: JuteReader): Omit<NodeValue, 'data'> & { readonly changedAt: number } {
   const [createdAt, , , changedAt] = [answer.long(), answer.long(), answer.long(), answer.long()];
   const [version] = [answer.int(), answer.long()];

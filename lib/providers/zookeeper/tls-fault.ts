@@ -2,7 +2,7 @@ import { type ConnectionOptions, createSecureContext } from 'node:tls';
 import { isError, safeText } from '../../api/cause.js';
 import { ZooKeeperFailure } from './zookeeper-client.js';
 
-/** Those that Node reads before it connects. A key and a certificate that are sound by themselves may not belong together. */
+/** TLS options that Node parses before it connects. A valid key and a valid certificate may still not match. */
 const OPTIONS: readonly (readonly (keyof ConnectionOptions)[])[] = [
   ...(['passphrase', 'ca', 'cert', 'crl', 'ciphers', 'ecdhCurve', 'dhparam', 'sigalgs'] as const).map((name) => [name]),
   ...(['minVersion', 'maxVersion', 'secureProtocol', 'secureOptions'] as const).map((name) => [name]),
@@ -11,7 +11,7 @@ const OPTIONS: readonly (readonly (keyof ConnectionOptions)[])[] = [
   ['key', 'passphrase', 'cert'],
 ];
 
-/** The failure of a connection that Node did not even begin, because it cannot use the options of TLS. */
+/** The failure if Node can't even attempt a connection with these TLS options. */
 export function tlsFault(tls: ConnectionOptions, cause: unknown): ZooKeeperFailure {
   const names = OPTIONS.find((each) => !isUsable(tls, each)) ?? [];
   const shown = names.filter((name, index) => index === 0 || name !== 'passphrase').map((name) => `"tls.${name}"`);
@@ -19,12 +19,12 @@ export function tlsFault(tls: ConnectionOptions, cause: unknown): ZooKeeperFailu
   const reason = safeText(isError(cause) ? cause.message : String(cause));
   return new ZooKeeperFailure(
     'misconfigured',
-    `The option ${option} cannot be used: ${reason}. Check that what it contains, or the file that it is read from, is complete PEM (not half-written), and that "key" and "passphrase" belong to "cert".`,
+    `The option ${option} is invalid: ${reason}. Check that the PEM is complete, and that "key" and "passphrase" match "cert".`,
     { cause },
   );
 }
 
-/** Getters may read files, and throw. */
+/** Options may be getters that read files and throw. */
 function isUsable(tls: ConnectionOptions, names: readonly (keyof ConnectionOptions)[]): boolean {
   try {
     createSecureContext(Object.fromEntries(names.map((name) => [name, tls[name]])));

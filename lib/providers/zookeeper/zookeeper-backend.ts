@@ -27,45 +27,46 @@ import { Session, type SessionListener } from './session.js';
 import { type ClientFactory, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
-// How long `close` waits for the last answers, in ms: once for the releases, once for the end of the session.
+/** How long `close` waits for releases, and then for the end of the session. */
 const CLOSE_TIMEOUT = 2_000;
-/** The pauses before the next session after servers have refused one, in ms: one server may be misconfigured for a while. */
+/** Backoff before the next session after the servers rejected one, in ms: a server may be misconfigured temporarily. */
 const REFUSED = { first: 5_000, most: 30_000 };
-/** The same after several in a row that have expired before their time; the first of them is replaced immediately. */
+/** The same after several sessions in a row expired early. After the first one, there is no delay. */
 const EXPIRED = { first: 250, most: 10_000 };
 
 /**
- * How many bytes the paths of the nodes of one session may have together.
+ * The maximum total size of the node paths of one session, in bytes.
  *
- * Since 3.6 a server ends a session by one transaction that names all its nodes. It writes one of any size, but reads none above
- * `jute.maxbuffer` and `jute.maxbuffer.extrasize` together, which is 2 MB by default. Then followers leave their leader, nobody serves, and a
- * server that is started again stops with `Unreasonable length` (ZOOKEEPER-4306): one crashed process with 25 000 locks ended an ensemble.
- * So the bound is below `jute.maxbuffer` alone.
+ * Since 3.6, a server ends a session with one transaction that lists all its nodes. The server writes a transaction of
+ * any size but can't read one larger than `jute.maxbuffer` plus `jute.maxbuffer.extrasize`, 2 MB by default. If it is
+ * larger, followers leave the leader, the service stops, and a restarted server fails with `Unreasonable length`
+ * (ZOOKEEPER-4306): one crashed process with 25,000 locks took down an ensemble. This limit is below `jute.maxbuffer`
+ * alone.
  */
 const MOST_PATH_BYTES = 900_000;
 
-/** The locks of one application: one session at a time, and the requests that hold or wait with it. */
+/** The locks of one application: one session at a time, and the requests that hold or wait under it. */
 export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   readonly records: RecordStore;
-  /** Heartbeats watch the connection also while it is idle. */
+  /** 0, because the session's heartbeats check the connection even while it is idle. */
   readonly commandTimeout = 0;
-  /** Private, because `inspect` would show its credentials. */
+  /** Private, because `util.inspect` would show the credentials. */
   readonly #settings: ZooKeeperSettings;
   readonly #shared: RequestContext;
   readonly #paths: LockPaths;
   readonly #operatorView: OperatorView;
-  /** Those of which something may be left on the servers. */
+  /** Requests that may still have a node on the servers. */
   readonly #requests = new Set<ZooKeeperRequest>();
-  /** Of the nodes of all requests. */
+  /** Total of all requests. */
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
-  /** Before, the core learns of the connection by the outcome of `connect`. */
+  /** Until then, the result of `connect` tells the core about the connection. */
   #hasConnected = false;
   #isClosing = false;
-  /** The last refusal that the log or the error of the start has shown; again after a session that has lived. */
+  /** The last refusal that was logged or thrown. Reset after a session that lived long enough. */
   #reported: string | undefined;
   #openedAt = 0;
   /** How many sessions in a row ended before their timeout. */
@@ -99,8 +100,9 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   }
 
   /**
-   * @throws LockUnavailableError when there is no session after 5 s, or its timeout; the reconnect goes on.
-   * @throws LockConfigError when the options of TLS cannot be used, or an ACL refuses what locks need
+   * @throws LockUnavailableError if no session is up after 5 s or the session timeout; reconnecting continues in the
+   * background
+   * @throws LockConfigError if the TLS options are invalid, or an ACL denies a permission that locks need
    */
   async connect(): Promise<void> {
     const isUp = await this.#openFirst();
@@ -118,7 +120,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     }
     const message = isFailure(cause, 'refused')
       ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
-      : `Lock provider "${provider}" cannot reach ZooKeeper: check its connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd();
+      : `Lock provider "${provider}" cannot reach ZooKeeper. Check connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd();
     throw this.#shared.errorOf(message, undefined, cause);
   }
 
@@ -177,19 +179,19 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     const { session } = this.#shared;
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
-    // Every caller that still waits gets an answer.
+    // Answer every caller that is still waiting.
     await Promise.all(Array.from(this.#requests, (own) => own.release()));
   }
 
-  // --- reports of the session ---
+  // --- SessionListener ---
 
   onUp(session: Session): void {
     this.#shared.trouble = undefined;
     this.#shared.refusedSince = undefined;
     this.#endConnect?.(true);
-    // In this order: holds are renewed before any waiter asks.
+    // First, so that holds are renewed before any waiter sends a request.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
-    for (const own of this.#requests) own.lookAgain();
+    for (const own of this.#requests) own.recheck();
     this.onPatrol(session);
   }
 
@@ -203,13 +205,14 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     if (isFirst) this.context.emit({ type: 'unavailable', cause });
     if (!isFailure(cause, 'refused', 'misconfigured') || this.#reported === cause.message) return;
     this.#reported = cause.message;
-    // The core logs the first reason of an outage, and servers often refuse us only after they have ended our connection.
+    // The core logs the first cause of an outage, but servers often reject us only after they have closed the
+    // connection.
     if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);
   }
 
   onExpired(session: Session): void {
     if (this.#isClosing) return;
-    const cause = new Error('The session of ZooKeeper has expired.');
+    const cause = new Error('The ZooKeeper session has expired.');
     this.#lose(session, cause);
     const round = this.#endSession(session);
     if (round === 0) {
@@ -261,11 +264,11 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
       this.#open(session.another());
     };
     this.#retry = this.context.clock.setTimer(open, delay, true);
-    // Those that are queued have lost their places, and there is a reason that their callers can be given.
-    for (const own of this.#requests) own.lookAgain();
+    // Wake the waiters: they have lost their position in the queue, and their callers can be given a reason.
+    for (const own of this.#requests) own.recheck();
   }
 
-  /** Answers how many sessions in a row had ended before their timeout when this one began. */
+  /** Returns how many sessions in a row ended before their timeout, not counting this one. */
   #endSession(session: Session): number {
     const isShort = this.context.clock.now() - this.#openedAt < session.timeout;
     if (!isShort) this.#reported = undefined;
@@ -274,7 +277,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     return round;
   }
 
-  /** The end of the session would remove the nodes, but not their folders. */
+  /** Releases explicitly, because the end of the session would leave the folders behind. */
   async #releaseAll(session: Session): Promise<void> {
     const releases = Array.from(this.#requests, (own) => own.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));
@@ -284,8 +287,8 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   #noRoom(key: string): LockCapacityError {
     const { name } = this.context;
     return new LockCapacityError(
-      `Lock "${key}" was not acquired. This process holds or waits for ${this.#requests.size} keys of provider "${name}". If it crashed with more, ` +
-        'the ZooKeeper servers could not read the transaction that ends its session. Hold fewer keys at a time, or spread them over more processes.',
+      `Lock "${key}" was not acquired, because this process already holds or waits for ${this.#requests.size} keys of provider "${name}". If it crashed with more, ` +
+        'the ZooKeeper servers could not process the end of its session. Hold fewer keys at a time, or distribute them over more processes.',
       { key, provider: name },
     );
   }

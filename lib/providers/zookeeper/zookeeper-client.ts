@@ -1,114 +1,118 @@
-/** One connection to ZooKeeper at a time, for one session: the part of a client library that the locks need. */
+/** A client for one session, with at most one connection at a time: the part of ZooKeeper's API that locks need. */
 export interface ZooKeeperClient {
-  /** The id of the session; 0 before it is opened. */
+  /** 0 before the session is opened. */
   readonly sessionId: bigint;
-  /** The timeout of the session that the server has granted, in ms. Only once connected. */
+  /** The session timeout granted by the server, in ms. Set once connected. */
   readonly sessionTimeout: number;
   /** When the last answer arrived. */
   readonly heardAt: number;
-  /** Since when there is a request without an answer, and no answer to an earlier one; undefined if all are answered. */
+  /** Since when the server has left requests unanswered; undefined if all are answered. */
   readonly silentSince: number | undefined;
   /**
-   * Until when the server that is tried may greet us, or names may be looked up. Then `reconnect` goes on with the next one. Undefined while
-   * connected, and between two tries.
+   * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
+   * Undefined while connected and between two attempts.
    */
   readonly tryUntil: number | undefined;
-  /** How many addresses the connect string stands for, as far as is known. */
+  /** How many addresses the connect string resolves to, as far as known. */
   readonly addresses: number;
 
-  /** Connects, and reconnects by itself until `close`. */
+  /** Connects, and reconnects automatically until `close`. */
   connect(): void;
 
-  /** @param data the content of the node; default: the instance that makes it */
+  /** @param data the content of the node; default: the creating instance */
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
   /**
-   * The names of the nodes in this one.
+   * Lists the names of the child nodes.
    *
-   * @param onChange called once when a node in it comes or goes. When the connection breaks this is forgotten, and the caller has to look again.
+   * @param onChange called once when a child is created or removed. It is dropped when the connection is lost.
    */
   children(path: string, onChange?: () => void): Promise<readonly string[]>;
-  /** Answers null if the node does not exist. */
+  /** Resolves to null if the node does not exist. */
   stat(path: string): Promise<NodeStat | null>;
   /**
-   * The node, as this server has it; null if it does not exist.
+   * Reads the node as this server has it; null if it does not exist.
    *
-   * @param onChange called once when the node changes or goes; forgotten as that of {@link children}. Nothing stays for a node that does not exist.
+   * @param onChange called once when the node is changed or removed. It is dropped when the connection is lost, and not
+   * registered if the node does not exist.
    */
   read(path: string, onChange?: () => void): Promise<NodeValue | null>;
-  /** Undoes the `onChange` of {@link read} and {@link children}: nodes live longer than the requests that watch them. */
+  /**
+   * Unregisters the `onChange` of {@link read} or {@link children}, because a node may outlive the requests that watch
+   * it.
+   */
   unwatch(path: string, onChange: () => void): void;
   /**
-   * Notifies those who watch the node.
+   * Writes to the node, which triggers the watches on it.
    *
-   * @param data default: the instance that writes
-   * @param version fails as `changed` if the node has another version by now; default: whatever it has
-   * @returns when that was, by the clock of the leader, in ms since 1970
+   * @param data default: the writing instance
+   * @param version if given, the write fails as `changed` if the node has another version
+   * @returns the time of the write by the leader's clock
    */
   write(path: string, data?: Buffer, version?: number): Promise<number>;
   remove(path: string): Promise<void>;
 
-  /** Breaks the connection, or gives up the try to make one, so that the next server is tried, in the same session. */
+  /** Drops the connection or the current attempt, and tries the next server with the same session. */
   reconnect(): void;
-  /** Asks the server to end the session, which removes all its nodes. Settles when that is done: never, if no server answers. */
+  /** Requests the end of the session, which removes all its nodes. Never settles if no server answers. */
   close(): Promise<void>;
-  /** Ends all sockets and timers, without notifying the server. */
+  /** Closes all sockets and timers without notifying the server. */
   abandon(): void;
 }
 
 export type NodeKind = 'persistent' | 'ephemeral' | 'ephemeral-sequential';
 
 export interface Creation {
-  /** The whole path, with the sequence number if the node is sequential. */
+  /** The full path, including the sequence number. */
   readonly path: string;
-  /** Its zxid. */
+  /** The zxid of the create. */
   readonly createdAt: bigint;
 }
 
 export interface NodeStat {
-  /** The zxid of its creation. */
+  /** The zxid of the create. */
   readonly createdAt: bigint;
-  /** The session that it lives with; 0 for a persistent node. */
+  /** The session that owns an ephemeral node; 0 for a persistent node. */
   readonly owner: bigint;
 }
 
 export interface NodeValue extends NodeStat {
   readonly data: Buffer;
-  /** How often it was changed. */
+  /** The number of changes. */
   readonly version: number;
 }
 
-/** The reports of a client. */
 export interface ClientListener {
   onSent(at: number, isWrite: boolean): void;
-  /** A write that was sent then is acknowledged. */
+  /** A write sent at `sentAt` was acknowledged. */
   onWritten(sentAt: number): void;
   onConnected(): void;
   /**
-   * The connection is lost, or could not be made. Open requests have failed, and watches are gone.
+   * The connection was lost or could not be made. Open requests have failed, and watches are gone.
    *
-   * @param cause `refused` if the server had answered nothing but refusals; `misconfigured` if our options let us not even try
+   * @param cause `refused` if the server answered only with refusals; `misconfigured` if our options prevented any
+   * attempt
    */
   onDisconnected(cause: ZooKeeperFailure): void;
   /** The session is over, and this client with it. */
   onExpired(): void;
-  /** The server does not accept this client, has closed its session, and this client has given up. */
+  /** The server rejected this client and closed the session. The client has stopped. */
   onRefused(cause: Error): void;
 }
 
-/** Makes a client, which does nothing until `connect`. */
+/** Creates a client that does nothing until `connect` is called. */
 export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
 
 /**
+ * Why an operation failed:
  * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
- * - `refused`: by an ACL, a quota, a limit.
- * - `unanswered`: it is unknown whether it was executed.
- * - `misconfigured`: by our own options. Nothing was sent.
+ * - `refused`: an ACL, a quota or a limit.
+ * - `unanswered`: it is unknown whether the operation was executed.
+ * - `misconfigured`: our own options. Nothing was sent.
  */
 export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered' | 'misconfigured';
 
-/** An operation that did not succeed. */
 export class ZooKeeperFailure extends Error {
-  /** The operation is refused, and would be refused again by any server. */
+  /** Whether every server would refuse the operation again. */
   readonly isDefinite: boolean;
 
   constructor(
@@ -126,7 +130,7 @@ export function isFailure(error: unknown, ...kinds: readonly FailureKind[]): err
   return error instanceof ZooKeeperFailure && kinds.includes(error.kind);
 }
 
-/** The failure of a request that was not even sent. */
+/** The failure of a request that was never sent. */
 export function noConnection(): ZooKeeperFailure {
   return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
 }

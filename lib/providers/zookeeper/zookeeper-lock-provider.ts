@@ -4,20 +4,21 @@ import { ZooKeeperBackend } from './zookeeper-backend.js';
 import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /**
- * Locks on a ZooKeeper ensemble (3.4 or later), by the recipes of Apache Curator, so that services in Java and Python can take
- * the same locks.
+ * Locks on a ZooKeeper ensemble (3.4 or later) that follow the recipes of Apache Curator, so services in Java and
+ * Python can use the same locks.
  *
- * Promised: exclusive, shared and limited locks, first come, first served among processes and within each, as long as a quorum keeps
- * its data. A process that is cut off knows of its loss before the servers give the lock to another. The fencing token is the zxid at
- * which its holder entered the queue: it outlives everything but the data of the ensemble.
+ * It guarantees exclusive, shared and limited locks that are granted first come, first served across processes, as long
+ * as a quorum keeps its data. A process that is cut off learns of the loss before the servers grant the lock to another
+ * one. The fencing token is the zxid at which the holder entered the queue, so it survives everything except a loss of
+ * the ensemble's data.
  *
- * It breaks with an ensemble that loses its data, with a `minSessionTimeout` below two ticks, and with a pause between the last check and
- * a write, which no lock survives.
+ * Mutual exclusion can break if the ensemble loses its data, if `minSessionTimeout` is below two ticks, or if a process
+ * pauses between its last check and a write, which no lock can prevent.
  */
 export class ZooKeeperLockProvider implements LockProvider {
   readonly #settings: ZooKeeperSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: ZooKeeperLockProviderOptions) {
     this.#settings = readOptions(options);
   }

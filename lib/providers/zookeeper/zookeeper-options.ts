@@ -14,15 +14,15 @@ import {
   text,
 } from '../../core/toolkit/options.js';
 
-/** Our identity for ZooKeeper's ACLs. */
+/** The identity of this client for ACLs. */
 export interface ZooKeeperAuth {
   /** Default `digest`. */
   readonly scheme?: string | undefined;
-  /** For `digest`: `user:password`, in the clear. Sent at every connection, never logged. */
+  /** For `digest`: `user:password` in plain text. Sent with every connection, never logged. */
   readonly credentials: string;
 }
 
-/** One entry of an ACL, as zkCli writes it: `scheme:id:permissions`. */
+/** One ACL entry, in the form of zkCli's `scheme:id:permissions`. */
 export interface ZooKeeperAcl {
   /** `world`, `auth`, `digest`, `ip`, … */
   readonly scheme: string;
@@ -32,51 +32,51 @@ export interface ZooKeeperAcl {
   readonly permissions: string;
 }
 
-/** Where ZooKeeper is, and where in it the locks are. */
 export interface ZooKeeperLockProviderOptions {
   /**
-   * `host:port` of the servers, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`; the port is 2181 by default. A path, one
-   * time and at the end, is the node below which all locks are, created when it is missing: `zk1:2181,zk2:2181/shop/locks`. A name stands for all of its addresses, which are looked up again for each round of tries.
+   * The servers as `host:port`, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`. The default port is
+   * 2181. A path at the end is the node that contains all locks, such as `zk1:2181,zk2:2181/shop/locks`. It is created
+   * if it is missing. A host name stands for all of its addresses and is resolved again in each round of connection
+   * attempts.
    */
   readonly connectString: string;
-  /** Encrypts the connections: `true`, or the options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
+  /** Encrypts connections: `true`, or options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
   readonly tls?: ConnectionOptions | boolean | undefined;
   /**
-   * After how much silence of this process ZooKeeper frees its locks. The server may grant another timeout (by default 2 to
-   * 20 of its ticks), which then counts. Default 20 s, at least 200 ms and at most 24.8 days.
+   * How long a process may be silent before ZooKeeper frees its locks. The server may impose another timeout (by
+   * default between 2 and 20 of its ticks), which then applies. Default 20 s, at least 200 ms and at most 24.8 days.
    */
   readonly sessionTimeout?: ConfiguredDuration | undefined;
   /**
-   * The recipe of Curator that the nodes follow, for Java and Python services that take the same locks.
+   * The Curator recipe that the nodes follow, for Java and Python services that use the same locks.
    *
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
-   * - `mutex`: `InterProcessMutex`. No shared locks, because it does not see readers.
+   * - `mutex`: `InterProcessMutex`. It has no shared locks, because it ignores readers.
    *
-   * Limited locks exist with both. For Curator each of their holders is an exclusive one.
+   * Both allow limited locks. Curator sees each limited holder as an exclusive one.
    *
-   * The two do not see each other, nor do they in Curator, so all services that share a key must use the same recipe.
+   * As in Curator, the two recipes don't see each other, so all services that share a key must use the same one.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
-  /** Our identity for ACLs: `{ scheme?, credentials }`. Default: nobody. */
+  /** The identity of this client for ACLs: `{ scheme?, credentials }`. Default: none. */
   readonly auth?: ZooKeeperAuth | undefined;
   /**
-   * The ACL of every node that is created. Its owner needs `cdrw`. Default: with `auth` all permissions for its owner only, else all
-   * permissions for everybody.
+   * The ACL of every node that is created. This client needs `cdrw`. Default: all permissions for this client only if
+   * there is an `auth`, otherwise all permissions for everyone.
    */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
 
-/** One of the servers. */
 export interface Server {
   readonly host: string;
   readonly port: number;
 }
 
-/** The options, checked. */
+/** The validated options. */
 export interface ZooKeeperSettings {
   readonly servers: readonly Server[];
   readonly tls: ConnectionOptions | undefined;
-  /** The node below which all locks are; empty for the root. */
+  /** The node that contains all locks; empty for the root. */
   readonly root: string;
   readonly sessionTimeout: number;
   readonly recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>;
@@ -84,16 +84,15 @@ export interface ZooKeeperSettings {
   readonly acl: readonly ZooKeeperAcl[];
 }
 
-/** How long the start waits for its session, in ms. For a shorter session its timeout is enough. */
+/** How long startup waits for a session, in ms, unless the session timeout is shorter. */
 const START_TIMEOUT = 5_000;
 
-/** A name or an IPv4 address, or an IPv6 address in brackets; and a port. */
+/** A host name, an IPv4 address or an IPv6 address in brackets, with an optional port. */
 const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,;@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
-/** An absolute path without empty parts, `.` and `..`. */
+/** An absolute path without empty segments, `.` and `..`. */
 const PATH = /^(?:\/?|(?:\/(?!\.{1,2}(?:\/|$))[^/\p{Cc}\p{Cs}\p{Co}]+)+)$/u;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
-/** The permissions that locks need. */
 const NEEDED = ['c', 'd', 'r', 'w'];
 const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
@@ -112,7 +111,7 @@ const ACL = {
 } satisfies OptionTable<ZooKeeperAcl>;
 const OPTIONS = {
   connectString: secret(
-    'names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials belong into "auth"',
+    'names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials go in "auth"',
     readConnectString,
   )
     .written()
@@ -126,26 +125,26 @@ const OPTIONS = {
   acl: listOf('a list of { scheme, id, permissions }', group('{ scheme, id, permissions }', ACL)),
 } satisfies OptionTable<ZooKeeperLockProviderOptions>;
 
-/** @throws LockConfigError for options that cannot work. */
+/** @throws LockConfigError for invalid options */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
   const owner = {
     name: 'ZooKeeperLockProvider',
     example: "new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
   };
   const { connectString, tls, auth, acl = [auth ? OWNER : EVERYBODY], ...settings } = read(owner, options, OPTIONS);
-  // Which entries are ours is not known here: the server adds up the permissions of all that match.
+  // The server adds up the permissions of all entries that match the client. Which ones do isn't known here.
   const granted = acl.map(({ permissions }) => permissions).join('');
   if (!NEEDED.every((permission) => granted.includes(permission))) {
     refuse(
       owner,
       'acl',
-      `must contain the permissions c, d, r and w, and has ${shown(granted)}: locks cannot be acquired without c and r, released without d, and renewed without w.`,
+      `must grant the permissions c, d, r and w, but grants ${shown(granted)}. Locks need c and r to be acquired, d to be released, and w to be renewed.`,
     );
   }
   return { ...settings, ...connectString, tls: tls === true ? {} : tls || undefined, auth, acl };
 }
 
-/** How long the start waits for its session, in ms. */
+/** How long startup waits for a session, in ms. */
 export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sessionTimeout'>): number {
   return Math.min(sessionTimeout, START_TIMEOUT);
 }
@@ -158,23 +157,23 @@ function readConnectString(
   if (typeof given !== 'string') return undefined;
   const [list = '', ...parts] = given.split('/');
   const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();
-  // Java's client ignores blanks and empty addresses too, such as behind the comma that a template leaves at the end.
+  // Java's client also ignores blanks and empty addresses, such as after a trailing comma left by a template.
   const addresses = list.split(',').flatMap((address) => address.trim() || []);
   const servers = addresses.flatMap((address) => readServer(address) ?? []);
   if (servers.length === 0 || servers.length < addresses.length) return undefined;
-  // In "zk1/shop,zk2/shop" the folder would be "/shop,zk2/shop", and another one for a service that lists the servers in another order.
+  // In "zk1/shop,zk2/shop", the path would be "/shop,zk2/shop", and it would change with the order of the servers.
   if (/[,;\s]/.test(path)) {
     refuse(
       owner,
       name,
-      'has a comma, a semicolon or a blank in its path. Write the folder one time, behind the last address: zk1:2181,zk2:2181/shop.',
+      'has a comma, semicolon or blank in its path. Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   }
   if (!PATH.test(path)) {
     refuse(
       owner,
       name,
-      `has the path ${shown(path)}, but must have one without empty parts, "." and "..", such as /shop/locks.`,
+      `has the path ${shown(path)}, but it must not contain empty segments, "." or "..". Use a path such as /shop/locks.`,
     );
   }
   return { servers, root: path === '/' ? '' : path };

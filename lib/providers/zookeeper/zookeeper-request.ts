@@ -4,25 +4,25 @@ import { instanceIdOf } from './node-content.js';
 import type { RequestContext } from './request-context.js';
 import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
-import { LAST_SEQUENCE, type Place, sequenceOf } from './recipe.js';
+import { LAST_SEQUENCE, type QueuePosition, sequenceOf } from './recipe.js';
 import type { Session } from './session.js';
 import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js';
 
 /**
- * How often a limited waiter looks at the queue unasked, in ms. A process that was paused, or cut off, when it was admitted does not wake the
- * waiter behind it, for which there may be room.
+ * How often a limited waiter polls the queue. A holder that was paused or cut off when it was admitted does not wake
+ * the waiter behind it, even if there is room for it.
  */
-const LOOK_EVERY = 1_000;
+const POLL_INTERVAL_MS = 1_000;
 
-/** The bytes of a node's path besides its folder and its marker, in the transaction that ends the session: `/_c_<uuid>-`, 10 digits, the length. */
+/** The size of a node's path apart from its folder and marker: `/_c_<uuid>-`, 10 digits and the length. */
 const REST_OF_PATH = 55;
 
 /** The outcome of one look at the queue. */
 type Step = Grant | 'behind' | 'again';
 
-/** One request for one lock: its node in the queue, its wait for the node before it, its hold. */
+/** One request for one lock: its node in the queue, the wait for the node before it, and the hold. */
 export class ZooKeeperRequest {
-  /** How many bytes its node adds to the transaction that ends the session. */
+  /** How many bytes the node adds to the transaction that ends the session. */
   readonly pathBytes: number;
   readonly #marker: string;
   #node: LockNode | undefined;
@@ -34,10 +34,10 @@ export class ZooKeeperRequest {
   #acquiring: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
   #unwatch: () => void = () => undefined;
-  /** The connection on which the watch on our own node was set. */
+  /** The connection on which a watch on our own node was set. */
   #guardedOn = 0;
 
-  /** @param onGone called when nothing of it is left on the servers */
+  /** @param onGone called when nothing is left on the servers */
   constructor(
     private readonly context: RequestContext,
     private readonly request: AcquireRequest,
@@ -48,17 +48,17 @@ export class ZooKeeperRequest {
     this.pathBytes = Buffer.byteLength(folder) + this.#marker.length + REST_OF_PATH;
   }
 
-  /** Whether its hold, or its node in the queue, was lost with that session. */
+  /** Whether the request's node belongs to this session. */
   isOf(session: Session): boolean {
     return this.#node?.session === session;
   }
 
-  /** The request waits for the only holder, whose departure it would have noticed. */
+  /** Whether the request is watching the only holder, so it would notice if the holder left. */
   get watchesHolder(): boolean {
     return this.#watchesHolder && this.context.session.isUp;
   }
 
-  /** Asks for the lock. Called again after a failure, it goes on with the node that it has. */
+  /** Requests the lock. A call after a failure continues with the existing node. */
   acquire(): Promise<Grant | 'busy'> {
     const { request } = this;
     return new Promise((resolve, reject) => {
@@ -69,7 +69,8 @@ export class ZooKeeperRequest {
         else reject(this.context.unavailable(request.key, noConnection()));
         this.#wake();
       };
-      // Not before we queue: until then it is not known whether the lock is busy, the steps are quick, and making the signal is expensive.
+      // Don't listen until queued: before that, the lock may be free, the steps are short, and creating the signal is
+      // expensive.
       const listen = () => {
         if (signal) return;
         signal = request.signal;
@@ -85,12 +86,12 @@ export class ZooKeeperRequest {
     });
   }
 
-  /** There is another connection or another session, so the wait may be over. */
-  lookAgain(): void {
+  /** Called after a reconnect or with a new session, when the wait may be over. */
+  recheck(): void {
     this.#wake();
   }
 
-  /** Whether the node and the session still exist. */
+  /** Checks that the node and the session still exist. */
   async renew(): Promise<RenewOutcome> {
     const node = this.#node;
     if (!this.#grant || !node || node.session.isOver) return 'lost';
@@ -105,7 +106,7 @@ export class ZooKeeperRequest {
     return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
   }
 
-  /** The session is over, or the node was removed by somebody else. */
+  /** Called when the session is over or another client has removed the node. */
   lose(cause: Error): void {
     if (!this.#grant) return;
     this.#grant = undefined;
@@ -134,7 +135,8 @@ export class ZooKeeperRequest {
       try {
         step = await this.#step();
       } catch (error) {
-        // A node in the queue outlives a connection, but no session. A request that has none yet fails, and may be repeated.
+        // A queued node survives a lost connection, but not the end of the session. A request that isn't queued yet
+        // fails and can be repeated.
         const isQueued = this.#isQueued && !this.context.session.isOver;
         if (!isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
         step = 'behind';
@@ -149,30 +151,30 @@ export class ZooKeeperRequest {
         this.#queued();
         onQueued();
         const { clock } = this.context.backend;
-        const timer = this.request.limited && clock.setTimer(this.#wake, LOOK_EVERY);
+        const timer = this.request.limited && clock.setTimer(this.#wake, POLL_INTERVAL_MS);
         await woken;
         if (timer) clock.clearTimer(timer);
       }
     }
   }
 
-  /** Looks at the queue, from a node of our own in it. */
+  /** Creates our node if necessary, and evaluates the queue. */
   async #step(): Promise<Step> {
     const { session, recipe } = this.context;
     if (!session.isUp) throw noConnection();
     if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
-    const lookedAt = this.context.backend.clock.now();
+    const requestedAt = this.context.backend.clock.now();
     const names = await this.#enter(session);
     const node = this.#node;
     if (!node || !names.includes(node.name)) {
-      // Removed by somebody else, and the folder perhaps with it.
+      // Removed by another client, perhaps along with the folder.
       this.#node = undefined;
       return 'again';
     }
     if (isWornOut(node.name)) return this.#replaceFolder(session, node);
-    const place = recipe.placeOf(node.name, names);
-    this.#saw(place, lookedAt);
-    return place.isHeld ? this.#hold(session, node, place) : this.#watch(session, node, place);
+    const position = recipe.positionOf(node.name, names);
+    this.#recordHolder(position, requestedAt);
+    return position.isHeld ? this.#hold(session, node, position) : this.#watch(session, node, position);
   }
 
   async #enter(session: Session): Promise<readonly string[]> {
@@ -189,8 +191,8 @@ export class ZooKeeperRequest {
     return this.#node.enter();
   }
 
-  /** Waits for what admits us, unless it has happened meanwhile. */
-  async #watch(session: Session, node: LockNode, { behind, holders = [] }: Place): Promise<Step> {
+  /** Watches for the change that may admit us, unless it has already happened. */
+  async #watch(session: Session, node: LockNode, { behind, holders = [] }: QueuePosition): Promise<Step> {
     const { folder, context } = this;
     const path = behind === undefined ? folder : `${folder}/${behind}`;
     const wake = this.#wake;
@@ -202,31 +204,32 @@ export class ZooKeeperRequest {
       this.#watchesHolder = behind === holders[0] && holders.length === 1;
       return 'behind';
     }
-    // The node before ours may enter as well as go, and has notified nobody if we did not watch it yet. So the names are read again, after
-    // the watch is set: the server answers the requests of a session in their order.
+    // The node before ours may become a holder as well as leave. If it did so before we watched it, we weren't
+    // notified. So list the names again after the watch is set: the server processes the requests of a session in
+    // order.
     const watching = behind === undefined ? undefined : session.client.read(path, wake);
     const [names] = await Promise.all([node.find(watching ? undefined : wake), watching]);
     if (!names?.includes(node.name)) return 'again';
-    const now = context.recipe.placeOf(node.name, names);
+    const now = context.recipe.positionOf(node.name, names);
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  /** Notes the holder that keeps it out. Since when that holds is not recorded: the time of its node is that of its question. */
-  #saw({ holders = [] }: Place, lookedAt: number): void {
+  /** Records the holder that blocks us. When it got the lock isn't known: its node only has the time of its request. */
+  #recordHolder({ holders = [] }: QueuePosition, requestedAt: number): void {
     const { context, request, folder } = this;
     const [first] = holders;
     const instance = first !== undefined && holders.length === 1 ? instanceIdOf(first) : null;
     const seen = { holders: holders.length, instance, heldFor: null, nameAt: `${folder}/${first ?? ''}` };
-    context.holders.saw(request, first === undefined ? undefined : seen, lookedAt);
+    context.holders.saw(request, first === undefined ? undefined : seen, requestedAt);
   }
 
-  async #hold(session: Session, node: LockNode, { first, isAwaited }: Place): Promise<Step> {
+  async #hold(session: Session, node: LockNode, { first, isAwaited }: QueuePosition): Promise<Step> {
     let fencingToken = node.createdAt;
     if (first !== node.name) {
       const stat = await session.client.stat(`${this.folder}/${first}`);
       if (!stat) return 'again';
-      // Not above our own, which is below those of all that come later: the first of the readers may have come after us, as the read
-      // lock that a writer of Curator 5.5 takes before it releases its write lock (CURATOR-621).
+      // Never use a higher token than our own, which is lower than all later ones. The first reader may have come after
+      // us: a writer in Curator 5.5 takes a read lock before it releases its write lock (CURATOR-621).
       if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
     }
     if (isAwaited) {
@@ -240,7 +243,7 @@ export class ZooKeeperRequest {
     return this.#grant;
   }
 
-  /** The sequence numbers of the folder come to an end: an empty folder is removed and created again, and begins at 0. */
+  /** Recreates the folder when its sequence numbers run out, so that they start at 0. */
   async #replaceFolder(session: Session, node: LockNode): Promise<Step> {
     await node.remove();
     this.#node = undefined;
@@ -248,7 +251,10 @@ export class ZooKeeperRequest {
       await session.client.remove(this.folder);
     } catch (error) {
       if (isFailure(error, 'not-empty')) {
-        throw new ZooKeeperFailure('refused', 'the sequence numbers of its queue are used up until the queue is empty');
+        throw new ZooKeeperFailure(
+          'refused',
+          'the queue has run out of sequence numbers, and no request can join until it is empty',
+        );
       }
       if (!isFailure(error, 'no-node')) throw error;
     }
@@ -261,7 +267,7 @@ export class ZooKeeperRequest {
     this.request.waits();
   }
 
-  /** Answers whether the node of the hold exists, and loses the hold if not. From then on its removal is noticed when it happens. */
+  /** Checks that our node exists, and loses the hold if it doesn't. Afterwards, a watch notices its removal. */
   readonly #guard = async (): Promise<boolean> => {
     const node = this.#node;
     if (!this.#grant || !node) return true;
@@ -269,21 +275,21 @@ export class ZooKeeperRequest {
     if (this.#guardedOn === connection) return true;
     const stat = await node.session.client.read(node.path, () => {
       this.#guardedOn = 0;
-      // The node may have changed and not gone, if somebody wrote into it.
+      // The node may just have been written to.
       this.#guard().catch(() => undefined);
     });
     if (stat) this.#guardedOn = connection;
-    else this.lose(new Error('Its node was removed from ZooKeeper.'));
+    else this.lose(new Error('The node of the lock was removed from ZooKeeper.'));
     return stat !== null;
   };
 
-  /** Takes our node out of the queue: now, or in the background until it is done. */
+  /** Removes our node from the queue, in the background if it fails now. */
   async #remove(): Promise<ReleaseOutcome> {
     this.#unwatch();
     const { context, onGone } = this;
     const node = this.#node;
     if (!node || node.session.isOver) {
-      // The node went with its session. Its folder did not, and nobody else looks after that.
+      // The node disappeared with its session, but its folder did not, and no other process will remove it.
       if (node) context.folders.use(this.folder, context.backend.clock.now());
       onGone();
       return 'lost';

@@ -151,7 +151,7 @@ export class Job {
     const before = seen.record;
     const attempt = before?.tick === tick ? before.attempt + 1 : 1;
     const record: JobRecord = {
-      ...{ tick, run: core.random.id(), state: 'running', begunAt: this.stored.serverTime, endedAt: null },
+      ...{ tick, run: core.random.id(), state: 'running', startedAt: this.stored.serverTime, endedAt: null },
       ...{ instance: core.instance.name, attempt, schedule: schedule?.text ?? null },
     };
     let found: Seen;
@@ -167,13 +167,13 @@ export class Job {
   }
 
   /** Reports a run whose record says that it runs while this process has its lock. */
-  reportAbandoned({ tick, instance, begunAt, attempt }: JobRecord, again: boolean): void {
+  reportAbandoned({ tick, instance, startedAt, attempt }: JobRecord, again: boolean): void {
     const { events, name, logger } = this.plan.core;
-    const times = { tick: new Date(tick), begunAt: new Date(begunAt) };
+    const times = { tick: new Date(tick), startedAt: new Date(startedAt) };
     events.publish('run-abandoned', { key: this.key, provider: name, ...times, instance, again });
     if (!again) return;
     logger.warn(
-      `Job "${this.key}" runs again for ${times.tick.toISOString()}, attempt ${attempt + 1}: instance "${instance}" started it at ${times.begunAt.toISOString()} and did not finish. Find out why that instance stopped or lost its lock.`,
+      `Job "${this.key}" runs again for ${times.tick.toISOString()}, attempt ${attempt + 1}: instance "${instance}" started it at ${times.startedAt.toISOString()} and did not finish. Find out why that instance stopped or lost its lock.`,
     );
   }
 

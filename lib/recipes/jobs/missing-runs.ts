@@ -197,7 +197,7 @@ export class MissingRuns {
     const last = seen.record && seen.record.tick >= tick ? seen.record : { tick, attempt: 0 };
     const baseline: JobRecord = {
       ...{ tick: last.tick, attempt: last.attempt, run: core.random.id(), state: 'baseline' },
-      ...{ begunAt: now, endedAt: now, instance: core.instance.name, schedule: text },
+      ...{ startedAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
     const found = await stored.replace(seen, baseline, RECORD_TIMEOUT);
     if (found.record !== baseline) this.#lookIn(0);

@@ -185,7 +185,7 @@ function isOver({ state }: JobRecord): boolean {
  * Until when the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
  * come yet: then only the tick counts.
  */
-export function lastTimeOf({ tick, begunAt, endedAt }: JobRecord, serverTime: number): number {
-  const last = endedAt ?? begunAt;
+export function lastTimeOf({ tick, startedAt, endedAt }: JobRecord, serverTime: number): number {
+  const last = endedAt ?? startedAt;
   return last > serverTime + MOST_AHEAD ? tick : last;
 }

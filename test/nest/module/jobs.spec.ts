@@ -19,7 +19,7 @@ import {
 } from '../../../lib/index.js';
 import { CombinedLockProvider } from '../../../lib/composite.js';
 import { type JobRecord, recordText } from '../../../lib/core/job-record.js';
-import { cronMarkOf } from '../../../lib/nest/methods/cron-job.js';
+import { cronMarkOf } from '../../../lib/nest/methods/schedule-metadata.js';
 import { type AppOptions, close, Gate, isNest11, start, until } from '../apps.js';
 import type { CronTime } from 'cron';
 
@@ -57,7 +57,7 @@ async function tickOf(admin: LockAdmin): Promise<number> {
 /** What an earlier run has left. */
 function recorded(record: Partial<JobRecord>): void {
   const text = recordText({
-    ...{ tick: newYear() - 1, run: 'before', state: 'ended', begunAt: newYear() - 1, endedAt: newYear() - 1 },
+    ...{ tick: newYear() - 1, run: 'before', state: 'ended', startedAt: newYear() - 1, endedAt: newYear() - 1 },
     ...{ instance: 'another', attempt: 1, schedule: `${YEARLY} (UTC)`, ...record },
   });
   store.records.set('lock:report', text);
@@ -506,7 +506,7 @@ describe('missed and abandoned runs', () => {
   const latest = () => Math.floor((Date.now() - 3 * DAY) / WEEK) * WEEK + 3 * DAY;
   /** The tick before the latest one was run. */
   const missed = () => {
-    recorded({ tick: latest() - WEEK, begunAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
+    recorded({ tick: latest() - WEEK, startedAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
   };
 
   it.each(['the locks first', 'the scheduler first'])(
@@ -577,7 +577,7 @@ describe('missed and abandoned runs', () => {
   });
 
   it('of a run that has lost its process are begun again so often as afterCrash says', async () => {
-    recorded({ tick: latest(), state: 'running', begunAt: latest(), endedAt: null, schedule });
+    recorded({ tick: latest(), state: 'running', startedAt: latest(), endedAt: null, schedule });
     let runs = 0;
     @Injectable()
     class Jobs {

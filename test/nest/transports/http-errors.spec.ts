@@ -31,6 +31,7 @@ import {
   LockLostError,
   LockService,
   LockBusyError,
+  LockCapacityError,
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../../lib/index.js';
@@ -46,12 +47,21 @@ import {
   untilLost,
 } from '../apps.js';
 
-class BrokenProvider extends MemoryLockProvider {
+class FailingProvider extends MemoryLockProvider {
+  constructor(private readonly failure: LockError) {
+    super();
+  }
+
   override createBackend(context: BackendContext) {
-    const failure = new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item', provider: 'broken' });
-    return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(failure) });
+    return Object.assign(super.createBackend(context), { acquire: () => Promise.reject(this.failure) });
   }
 }
+
+const lockProviders = () => ({
+  memory: new MemoryLockProvider(),
+  broken: new FailingProvider(new LockUnavailableError('No answer from 10.0.0.1.', { key: 'item' })),
+  full: new FailingProvider(new LockCapacityError('No connection to 10.0.0.1 is free.', { key: 'item' })),
+});
 
 @Injectable()
 class BusyGuard implements CanActivate {
@@ -88,6 +98,10 @@ class Items {
   @Get('broken')
   @DistributedLock('item', { wait: 0, provider: 'broken' })
   async broken() {}
+
+  @Get('full')
+  @DistributedLock('item', { wait: 0, provider: 'full' })
+  async full() {}
 
   @Get('lost')
   @DistributedLock('lost')
@@ -158,7 +172,6 @@ async function serveItems(
     perRequest,
   }: { platform?: Platform; filters?: ExceptionFilter[]; perRequest?: Type<ExceptionFilter> } = {},
 ): Promise<HttpApp> {
-  const providers = { memory: new MemoryLockProvider(), broken: new BrokenProvider() };
   const app = await serve(
     {
       controllers: [Items],
@@ -167,7 +180,7 @@ async function serveItems(
         ...(perRequest ? [{ provide: APP_FILTER, useClass: perRequest }] : []),
       ],
     },
-    { providers, default: 'memory', ...options },
+    { providers: lockProviders(), default: 'memory', ...options },
     prepare,
     platform,
   );
@@ -197,9 +210,9 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(body).not.toMatch(/instance|held/);
   });
 
-  it('answers an unavailable backend with 503 and Retry-After, and says nothing of the backend', async () => {
+  it.each(['/broken', '/full'])('%s answers 503 and Retry-After, and says nothing of the backend', async (path) => {
     const { fetch } = await serveHere();
-    const response = await fetch('/broken');
+    const response = await fetch(path);
     expect(response.status).toBe(503);
     expect(response.headers.get('retry-after')).toBe('1');
     expect(await response.text()).not.toMatch(/10\.0\.0\.1/);
@@ -361,7 +374,7 @@ it('works in a testing module, whose server is made after its providers', async 
   const testing = await Test.createTestingModule({
     imports: [
       DistributedLockModule.forRoot({
-        providers: { memory: new MemoryLockProvider(), broken: new BrokenProvider() },
+        providers: lockProviders(),
         default: 'memory',
         shutdownGrace: 0,
       }),

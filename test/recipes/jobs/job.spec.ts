@@ -15,7 +15,7 @@ it('reads the record, takes the lock, records the begin, runs, records the end, 
   await expect(one.fire()).resolves.toEqual({ ran: true, value: undefined });
   expect(one.commands).toEqual(['read', 'acquire', 'replace running', 'task', 'replace ended', 'release']);
   expect(fleet.record).toEqual({
-    ...{ tick: START, state: 'ended', begunAt: START, endedAt: START, instance: 'i1', attempt: 1 },
+    ...{ tick: START, state: 'ended', startedAt: START, endedAt: START, instance: 'i1', attempt: 1 },
     ...{ schedule: 'every 60000 (UTC)', run: expect.stringMatching(/^[0-9a-f]{32}$/) as string },
   });
 });
@@ -258,7 +258,7 @@ describe('the reply to a begin', () => {
     await other.fire();
     expect(other.of('run-abandoned')).toEqual([
       {
-        ...{ key: 'report', provider: 'main', tick: new Date(START), begunAt: new Date(START) },
+        ...{ key: 'report', provider: 'main', tick: new Date(START), startedAt: new Date(START) },
         ...{ instance: 'i1', again: false },
       },
     ]);
@@ -466,7 +466,7 @@ it('LockAdmin lists the jobs of all providers, each record once, with the next t
   const listed = [];
   for await (const job of one.locks.admin.jobs()) listed.push(job);
   const run = { provider: 'main', state: 'ended', tick: new Date(START), instance: 'i1', attempt: 1 };
-  const times = { begunAt: new Date(START + 90 * SECOND), endedAt: new Date(START + 90 * SECOND) };
+  const times = { startedAt: new Date(START + 90 * SECOND), endedAt: new Date(START + 90 * SECOND) };
   expect(listed).toEqual([
     { key: 'report', ...run, ...times, schedule: 'every 3600000 (UTC)', nextTick: new Date(START + HOUR) },
     { key: 'import:a', ...run, ...times, schedule: null, nextTick: null },

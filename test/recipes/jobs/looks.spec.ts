@@ -16,7 +16,7 @@ afterEach(async () => {
 
 const hourly = every(HOUR);
 const record = (changed: Partial<JobRecord> = {}): JobRecord => ({
-  ...{ tick: START, run: 'a', state: 'ended', begunAt: START, endedAt: START + SECOND },
+  ...{ tick: START, run: 'a', state: 'ended', startedAt: START, endedAt: START + SECOND },
   ...{ instance: 'before', attempt: 1, schedule: hourly.text },
   ...changed,
 });
@@ -135,7 +135,7 @@ describe('catchUp', () => {
     expect([one.runs, one.events]).toEqual([[], []]);
     expect(fleet.record).toMatchObject({
       ...{ tick: START + HOUR, state: 'baseline', attempt: 0, instance: 'i1', schedule: hourly.text },
-      ...{ begunAt: START + 1.5 * HOUR, endedAt: START + 1.5 * HOUR },
+      ...{ startedAt: START + 1.5 * HOUR, endedAt: START + 1.5 * HOUR },
     });
     one.kill();
     await fleet.clock.advance(HOUR);

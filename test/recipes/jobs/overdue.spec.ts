@@ -79,7 +79,7 @@ it('is overdue while a run takes longer than the period; its end makes up for th
 
 it('counts by the clock of the server, and not from the record of another schedule', async () => {
   fleet.record = {
-    ...{ tick: START - 10 * HOUR, run: 'a', state: 'running', begunAt: START - 10 * HOUR, endedAt: null },
+    ...{ tick: START - 10 * HOUR, run: 'a', state: 'running', startedAt: START - 10 * HOUR, endedAt: null },
     ...{ instance: 'before', attempt: 2, schedule: 'another' },
   };
   const { job } = await scheduled({ afterCrash: 1, ahead: -2 * HOUR });

@@ -130,8 +130,8 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         }
         onReply(reply);
         // The script answers for each operation by itself.
-        const demotion: unknown = Array.isArray(reply) ? reply.find(isDemotion) : undefined;
-        if (isDemotion(demotion)) this.reconnect(demotion);
+        const demotion = Array.isArray(reply) ? (reply as unknown[]).find(isDemotion) : undefined;
+        if (demotion) this.reconnect(demotion);
       },
       (error: unknown) => {
         this.#heard(flight);

@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { Random } from '../../../api/random.js';
 import {
   type Address,
@@ -124,6 +125,7 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   }
   const current = () => duplicate().options;
   hearSentinels(connection, current);
+  reportEndedSubscriptions(connection);
   readOptionsAgain(connection, current);
   return Object.assign(connection, {
     // The first of ioredis 5 have no such method.
@@ -170,6 +172,18 @@ function hearSentinels(connection: IoredisConnection, current: () => object | un
       return sentinel;
     };
   }
+}
+
+/**
+ * Emits `moved` when a server of a Cluster ends a subscription. ioredis 6 does so by itself. ioredis 5 takes the server's message for a reply
+ * without a command, and reports that as an error.
+ */
+function reportEndedSubscriptions(connection: IoredisConnection): void {
+  connection.on('error', (error: unknown) => {
+    if (error instanceof Error && error.message.includes('Last reply: sunsubscribe,')) {
+      (connection as Partial<Pick<EventEmitter, 'emit'>>).emit?.('moved');
+    }
+  });
 }
 
 /** As ioredis takes them from the options. */

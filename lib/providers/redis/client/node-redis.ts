@@ -231,6 +231,10 @@ export class NodeRedisLink {
     client.on('connect', () => {
       if (!this.isOver) this.connection.emit('connect');
     });
+    client.on('sharded-channel-moved', (channel) => {
+      this.channels.delete(String(channel));
+      if (!this.isOver) this.connection.emit('moved', String(channel));
+    });
     await client.connect();
     return client;
   }

@@ -9,7 +9,8 @@ import type { Random } from '../../../api/random.js';
  * One connection of our own to one server. It sends each command once, keeps none for later, and may end at any time.
  *
  * Its events: `connect` when its socket is open, `ready` when it takes commands, `error` with the cause before it ends, `close` when it has
- * ended, `end` when it does not connect again by itself, `message` and `smessage` with a channel and a text.
+ * ended, `end` when it does not connect again by itself, `message` and `smessage` with a channel and a text, and `moved` when a server of a
+ * Cluster has refused or ended subscriptions because it does not have their slots: with the channel, or without one if any may be meant.
  */
 export interface RedisConnection {
   /** Its outcome comes as events as well. */

@@ -3,30 +3,29 @@ import type { HolderLabel } from '../../api/lock-traces.js';
 import type { LockBackend } from '../../api/lock-provider.js';
 import { detached } from '../toolkit/detached.js';
 import { promised } from '../toolkit/promised.js';
-import { labelText, readLabel } from './label-text.js';
+import { labelText, readTraceLabel } from './trace-label-text.js';
 import type { Waiter } from '../acquire/waiter.js';
 import type { Holder } from '../hold/holder.js';
 
-// A hold that lasts so long, in ms, is labelled, and a caller that waits so long looks at the label of the holder.
-const LONG = 250;
+// A hold that lasts this long gets a label, and a wait that lasts this long reads the holder's label.
+const LONG_MS = 250;
 
-/** A caller whose hold or wait is not long yet. */
+/** What to do for a hold or a wait that becomes long. */
 interface Pending {
-  /** When it is, on the monotonic clock. */
   readonly at: number;
   readonly onLong: (now: number) => void;
 }
 
 /**
- * The labels of long holds, by which the trace of a caller that waits finds the span of the holder, which may be in another process.
+ * The trace labels of long holds. They link the trace of a waiting caller to the span of the holder, which may be in another process.
  *
- * Only traced holds are labelled, because only traced waits look. One timer serves all of them, and a caller that is not traced costs nothing. A label
- * is an extra: nothing waits for it, and where it cannot be written or read there is none.
+ * Only traced holds get a label, because only traced waits read it. One timer serves all of them, and callers that are not traced cost nothing. Labels are
+ * optional: nothing waits for them, and failures to write or read them are ignored.
  */
-export class Labels {
-  /** In the order of their times. */
+export class TraceLabels {
+  /** Sorted by `at`, because all entries get the same delay. */
   readonly #pending = new Map<Waiter | Holder, Pending>();
-  /** The labels of those that hold long. */
+  /** The labels of long holds. */
   readonly #texts = new WeakMap<Holder, string>();
   #timer: Timer | undefined;
 
@@ -35,9 +34,9 @@ export class Labels {
     private readonly clock: Clock,
   ) {}
 
-  /** The span of this hold has this `traceparent`; `null` if it is not sampled. */
+  /** Labels a hold once it is long. `traceparent`: of the hold's span, or `null` if the span is not sampled. */
   held(holder: Holder, traceparent: string | null): void {
-    // Of several holders, none alone keeps others out.
+    // A shared or limited lock may have several holders, none of which alone blocks others.
     if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;
     const text = labelText({ method: holder.subject.method, traceparent });
     if (text === undefined) return;
@@ -47,31 +46,29 @@ export class Labels {
     });
   }
 
-  /** It waits until {@link forget}, and `onHolder` wants to know the holder. */
+  /** Passes the holder's label to `onHolder` once the wait is long, unless {@link forget} comes first. */
   awaited(waiter: Waiter, onHolder: (label: HolderLabel) => void): void {
     if (this.backend.labelOf === undefined) return;
-    const lookLater = (looks: number): void => {
+    const readLater = (attempt: number): void => {
       this.#add(waiter, () => {
-        void this.#look(waiter, onHolder).then((isOver) => {
-          // A second look, because a holder that came in the same moment labels its lock in this one.
-          if (!isOver && looks === 1 && waiter.isQueued) lookLater(2);
+        void this.#read(waiter, onHolder).then((isDone) => {
+          // Read a second time, because a holder that came at the same time as the waiter is writing its label just now.
+          if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);
         });
       });
     };
-    lookLater(1);
+    readLater(1);
   }
 
-  /** Its grant was renewed: the label lasts as long. */
+  /** Extends the label of a renewed grant. */
   renewed(holder: Holder): void {
     if (this.#texts.has(holder)) this.#write(holder, this.clock.now());
   }
 
-  /** The wait or the hold is over. */
   forget(caller: Waiter | Holder): void {
     this.#pending.delete(caller);
   }
 
-  /** Nothing is written or read any more. */
   stop(): void {
     this.#pending.clear();
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
@@ -81,39 +78,37 @@ export class Labels {
   #write(holder: Holder, now: number): void {
     const text = this.#texts.get(holder);
     const remaining = holder.remaining(now);
-    // After a suspension of the machine, the next renewal shows whether the lock is still held.
+    // After a suspension of the machine, wait for a renewal to show that the lock is still held.
     if (text === undefined || remaining <= 0 || !holder.grant.isVerified()) return;
     try {
       this.backend.label?.(holder.grant.request, text, remaining);
     } catch {
-      // The lock does not depend on it.
+      // Labels are optional.
     }
   }
 
-  /** Resolves to whether there is nothing to look for any more: there was a label, or no answer. */
-  async #look(waiter: Waiter, onHolder: (label: HolderLabel) => void): Promise<boolean> {
+  /** Resolves to false if the holder has no label yet. */
+  async #read(waiter: Waiter, onHolder: (label: HolderLabel) => void): Promise<boolean> {
     try {
       const text = await promised(() => this.backend.labelOf?.(waiter.key) ?? Promise.resolve(null));
-      const label = text === null ? undefined : readLabel(text);
+      const label = text === null ? undefined : readTraceLabel(text);
       if (label === undefined) return false;
-      // The caller may hold by now, or have got its error.
+      // The wait may have ended in the meantime.
       if (waiter.isQueued) onHolder(label);
     } catch {
-      // The wait does not depend on it.
+      // Labels are optional.
     }
     return true;
   }
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
-    // Behind the others also if it is there: they are in the order of their times.
-    this.#pending.delete(caller);
-    this.#pending.set(caller, { at: this.clock.now() + LONG, onLong });
-    // In no caller's context, which a timer would keep alive.
-    if (this.#timer === undefined) detached(this.#wake, LONG);
+    this.#pending.set(caller, { at: this.clock.now() + LONG_MS, onLong });
+    // Detached, because the timer would retain the caller's async context.
+    if (this.#timer === undefined) detached(this.#wake, LONG_MS);
   }
 
   readonly #wake = (delay: number): void => {
-    // Rounded up: a timer that fires a fraction early would find nothing due and spin.
+    // Rounded up, because a timer that fires a fraction too early would find nothing due and spin.
     this.#timer = this.clock.setTimer(this.#onTime, Math.ceil(delay), false);
   };
 

@@ -1,9 +1,9 @@
 /**
- * A set that usually has one value, or none: it costs no memory of its own until it has two.
+ * A set that usually has at most one value. It allocates a `Set` only for the second value.
  *
  * A `Set` with one value takes 350 bytes, as much as the rest of the object that owns it.
  */
-export class Few<T extends object> {
+export class SmallSet<T extends object> {
   #first: T | undefined;
   #others: Set<T> | undefined;
 
@@ -24,7 +24,7 @@ export class Few<T extends object> {
     } else this.#others?.delete(value);
   }
 
-  /** All as they are now. */
+  /** A snapshot. */
   values(): readonly T[] {
     if (this.#first === undefined) return NONE as readonly T[];
     return this.#others === undefined ? [this.#first] : [this.#first, ...this.#others];

@@ -6,12 +6,9 @@ const RECIPES = 'lib/recipes';
 const MEMORY = 'lib/providers/memory';
 
 /**
- * Faults that are planted in the sources, one at a time, to see whether the simulation finds them.
- *
- * `breaks` says what is wrong then. The simulation finds each by `seed`, or else by a search. One that it does not find has a `reason`, and
- * `killedBy` is the spec for it, if there is one.
+ * Faults in what the simulation runs. One that it does not find has a `reason` instead of a `seed`.
  */
-export const MUTANTS = [
+export const SIMULATED = [
   // The script: queue and handoff.
   {
     id: 'link-behind-held',
@@ -20,6 +17,7 @@ export const MUTANTS = [
     to: "not string.find(before, '^%d')",
     breaks: 'an operation does not run behind an acquire that finds its own lock',
     killedBy: 'test/redis/chain-script.spec.ts',
+    test: 'go on behind a lock that the ask holds already',
     reason: 'the key is then requested in its turn, which costs a round trip and breaks nothing',
   },
   {
@@ -53,6 +51,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'no waiter learns when a short provisional lease ends',
     killedBy: 'test/redis/wake-ups.spec.ts',
+    test: 'when the lock is handed to a writer for less than a second',
     reason:
       'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
   },
@@ -79,7 +78,6 @@ export const MUTANTS = [
     to: "token, count = takeTokens(1, true), sole == '' and COHORT or 1",
     breaks: 'a handoff reserves one token for a whole cohort',
     seed: 4,
-    killedBy: 'test/redis/cohorts.spec.ts',
   },
   {
     id: 'dead-not-passed-over',
@@ -88,7 +86,6 @@ export const MUTANTS = [
     to: '',
     breaks: 'a process that does not answer a grant counts as alive',
     seed: 22,
-    killedBy: 'test/redis/wake-ups.spec.ts',
   },
   {
     id: 'provisional-not-ended',
@@ -105,7 +102,6 @@ export const MUTANTS = [
     to: "return call('PUBLISH', counter .. who, notice) >= 0",
     breaks: 'a lock is handed to a process that does not listen',
     seed: 8,
-    killedBy: 'test/redis/lock-script.spec.ts',
   },
   {
     id: 'tokens-far-ahead',
@@ -114,7 +110,6 @@ export const MUTANTS = [
     to: 'local AHEAD = 1000000000000\n',
     breaks: 'tokens are reserved although the counter is far ahead of the clock',
     seed: 4,
-    killedBy: 'test/redis/script-rules.spec.ts',
   },
   // The script: who may hold.
   {
@@ -180,7 +175,6 @@ export const MUTANTS = [
     to: 'max(lease, minHold)',
     breaks: 'the renewal of a reader shortens its minHold',
     seed: 68,
-    killedBy: 'test/redis/script-rules.spec.ts',
   },
   {
     id: 'min-hold-not-confirmed',
@@ -245,7 +239,8 @@ export const MUTANTS = [
     from: 'if (held.token !== this.#token) this.#tokens = 1;',
     to: '',
     breaks: 'the tokens of a cohort survive another grant at the confirmation',
-    killedBy: 'test/redis/cohorts.spec.ts',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'lets no followers in by a grant that it finds instead of the one that it was to confirm',
     reason: 'a confirmation that finds another grant follows a lost answer of exactly the request before it',
   },
   {
@@ -254,6 +249,8 @@ export const MUTANTS = [
     from: 'if (!this.#known || now - this.#sentAt > RECENT) return undefined;',
     to: 'if (!this.#known) return undefined;',
     breaks: 'an observation of the server clock counts after any time',
+    killedBy: 'test/redis/server-clock.spec.ts',
+    test: 'knows nothing before the first command, 10 s after the last one, and on another connection',
     reason:
       'each queued request observes the clock each second, so an old observation needs a message that overtakes the first answer',
   },
@@ -279,7 +276,8 @@ export const MUTANTS = [
     from: '    this.#requests.onDown(cause);\n',
     to: '',
     breaks: 'a waiter is not told that the connection has ended',
-    killedBy: 'test/redis/outage.spec.ts',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'tells a request that waits when its connection is lost',
     reason: 'it asks again within a second all the same, which is within the bound after an outage',
   },
   {
@@ -304,6 +302,8 @@ export const MUTANTS = [
     from: "          onFailure(new Error('The reply came after its connection was given up.'));\n          return;\n",
     to: '',
     breaks: 'a reply counts that came after its connection was given up',
+    killedBy: 'test/redis/reconnection.spec.ts',
+    test: 'does not believe what a server answers on a connection that was given up',
     reason:
       'the reply must come within the 100 ms for which ioredis reads a connection that was given up, from a master that was replaced meanwhile',
   },
@@ -335,7 +335,7 @@ export const MUTANTS = [
   {
     id: 'given-up-unsent',
     file: `${ACQUIRE}/key-request.ts`,
-    from: "const isSent = this.#sent || this.#stage.phase !== 'pausing';",
+    from: "const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';",
     to: 'const isSent = false;',
     breaks: 'the release of a request that was given up is not repeated',
     seed: 16,
@@ -359,7 +359,7 @@ export const MUTANTS = [
   {
     id: 'no-margin',
     file: 'lib/core/toolkit/validity.ts',
-    from: 'return sentAt + lease - (lease * 0.01 + 2);',
+    from: 'return sentAt + lease - (lease * DRIFT + 2);',
     to: 'return sentAt + lease;',
     breaks: 'a lease has no margin for clocks of different speed',
     seed: 42,
@@ -403,6 +403,7 @@ export const MUTANTS = [
     to: '',
     breaks: 'a task begins under a lock that was lost before',
     killedBy: 'test/core/guarded-task.spec.ts',
+    test: 'does not start under a lock that was lost since its grant',
     reason: 'the lock must end in the tick between its grant and its task',
   },
   {
@@ -448,8 +449,8 @@ export const MUTANTS = [
   {
     id: 'early-callers-not-dismissed',
     file: `${ACQUIRE}/key-chain.ts`,
-    from: '    this.dismiss();\n    return ask(trace);',
-    to: '    return ask(trace);',
+    from: '    this.dismiss();\n    return request(trace);',
+    to: '    return request(trace);',
     breaks: 'callers behind a refused one of the same call keep their places',
     seed: 72,
   },
@@ -525,6 +526,23 @@ export const MUTANTS = [
     to: "const result = 'released' as string;",
     breaks: 'a leader that resigns keeps its lock',
     seed: 29,
+  },
+  // The Cluster.
+  {
+    id: 'moved-not-followed',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'if (shard.server === server) continue;',
+    to: 'if (shard.server !== undefined) continue;',
+    breaks: 'a bucket whose slot has moved is requested at its old master',
+    seed: 19,
+  },
+  {
+    id: 'bucket-in-another-slot',
+    file: `${REDIS}/cluster-servers.ts`,
+    from: 'hashSlotOf(String(bucket)));',
+    to: 'hashSlotOf(String((bucket + 1) % BUCKETS)));',
+    breaks: 'each bucket is looked for in the slot of the next one',
+    seed: 4,
   },
   // The order in a process, and locks in memory.
   {

@@ -1,6 +1,6 @@
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { quote } from '../../key/quote.js';
-import { isScheduled } from '../methods/cron-job.js';
+import { isScheduled } from '../methods/schedule-metadata.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';
 import type { Application } from './explore-application.js';
 
@@ -9,7 +9,7 @@ import type { Application } from './explore-application.js';
  * of one method, and a lock of a key that a leader holds for its whole term. A job would be skipped silently, and a
  * call would fail after its whole wait.
  */
-export function compareKeys({ plans, problems, warnings }: Application): void {
+export function findKeysHeldLonger({ plans, problems, warnings }: Application): void {
   const leaders = [...plans].filter(([{ isElected }]) => isElected);
   for (const [method, { lock }] of plans) {
     if (method.isElected) continue;

@@ -3,7 +3,19 @@
 
 /** The folders whose tests take real time: on real servers, in several processes, or by a real clock. */
 const FOLDERS = [
-  ...['contract', 'redis', 'redlock', 'sql', 'typeorm', 'zookeeper', 'memcached', 'failover', 'combined', 'sample'],
+  ...[
+    'contract',
+    'redis',
+    'redlock',
+    'sql',
+    'typeorm',
+    'zookeeper',
+    'memcached',
+    'failover',
+    'combined',
+    'providers',
+    'sample',
+  ],
   ...['scripts', 'chaos', 'docs', 'long', 'cli/servers'],
 ];
 

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import fc from 'fast-check';
 import { type ChildProcess, execFile } from 'node:child_process';
 import { rm } from 'node:fs/promises';

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, it } from '@jest/globals';
+import { type Entry, HELD, judged } from './hand-written.js';
 
 interface Checker {
   observe(entry: object): void;
@@ -164,5 +164,85 @@ describe('the rule that no waiter is overtaken', () => {
   it('is not judged while a fault affects the waiter', () => {
     expect(judged(true, { otherLeaves: 3, fault: { ...none, target: 'w2' } })).toEqual([]);
     expect(judged(true, { otherLeaves: 3, fault: { ...none, of: 'server' } })).toEqual([]);
+  });
+});
+
+describe('the rule that tokens grow', () => {
+  /** Callers that asked together and hold one after the other, or together if they read. */
+  function together(...holders: readonly { readonly token: string; readonly mode?: 'shared' }[]) {
+    const callers = holders.map((holder, index) => ({ name: `w1/1.${index}.1`, holder, start: 10 + 10 * index }));
+    const attempts = callers.map(({ name, holder }): Entry => [0, 'attempt', name, holder]);
+    const sections = callers.flatMap(({ name, holder, start }): Entry[] => [
+      [start, 'enter', name, { ...HELD, ...holder }],
+      [start + 5, 'leave', name, { ...HELD, ...holder }],
+      [start + 6, 'done', name, { result: 'released' }],
+    ]);
+    return judged([...attempts, ...sections]);
+  }
+
+  it('is broken by the same token twice, even if nobody had entered when both asked', async () => {
+    expect((await together({ token: '7' }, { token: '7' })).violations).toEqual(['token']);
+    expect((await together({ token: '7', mode: 'shared' }, { token: '7' })).violations).toEqual(['token']);
+  });
+
+  it('is broken by a smaller token', async () => {
+    expect((await together({ token: '7' }, { token: '6' })).violations).toEqual(['token']);
+    expect((await together({ token: '7' }, { token: '6', mode: 'shared' })).violations).toEqual(['token']);
+  });
+
+  it('is kept by growing tokens, and by readers that share tokens or enter in any order', async () => {
+    expect((await together({ token: '7' }, { token: '8' }, { token: '10' })).violations).toEqual([]);
+    const readers = ['8', '8', '7', '9'].map((token) => ({ token, mode: 'shared' as const }));
+    expect((await together({ token: '6' }, ...readers, { token: '10' })).violations).toEqual([]);
+  });
+
+  it('is broken by a caller that asks after others have entered and is refused', async () => {
+    const { violations } = await judged([
+      [0, 'attempt', 'w1/1.0.1'],
+      [1, 'enter', 'w1/1.0.1', { ...HELD, token: '7' }],
+      [2, 'leave', 'w1/1.0.1', { ...HELD, token: '7' }],
+      [3, 'attempt', 'w2/1.0.1'],
+      [4, 'enter', 'w2/1.0.1', { ...HELD, token: '6', accepted: false }],
+    ]);
+    expect(violations).toContain('token');
+  });
+});
+
+describe('the time to recover from a fault', () => {
+  const section = (at: number, key: string, token: number): readonly Entry[] => {
+    const about = { key, token: String(token) };
+    const caller = `w1/1.0.${at}`;
+    return [
+      [at, 'attempt', caller, about],
+      [at + 1, 'enter', caller, { ...HELD, ...about }],
+      [at + 2, 'leave', caller, { ...HELD, ...about }],
+      [at + 3, 'done', caller, { ...about, result: 'released' }],
+    ];
+  };
+  const fault: readonly Entry[] = [
+    ...section(0, 'a', 1),
+    ...section(10, 'b', 1),
+    [20, 'begin', undefined, { fault: 'none', of: 'server' }],
+    [30, 'end'],
+  ];
+
+  it('ends when the last key has been entered', async () => {
+    const { recoveries } = await judged([
+      ...fault,
+      ...section(40, 'a', 2),
+      ...section(99, 'b', 2),
+      ...section(200, 'a', 3),
+    ]);
+    expect(recoveries).toEqual([70]);
+  });
+
+  it('is not known when another fault or the end of the round comes before', async () => {
+    const next: Entry = [50, 'begin', undefined, { fault: 'none', of: 'server' }];
+    expect((await judged([...fault, ...section(40, 'a', 2), next, ...section(99, 'b', 2)])).recoveries[0]).toBe(
+      undefined,
+    );
+    expect(
+      (await judged([...fault, ...section(40, 'a', 2), [50, 'quiet'], ...section(99, 'b', 2)])).recoveries,
+    ).toEqual([undefined]);
   });
 });

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Entry, judged } from './hand-written.js';
 
 const BUSY = { code: 'LOCK_BUSY' };

@@ -1,5 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
-
 // Plain JavaScript without types, as the programs are.
 const FAULTS: string = '../../chaos/faults/index.mjs';
 

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Entry, HELD, judged, OVER } from './hand-written.js';
 
 const limited = (weight = 1, limit = 3) => ({ mode: 'limited', limit, weight });

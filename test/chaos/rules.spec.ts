@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Entry, HELD, judged, OVER } from './hand-written.js';
 
 const attempt: Entry = [0, 'attempt', 'w1/1.0.1'];

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Entry, HELD, judged, OVER } from './hand-written.js';
 
 // Plain JavaScript without types, as the programs are.

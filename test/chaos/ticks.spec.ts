@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Entry, HELD, judged } from './hand-written.js';
 
 const PERIOD = 1_000;

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { Injectable } from '@nestjs/common';
 import { Redis } from 'ioredis';

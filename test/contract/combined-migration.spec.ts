@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server } from 'node:net';

@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import type { CasStore } from '../../lib/api/lock-provider.js';
 
 const WRITERS = 6;

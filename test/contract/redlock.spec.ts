@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';

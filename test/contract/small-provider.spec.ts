@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';

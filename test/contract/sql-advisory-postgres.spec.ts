@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { advisoryLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
 

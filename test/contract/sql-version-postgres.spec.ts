@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';
 import { versionLockHarness } from '../typeorm/version-backend.js';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockPaths } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';

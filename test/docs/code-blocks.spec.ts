@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { Logger } from '@nestjs/common';
 import ts from 'typescript';
 import { compilerOptions, programOf } from '../compile.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { Controller, type INestApplicationContext, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import {

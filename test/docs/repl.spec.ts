@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll } from '@jest/globals';
 import ts from 'typescript';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';

@@ -1,7 +1,218 @@
 import { Confirmation } from '../../lib/providers/failover/confirmation.js';
-import { firstRecord } from '../../lib/providers/failover/epoch-record.js';
+import { type EpochRecord, firstRecord, switched } from '../../lib/providers/failover/epoch-record.js';
 import { exploration } from '../exploration.js';
-import { type Bounds, RULE, type Rule, search } from './switch-model.js';
+
+// One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
+const WINDOW = 1_000;
+
+const STEP = 254;
+
+const FIRST: EpochRecord = { ...firstRecord('A', WINDOW, 'first'), settled: true };
+
+/** A write on its way: sent, perhaps executed, perhaps never answered. */
+interface Write {
+  readonly process: number;
+  readonly sentAt: number;
+  readonly expected: EpochRecord;
+  readonly next: EpochRecord;
+  /** What stood in the record after it was executed. */
+  readonly found: EpochRecord | undefined;
+  /** The process has given up on its answer. */
+  readonly isOrphan: boolean;
+}
+
+interface Process {
+  readonly confirmation: Confirmation;
+  /** The lock that it holds. */
+  readonly hold: { readonly epoch: number; readonly provider: string } | undefined;
+}
+
+/** How far the search goes. */
+interface Bounds {
+  readonly processes: number;
+  readonly steps: number;
+  readonly switches: number;
+  readonly lostAnswers: number;
+}
+
+/** What a process concludes; the product's {@link Confirmation}, or one that is broken on purpose. */
+interface Rule {
+  confirmed(before: Confirmation, record: EpochRecord, sentAt: number, now: number): Confirmation;
+  validUntil(confirmation: Confirmation, epoch: number): number;
+  settlesAt(confirmation: Confirmation): number;
+}
+
+const RULE: Rule = {
+  confirmed: (before, ...write) => before.confirmed(...write),
+  validUntil: (confirmation, epoch) => confirmation.validUntil(epoch),
+  settlesAt: (confirmation) => confirmation.settlesAt,
+};
+
+interface State {
+  readonly time: number;
+  readonly record: EpochRecord;
+  readonly processes: readonly Process[];
+  readonly writes: readonly Write[];
+  readonly switches: number;
+  readonly lost: number;
+}
+
+/**
+ * All that can happen to one lock in a small fleet: writes that are executed at any time after they were sent, answers
+ * that are late or lost, processes that switch at any moment. Each provider is taken to exclude as it should.
+ */
+class SwitchModel {
+  constructor(
+    private readonly bounds: Bounds,
+    private readonly rule: Rule,
+  ) {}
+
+  get start(): State {
+    const record = FIRST;
+    const confirmation = this.rule.confirmed(Confirmation.unknown(WINDOW), record, 0, 0);
+    const processes = Array.from({ length: this.bounds.processes }, () => ({ confirmation, hold: undefined }));
+    return { time: 0, record, processes, writes: [], switches: 0, lost: 0 };
+  }
+
+  /** All that can happen next. */
+  *next(state: State): Generator<State> {
+    const { bounds } = this;
+    if (state.time < bounds.steps) yield this.#stopped({ ...state, time: state.time + 1 });
+    for (const write of state.writes) {
+      if (!write.found) yield execute(state, write);
+      else yield this.#stopped(this.#answer(state, write, write.found));
+      if (!write.isOrphan && state.lost < bounds.lostAnswers) yield lose(state, write);
+    }
+    for (const [index, process] of state.processes.entries()) {
+      if (!state.writes.some((write) => write.process === index && !write.isOrphan)) {
+        yield this.#send(state, index, false);
+        if (state.switches < bounds.switches) yield this.#stopped(this.#send(state, index, true));
+      }
+      if (process.hold) yield change(state, index, { hold: undefined });
+      else if (this.#mayGrant(state, process)) {
+        const { epoch, active: provider } = known(process);
+        yield change(state, index, { hold: { epoch, provider } });
+      }
+    }
+  }
+
+  /** How many processes believe that they hold the lock. */
+  holders(state: State): number {
+    return state.processes.filter((process) => this.#believes(state, process)).length;
+  }
+
+  /** Equal for states with the same future. */
+  fingerprint(state: State): string {
+    const now = state.time * STEP;
+    // What is over is over, however long ago.
+    const ahead = (time: number) => Math.max(time - now, -1);
+    const processes = state.processes.map(({ confirmation, hold }) => {
+      const until = ahead(this.rule.validUntil(confirmation, confirmation.epoch));
+      const held = hold ? `${hold.epoch}${hold.provider}` : '-';
+      return `${title(confirmation.record)},${until},${ahead(this.rule.settlesAt(confirmation))},${held}`;
+    });
+    const writes = state.writes.map(
+      ({ process, sentAt, expected, next, found, isOrphan }) =>
+        `${isOrphan ? 'orphan' : `${process},${sentAt}`},${title(expected)},${title(next)},${title(found)}`,
+    );
+    const counts = `${state.time},${state.switches},${state.lost}`;
+    // The order in which writes were sent is in their times.
+    return `${counts}|${title(state.record)}|${processes.join(';')}|${writes.sort().join(';')}`;
+  }
+
+  #send(state: State, index: number, isSwitch: boolean): State {
+    const process = state.processes[index]!;
+    const now = state.time * STEP;
+    const expected = known(process);
+    const waited = { ...expected, settled: expected.settled || now >= this.rule.settlesAt(process.confirmation) };
+    const next = isSwitch ? switched(waited, waited.active === 'A' ? 'B' : 'A', 'failure', { id: '', at: 0 }) : waited;
+    const write: Write = { process: index, sentAt: now, expected, next, found: undefined, isOrphan: false };
+    const sent = { ...state, writes: [...state.writes, write] };
+    if (!isSwitch) return sent;
+    return change({ ...sent, switches: state.switches + 1 }, index, { confirmation: process.confirmation.dropped() });
+  }
+
+  #answer(state: State, write: Write, found: EpochRecord): State {
+    const { confirmation } = state.processes[write.process]!;
+    const now = state.time * STEP;
+    const after =
+      found === write.next
+        ? this.rule.confirmed(confirmation, found, write.sentAt, now)
+        : confirmation.learned(found, now);
+    return change(without(state, write), write.process, { confirmation: after });
+  }
+
+  #mayGrant(state: State, process: Process): boolean {
+    const now = state.time * STEP;
+    const { epoch, active } = known(process);
+    const isTaken = state.processes.some(({ hold }) => hold?.provider === active);
+    return (
+      !isTaken &&
+      now < this.rule.validUntil(process.confirmation, epoch) &&
+      now >= this.rule.settlesAt(process.confirmation)
+    );
+  }
+
+  #believes(state: State, { confirmation, hold }: Process): boolean {
+    return hold !== undefined && state.time * STEP < this.rule.validUntil(confirmation, hold.epoch);
+  }
+
+  /** Who does not believe in its lock any more stops. */
+  #stopped(state: State): State {
+    const processes = state.processes.map((process) =>
+      process.hold && !this.#believes(state, process) ? { ...process, hold: undefined } : process,
+    );
+    return { ...state, processes };
+  }
+}
+
+function execute(state: State, write: Write): State {
+  // Equal texts are equal records: a write that changes nothing does not get in the way of another.
+  const isExpected = title(state.record) === title(write.expected);
+  const record = isExpected ? write.next : state.record;
+  const rest = without({ ...state, record }, write);
+  return write.isOrphan ? rest : { ...rest, writes: [...rest.writes, { ...write, found: record }] };
+}
+
+/** The process gives up on the answer. A write that was not executed may still be. */
+function lose(state: State, write: Write): State {
+  const rest = without({ ...state, lost: state.lost + 1 }, write);
+  const changesNothing = title(write.expected) === title(write.next);
+  return write.found || changesNothing ? rest : { ...rest, writes: [...rest.writes, { ...write, isOrphan: true }] };
+}
+
+function without(state: State, write: Write): State {
+  return { ...state, writes: state.writes.filter((other) => other !== write) };
+}
+
+function change(state: State, index: number, what: Partial<Process>): State {
+  return { ...state, processes: state.processes.map((each, at) => (at === index ? { ...each, ...what } : each)) };
+}
+
+function known({ confirmation }: Process): EpochRecord {
+  return confirmation.record ?? FIRST;
+}
+
+function title(record: EpochRecord | undefined): string {
+  return record ? `${record.epoch}${record.active}${record.settled ? 's' : ''}` : '-';
+}
+
+/** Goes through all that can happen within the bounds. Answers the first state with two holders, if there is one. */
+function search(bounds: Bounds, rule: Rule): { readonly states: number; readonly violation: State | undefined } {
+  const model = new SwitchModel(bounds, rule);
+  const seen = new Set([model.fingerprint(model.start)]);
+  const open = [model.start];
+  for (let state = open.pop(); state; state = open.pop()) {
+    for (const next of model.next(state)) {
+      const print = model.fingerprint(next);
+      if (seen.has(print)) continue;
+      seen.add(print);
+      if (model.holders(next) > 1) return { states: seen.size, violation: next };
+      open.push(next);
+    }
+  }
+  return { states: seen.size, violation: undefined };
+}
 
 // 300 000 states in the long form. One more switch makes millions of them.
 const BOUNDS: Bounds = { processes: 2, steps: exploration(4, 5), switches: 1, lostAnswers: 1 };

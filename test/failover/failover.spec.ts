@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { LockBusyError, LockCapacityError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';

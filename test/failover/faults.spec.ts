@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,5 +1,4 @@
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { Controller, Get, Injectable, type LoggerService, Module, Post } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import type { INestApplication } from '@nestjs/common';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';

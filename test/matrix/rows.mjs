@@ -6,45 +6,49 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
+// What several providers share. It also runs on the other servers, as they are installed.
+const SHARED = 'test/providers/';
 /** What is the same for all versions of a server: what is unpacked, which tests run, which of these are of another server. */
 const REDIS = {
-  specs: ['test/redis/', 'test/redlock/', 'test/contract/redis', 'test/contract/redlock'],
+  specs: ['test/redis/', 'test/redlock/', 'test/contract/redis', 'test/contract/redlock', SHARED],
   topologies: 'one server, Sentinel, Cluster, Redlock',
 };
 const SERVERS = {
   Redis: { ...REDIS, packages: ['redis-server'], programs: ['usr/bin/redis-server'] },
   Valkey: { ...REDIS, packages: ['valkey-server'], programs: ['usr/bin/valkey-server'] },
   MySQL: {
-    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)', SHARED],
     without: /postgres/i,
     packages: ['mysql-server-core'],
     programs: ['usr/sbin/mysqld'],
   },
   MariaDB: {
-    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)', SHARED],
     without: /postgres/i,
     packages: ['mariadb-server'],
     programs: ['usr/sbin/mariadbd', 'usr/bin/my_print_defaults', 'usr/bin/resolveip'],
   },
   Postgres: {
-    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)'],
+    specs: ['test/sql/', 'test/typeorm/', 'test/contract/(sql|typeorm)', SHARED],
     without: /mysql|mariadb/i,
     packages: ['postgresql'],
     programs: ['usr/lib/postgresql/*/bin/postgres', 'usr/lib/postgresql/*/bin/initdb'],
   },
   ZooKeeper: {
-    specs: ['test/zookeeper/', 'test/contract/zookeeper'],
+    specs: ['test/zookeeper/', 'test/contract/zookeeper', SHARED],
     packages: ['libzookeeper-java', 'libslf4j-java'],
     programs: [],
   },
   memcached: {
-    specs: ['test/memcached/', 'test/contract/memcached'],
+    specs: ['test/memcached/', 'test/contract/memcached', SHARED],
     packages: ['memcached'],
     programs: ['usr/bin/memcached'],
   },
   // The tests that need no server, and the conformance kit on every backend.
   'Node.js': {
-    specs: ['test/(?!redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|sample|scripts|chaos|docs|long)'],
+    specs: [
+      'test/(?!redis|redlock|sql|typeorm|zookeeper|memcached|failover|combined|providers|sample|scripts|chaos|docs|long)',
+    ],
   },
 };
 

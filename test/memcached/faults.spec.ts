@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -118,22 +118,6 @@ describe('a memcached that does not answer', () => {
     wire.refuse();
     await expect(start()).rejects.toThrow(LockUnavailableError);
   });
-});
-
-it('one provider serves several applications, at the same time and one after the other', async () => {
-  const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}` });
-  const namespace = newNamespace();
-  const first = await startWith(provider, namespace);
-  const second = await startWith(provider, namespace);
-  const held = await first.acquire('order');
-  expect(await second.tryAcquire('order')).toBeNull();
-  await first.stop();
-  expect(held.isHeld()).toBe(false);
-  const lock = await second.acquire('order');
-  const third = await startWith(provider, namespace);
-  expect(await third.tryAcquire('order')).toBeNull();
-  expect(await lock.release()).toBe('released');
-  await (await third.acquire('order')).release();
 });
 
 describe('a stop', () => {

@@ -101,7 +101,7 @@ export const CORE = [
     from: 'const MAX_LENGTH = 32_000;',
     to: 'const MAX_LENGTH = 40_000;',
     breaks: 'the record of a process is larger than its bound',
-    killedBy: 'test/core/wait-record.spec.ts',
+    killedBy: 'test/core/cycle-search.spec.ts',
     test: 'stays within 32,000 characters',
   },
   {

@@ -1,4 +1,4 @@
-import { describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { Batcher, HEAVY, type Operation } from '../../lib/providers/redis/client/batcher.js';
 import { type CommandSender, NotSent } from '../../lib/providers/redis/client/redis-connection.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import fc from 'fast-check';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { exploration, SEED } from '../exploration.js';

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { createClientPool, createSentinel as createSentinel5 } from 'redis5';

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';

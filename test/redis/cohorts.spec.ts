@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { afterEach, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import type { Grant, LockProvider } from '../../lib/api/lock-provider.js';

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { isDemotion } from '../../lib/providers/redis/client/refusals.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';

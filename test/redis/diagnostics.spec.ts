@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { examine, type Usage } from '../../lib/providers/redis/redis-diagnostics.js';

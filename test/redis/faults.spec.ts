@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { expect, jest } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
 import type { BackendEvent } from '../../lib/api/lock-provider.js';

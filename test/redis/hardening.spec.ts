@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';

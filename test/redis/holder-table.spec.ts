@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import fc from 'fast-check';
 import { HolderTable } from '../../lib/providers/redis/holder-table.js';
 import { exploration } from '../exploration.js';

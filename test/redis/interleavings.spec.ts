@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { HolderTable } from '../../lib/providers/redis/holder-table.js';

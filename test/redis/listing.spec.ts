@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockInfo } from '../../lib/api/lock-info.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';

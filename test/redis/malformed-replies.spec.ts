@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';

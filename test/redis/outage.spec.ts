@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';

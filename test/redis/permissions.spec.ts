@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
 import { silentLogger } from '../../lib/api/logger.js';

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Bounds, type Fault, KEEP, LEASE, type Rule, RULE, search } from './queue-model.js';
 
 const ALL: readonly Fault[] = ['connection', 'crash', 'freeze', 'data', 'notice'];

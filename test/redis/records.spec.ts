@@ -1,4 +1,4 @@
-import { describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { StoredRecord } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';

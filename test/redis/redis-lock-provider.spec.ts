@@ -1,14 +1,16 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
+import type { Holding } from '../../lib/api/lock-provider.js';
+import { requestFor } from '../direct-backend.js';
 import {
   granted,
+  leave,
   redisForTests,
   RELEASE,
   request,
   type StartedBackend,
   startBackend,
-  startWithFakeClock,
   until,
-  untilExpired,
+  untilWaiting,
 } from './seam.js';
 
 describe('RedisLockProvider at the seam', () => {
@@ -31,60 +33,6 @@ describe('RedisLockProvider at the seam', () => {
     expect(grant.lease).toBe(30_000);
   });
 
-  it('is busy for a second caller that does not wait', async () => {
-    granted(await one.backend.acquire(request('stock')));
-    expect(await one.backend.acquire(request('stock', { wait: 0 }))).toBe('busy');
-  });
-
-  it('answers a repeated ask with the same hold and the same token', async () => {
-    const ask = request('stock', { wait: 0 });
-    const begun = performance.now();
-    const first = granted(await one.backend.acquire(ask));
-    const roundTrip = performance.now() - begun;
-    const second = granted(await one.backend.acquire(ask));
-    expect(second.fencingToken).toBe(first.fencingToken);
-    // The lease began at the server some time in the first round trip; the server counts in whole ms.
-    expect(second.validUntil).toBeLessThanOrEqual(first.validUntil + roundTrip + 1);
-  });
-
-  it('renews what is held, and does not bring back what was released', async () => {
-    const grant = granted(await one.backend.acquire(request('stock', { lease: 30_000 })));
-    const renewed = await one.backend.renew(grant, 600_000);
-    expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
-    expect((await one.backend.inspect('stock'))?.expiresIn).toBeGreaterThan(500_000);
-    expect(await one.backend.release(grant, RELEASE)).toBe('released');
-    expect(await one.backend.renew(grant, 60_000)).toBe('lost');
-    expect(await one.backend.inspect('stock')).toBeNull();
-  });
-
-  it('releases once; the second release is lost, and so is one of somebody else', async () => {
-    const grant = granted(await one.backend.acquire(request('stock')));
-    expect(await one.backend.release(request('stock'), RELEASE)).toBe('lost');
-    expect(await one.backend.release(grant, RELEASE)).toBe('released');
-    expect(await one.backend.release(grant, RELEASE)).toBe('lost');
-  });
-
-  it('gives larger tokens to later holders', async () => {
-    let last = 0n;
-    for (let round = 0; round < 50; round += 1) {
-      const grant = granted(await one.backend.acquire(request('stock')));
-      expect(grant.fencingToken).toBeGreaterThan(last);
-      last = grant.fencingToken ?? 0n;
-      await one.backend.release(grant, RELEASE);
-    }
-  });
-
-  it('lets a waiter in when the lease of a crashed holder is over', async () => {
-    granted(await one.backend.acquire(request('stock', { lease: 300 })));
-    const { backend, time } = await startWithFakeClock({ url: redis.server.url });
-    const waiter = backend.acquire(request('stock'));
-    await untilExpired(redis.admin, 'stock');
-    // It asks again once a second.
-    await time.advance(1_000);
-    granted(await waiter);
-    await backend.close();
-  });
-
   it('hands off to the next waiter, first come first served', async () => {
     const first = granted(await one.backend.acquire(request('stock')));
     const begun = performance.now();
@@ -99,5 +47,39 @@ describe('RedisLockProvider at the seam', () => {
     await Promise.all(waiters);
     expect(order).toEqual(Array.from({ length: 20 }, (_, index) => index));
     expect(await redis.admin.keys('*')).toHaveLength(2); // the counter, and for 10 s when this process was seen
+  });
+
+  describe('knows who holds a busy lock', () => {
+    it('a later ask sees the holder that came meanwhile', async () => {
+      const [ann, bob, cid] = await Promise.all([1, 2, 3].map(() => startBackend({ url: redis.server.url })));
+      if (!ann || !bob || !cid) throw new Error('Three were started.');
+      const first = granted(await ann.backend.acquire(request('a')));
+      const ofBob = requestFor('a', 'b0b0b0b0b0b0'.padEnd(32, '1'));
+      const second = bob.backend.acquire(ofBob);
+      await untilWaiting(bob);
+      // Later by more than a delay on the way: the server queues by age.
+      const ofCid = requestFor('a', 'c1dc1dc1dc1d'.padEnd(32, '1'));
+      const third = cid.backend.acquire(ofCid);
+      await untilWaiting(cid);
+      const seen = (): Holding | null => cid.backend.heldBy(ofCid);
+      expect(seen()?.instance).toBe(first.holder.slice(0, 12));
+      await ann.backend.release(first);
+      await second;
+      // A slow answer makes it look older: it is counted from when the ask was sent.
+      const hasCome = ({ instance, since }: Holding): boolean =>
+        instance === ofBob.id.slice(0, 12) && (since ?? 0) > ofCid.since;
+      await until(() => hasCome(seen() as Holding), 'it has asked again');
+      await leave(cid.backend, ofCid);
+      expect(await third).toBe('busy');
+    });
+
+    it('what nobody holds has no holder: a lock that is only retained', async () => {
+      const { backend } = await startBackend({ url: redis.server.url });
+      const held = granted(await backend.acquire(request('kept', { minHold: 30_000 })));
+      await backend.release(held, { keepFor: 30_000, failed: false });
+      const asked = request('kept', { wait: 0 });
+      expect(await backend.acquire(asked)).toBe('busy');
+      expect(backend.heldBy(asked)).toBeNull();
+    });
   });
 });

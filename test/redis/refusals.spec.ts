@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { ServerClock } from '../../lib/providers/redis/server-clock.js';

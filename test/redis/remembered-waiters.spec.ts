@@ -1,4 +1,4 @@
-import { describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import {

@@ -1,4 +1,3 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { RecordStore } from '../../lib/api/lock-provider.js';

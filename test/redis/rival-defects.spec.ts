@@ -1,4 +1,3 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

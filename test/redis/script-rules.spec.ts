@@ -1,4 +1,4 @@
-import { describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
 import { redisForTests, serverTime, until } from './seam.js';
 

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
 import type { AcquireRequest, BackendContext, ReleaseOutcome } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';

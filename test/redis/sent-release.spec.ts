@@ -1,4 +1,3 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';

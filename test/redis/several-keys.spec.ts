@@ -1,4 +1,3 @@
-import { afterEach, describe, expect, it } from '@jest/globals';
 import { LockBusyError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

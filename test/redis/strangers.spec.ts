@@ -1,4 +1,4 @@
-import { describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import fc from 'fast-check';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';

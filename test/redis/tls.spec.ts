@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { createClient } from 'redis';
 import { createClient as createClient5 } from 'redis5';
 import { LockUnavailableError } from '../../lib/api/errors.js';

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from '@jest/globals';
+import { expect } from '@jest/globals';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';

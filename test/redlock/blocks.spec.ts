@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import type { TestGrant } from '../direct-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';

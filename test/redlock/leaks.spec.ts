@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { CountingClock } from '../redis/counting-clock.js';

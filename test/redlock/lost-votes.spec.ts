@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import type { RenewOutcome } from '../../lib/api/lock-provider.js';
 import type { RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
 import { PendingReleases } from '../../lib/providers/redlock/node.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { NO_TOKEN } from '../../lib/providers/redlock/lock-script.js';

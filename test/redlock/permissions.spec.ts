@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';

@@ -1,4 +1,3 @@
-import { afterAll } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';

@@ -1,43 +1,20 @@
-import { afterAll, beforeAll } from '@jest/globals';
-import { LockUnavailableError } from '../../lib/api/errors.js';
-import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { RedlockLockProvider, type RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
-import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 import { direct } from '../direct-backend.js';
+import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { freePort } from '../servers/server-process.mjs';
+import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
-describe('one RedlockLockProvider in several applications', () => {
+describe('RedlockLockProvider at the seam', () => {
   let quorum: Quorum;
   let provider: RedlockLockProvider;
-  const start = async () => {
-    const backend = direct(provider.createBackend(contextFor([])));
-    await backend.connect();
-    return backend;
-  };
   beforeAll(async () => {
     quorum = await startQuorum(3);
     provider = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m', commandTimeout: '10s' });
   });
   afterAll(() => quorum.stop());
-
-  it('at the same time: they exclude each other', async () => {
-    const [ann, bob] = [await start(), await start()];
-    const grant = granted(await ann.acquire(request('order')));
-    expect(await bob.acquire(request('order', { wait: 0 }))).toBe('busy');
-    expect(await ann.release(grant, RELEASE)).toBe('released');
-    await ann.close();
-    expect(await bob.acquire(request('order', { wait: 0 }))).not.toBe('busy');
-    await bob.close();
-  });
-
-  it('one after the other', async () => {
-    for (let times = 0; times < 3; times += 1) {
-      const backend = await start();
-      const grant = granted(await backend.acquire(request(`order:${times}`)));
-      expect(await backend.release(grant, RELEASE)).toBe('released');
-      await backend.close();
-    }
-  });
 
   it('a release wakes every caller that waits for the key here: the core lets one ask for each depth of nesting', async () => {
     // Its time stands still, so a pause ends only by a release.
@@ -67,5 +44,56 @@ describe('one RedlockLockProvider in several applications', () => {
     await expect(asked).rejects.toBeInstanceOf(LockUnavailableError);
     await expect(asked).rejects.toMatchObject({ sent: false });
     await backend.close();
+  });
+});
+
+const NODES = ['a', 'b', 'c'].map((host) => ({ url: `redis://${host}` }));
+
+const GOOD: RedlockLockProviderOptions = { nodes: NODES, maxLease: '30s' };
+
+describe('what a RedlockLockProvider is made of', () => {
+  it.each<[string, unknown]>([
+    ['"nodes" is undefined: is the variable set?', { ...GOOD, nodes: undefined }],
+    ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
+    ['at least three independent', { ...GOOD, nodes: [] }],
+    ['at least three independent', { ...GOOD, nodes: NODES.slice(1) }],
+    ['node 2', { ...GOOD, nodes: [NODES[0], undefined, NODES[2]] }],
+    ['node 2', { ...GOOD, nodes: [NODES[0], {}, NODES[2]] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], 'redis://c'] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { client: null }] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { options: 'c' }] }],
+    ['node 3', { ...GOOD, nodes: [NODES[0], NODES[1], { url: 'redis://c', options: { host: 'c' } }] }],
+    ['maxLease', { ...GOOD, maxLease: Number.NaN }],
+    ['maxLease', { ...GOOD, maxLease: Infinity }],
+    ['maxLease', { ...GOOD, maxLease: -1 }],
+    ['maxLease', { ...GOOD, maxLease: 99 }],
+    ['maxLease', { ...GOOD, maxLease: 'soon' }],
+    [
+      `RedlockLockProvider: "maxLease" is '25d', but must be a duration of 100 ms to 24.8 days`,
+      { ...GOOD, maxLease: '25d' },
+    ],
+    ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
+    ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
+  ])('is refused for %s: %j', (message, options) => {
+    const make = () => new RedlockLockProvider(options as RedlockLockProviderOptions);
+    expect(make).toThrow(LockConfigError);
+    expect(make).toThrow(message);
+  });
+});
+
+describe('a node of a Redis Cluster among the nodes', () => {
+  let servers: readonly RedisServer[];
+  beforeAll(async () => {
+    // By default its bus is 10 000 ports higher, among those of outgoing connections.
+    const bus = String(await freePort());
+    const clustered = startRedisServer({ args: ['--cluster-enabled', 'yes', '--cluster-port', bus] });
+    servers = await Promise.all([startRedisServer(), startRedisServer(), clustered]);
+  });
+  afterAll(() => Promise.all(servers.map((server) => server.stop())));
+
+  it('is refused at start, by its number', async () => {
+    const starting = startRedlock({ nodes: servers.map(({ url }) => ({ url })) });
+    await expect(starting).rejects.toBeInstanceOf(LockConfigError);
+    await expect(starting).rejects.toThrow('node 3 belongs to a Redis Cluster');
   });
 });

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { granted, RELEASE, request } from '../redis/seam.js';

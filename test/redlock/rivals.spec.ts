@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';

@@ -1,4 +1,3 @@
-import { describe, expect, it } from '@jest/globals';
 import { type Bounds, type Rule, RULE, search } from './token-model.js';
 
 /** A grant with two tokens, 2 and 3, of which the third node knows nothing yet. */

@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll } from '@jest/globals';
 import ts from 'typescript';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';

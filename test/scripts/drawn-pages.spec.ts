@@ -1,4 +1,3 @@
-import { expect, it } from '@jest/globals';
 import { readFileSync } from 'node:fs';
 
 // Plain JavaScript without types, as the programs are.

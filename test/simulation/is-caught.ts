@@ -1,4 +1,3 @@
-import { expect } from '@jest/globals';
 import fc from 'fast-check';
 
 /** A search for a fault that a test has planted; `seed` is one that finds it soon, so that it is found each time. */

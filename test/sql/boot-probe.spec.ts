@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { Connection } from 'mysql2';
 import pg, { type PoolClient } from 'pg';
 import { DataSource } from 'typeorm';

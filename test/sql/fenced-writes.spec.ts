@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, beforeEach, expect, it } from '@jest/globals';
 import knex, { type Knex } from 'knex';
 import { Kysely, MysqlDialect } from 'kysely';
 import { createPool, type Pool } from 'mysql2';

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { expect, jest } from '@jest/globals';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { contextFor } from '../backend-context.js';
 import { requestFor } from '../direct-backend.js';

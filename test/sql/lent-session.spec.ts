@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { Connection } from 'mysql2';
 import type { Client } from 'pg';
 import type { Lock } from '../../lib/api/lock.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { Client } from 'pg';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockCapacityError } from '../../lib/api/errors.js';

@@ -1,5 +1,4 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';

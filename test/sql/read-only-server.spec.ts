@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import { createConnection } from 'mysql2/promise';
 import pg from 'pg';
 import { LockConfigError } from '../../lib/api/errors.js';

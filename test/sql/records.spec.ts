@@ -1,6 +1,6 @@
 import { type VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { type RowLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
 import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';

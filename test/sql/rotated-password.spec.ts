@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { readFile, writeFile } from 'node:fs/promises';
 import mysql2 from 'mysql2';
 import { type Connection, createConnection } from 'mysql2/promise';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from '@jest/globals';
 import type { Readable } from 'node:stream';
 import knex from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';

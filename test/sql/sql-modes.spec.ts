@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { Connection, RowDataPacket } from 'mysql2';
 import { type Connection as Admin, createConnection } from 'mysql2/promise';
 import type { LockProvider } from '../../lib/api/lock-provider.js';

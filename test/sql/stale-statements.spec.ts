@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import pg from 'pg';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { afterEach, beforeEach, describe, expect, it } from '@jest/globals';
 import pg from 'pg';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,7 +1,6 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { ServerFacts } from '../../lib/providers/sql/connection/dialect.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll } from '@jest/globals';
 import { type DataSource, EntitySchema } from 'typeorm';
 import { LockProcesses } from './lock-processes.js';
 import { SqlBackend, type SqlType } from './sql-backend.js';

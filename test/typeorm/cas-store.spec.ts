@@ -1,5 +1,4 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { CasStore, LockProvider } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';

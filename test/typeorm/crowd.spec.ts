@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Duration } from '../../lib/api/duration.js';
 import type { Lock } from '../../lib/api/lock.js';

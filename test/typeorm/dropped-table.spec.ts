@@ -1,5 +1,4 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import mysql2 from 'mysql2';
 import pg from 'pg';
 import { type DataSource } from 'typeorm';

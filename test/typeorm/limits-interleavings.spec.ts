@@ -1,5 +1,5 @@
 import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
-import { afterAll, beforeAll, expect, it, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { DataSource } from 'typeorm';
 import type { AcquireRequest, Grant } from '../../lib/api/lock-provider.js';

@@ -1,5 +1,5 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it, jest } from '@jest/globals';
+import { expect, jest } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import type { LockInfo } from '../../lib/api/lock-info.js';
 import { LockConfigError } from '../../lib/api/errors.js';

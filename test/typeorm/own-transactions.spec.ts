@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import { Account } from './accounts.js';
 import { SqlBackend } from './sql-backend.js';

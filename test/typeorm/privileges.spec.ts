@@ -1,5 +1,4 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import type { DataSource } from 'typeorm';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { DataSource } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError } from '../../lib/api/errors.js';

@@ -1,19 +1,40 @@
-import { afterAll, beforeAll } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
-import { LockManager } from '../../lib/core/lock-manager.js';
-import type { Lock } from '../../lib/api/lock.js';
-import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
-import { counterNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
+import { counterNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { contextFor } from '../backend-context.js';
 import { Account } from './accounts.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
-import { statementsAtOnce } from './statements-at-once.js';
-import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
-import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
-import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
+
+/** On how many connections of pg statements are sent while `task` runs, and how many any of them has under way at most. */
+async function statementsAtOnce(task: () => Promise<void>): Promise<{ connections: number; most: number }> {
+  const running = new Map<Client, number>();
+  let most = 0;
+  const { query } = Client.prototype;
+  const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
+    const count = (running.get(this) ?? 0) + 1;
+    running.set(this, count);
+    most = Math.max(most, count);
+    const answer: unknown = Reflect.apply(query, this, args);
+    const done = () => running.set(this, (running.get(this) ?? 0) - 1);
+    void Promise.resolve(answer).then(done, done);
+    return answer;
+  });
+  try {
+    await task();
+  } finally {
+    spy.mockRestore();
+  }
+  return { connections: running.size, most };
+}
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource, EntitySchema } from 'typeorm';
 import { LockManager } from '../../lib/core/lock-manager.js';

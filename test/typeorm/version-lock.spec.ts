@@ -1,5 +1,5 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { afterAll, beforeAll, jest } from '@jest/globals';
+import { jest } from '@jest/globals';
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lock } from '../../lib/api/lock.js';

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from '@jest/globals';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';

@@ -3,14 +3,17 @@
    -- methods of all shapes, for their types alone. */
 import { applyDecorators, Get } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
+import { expectTypeOf } from 'expect-type';
 import type { Observable } from 'rxjs';
 import {
   type BusyContext,
   DistributedLock,
+  type LockDecorator,
   LockDefaults,
   lockKey,
   type LossContext,
   RunOnce,
+  type SkippableLockDecorator,
   Unlocked,
 } from '../../lib/index.js';
 
@@ -418,3 +421,23 @@ class Holes {
 }
 
 export { Holes, Locked, NoMethod, Refused, Skipping, Unbound, WithComposed, WithDefaults, WithMode, WithUnlocked };
+
+/** A template asks for no parameters, a function for its own. */
+expectTypeOf(DistributedLock('order')).toEqualTypeOf<LockDecorator>();
+
+expectTypeOf(DistributedLock(['a', 'b'])).toEqualTypeOf<LockDecorator>();
+
+expectTypeOf(DistributedLock((order: Order) => order.id)).toEqualTypeOf<LockDecorator<[order: Order]>>();
+
+expectTypeOf(DistributedLock('order', { onBusy: 'skip' })).toEqualTypeOf<SkippableLockDecorator>();
+
+expectTypeOf(DistributedLock((order: Order) => order.id, { onBusy: 'skip' })).toEqualTypeOf<
+  SkippableLockDecorator<[order: Order]>
+>();
+
+expectTypeOf(RunOnce('job', { minHold: 0 })).toEqualTypeOf<SkippableLockDecorator>();
+
+expectTypeOf(RunOnce('job')).toEqualTypeOf<SkippableLockDecorator>();
+
+/** It is a decorator of methods wherever Nest asks for one. */
+expectTypeOf(DistributedLock('order')).toExtend<MethodDecorator>();

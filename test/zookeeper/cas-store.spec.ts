@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CasStore } from '../../lib/api/lock-provider.js';
 import { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
 import { LockManager } from '../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { StoredRecord } from '../../lib/api/lock-provider.js';
 import { LockPaths, segmentOf } from '../../lib/providers/zookeeper/lock-path.js';

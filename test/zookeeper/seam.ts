@@ -1,4 +1,3 @@
-import { afterAll } from '@jest/globals';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';

@@ -209,6 +209,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const [ann, bob] = [stage.embody(provider), stage.embody(provider)];
       await Promise.all([ann.locks.start(), bob.locks.start()]);
       const held = await ann.locks.acquire('order');
+      assert.equal(await bob.locks.tryAcquire('order'), null, 'they exclude each other');
       await (await bob.locks.acquire('another')).release();
       await ann.locks.stop();
       const cid = stage.embody(provider);

@@ -1,6 +1,5 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from '@jest/globals';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../../lib/providers/redis/index.js';
 import { type RedisServer, startRedisServer } from '../../servers/redis-server.mjs';

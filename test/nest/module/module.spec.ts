@@ -1,18 +1,19 @@
 import { jest } from '@jest/globals';
-import { Test } from '@nestjs/testing';
 import { Inject, Injectable, Logger, Module, type OnApplicationShutdown, Optional } from '@nestjs/common';
+import { Test } from '@nestjs/testing';
 import {
   currentLock,
   DistributedLock,
   DistributedLockModule,
   type DistributedLockModuleOptions,
   LockAdmin,
+  LockConfigError,
   LockService,
   LockUnavailableError,
   MemoryLockProvider,
 } from '../../../lib/index.js';
-import { close, Gate, start, until } from '../apps.js';
 import { CountingProvider } from '../../backends.js';
+import { close, Gate, start, until } from '../apps.js';
 
 @Injectable()
 class Orders {
@@ -219,3 +220,13 @@ async function eventually(attempt: () => Promise<unknown>): Promise<unknown> {
     await new Promise((resolve) => setImmediate(resolve));
   }
 }
+
+it.each([LockService, LockAdmin])('%p in the providers of a module fails the boot', async (provided) => {
+  const imports = [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })];
+  const compiled = Test.createTestingModule({ imports, providers: [provided] }).compile();
+  const error: unknown = await compiled.catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(LockConfigError);
+  expect((error as Error).message).toBe(
+    `${provided.name} is in the "providers" of a module: remove it there. DistributedLockModule provides it to every module of the application.`,
+  );
+});

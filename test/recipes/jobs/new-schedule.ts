@@ -1,4 +1,3 @@
-import { expect } from '@jest/globals';
 import type { LockProvider } from '../../../lib/api/lock-provider.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';

@@ -1,4 +1,3 @@
-import { expect } from '@jest/globals';
 import type { Timer } from '../../../lib/api/clock.js';
 import type { LockProvider } from '../../../lib/api/lock-provider.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';

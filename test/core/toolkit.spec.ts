@@ -1,0 +1,134 @@
+import fc from 'fast-check';
+import { withAbort } from '../../lib/core/toolkit/abort-listeners.js';
+import { DenseSet, type DenseSetItem } from '../../lib/core/toolkit/dense-set.js';
+import { firstToken } from '../../lib/core/toolkit/fencing-token.js';
+import { pause, withTimeout } from '../../lib/core/toolkit/timing.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { exploration } from '../exploration.js';
+
+const never = new Promise<string>(() => undefined);
+
+describe('withTimeout', () => {
+  it('gives what the work gives, and leaves no timer', async () => {
+    const clock = new FakeClock();
+    expect(await withTimeout(clock, 100, Promise.resolve('done'))).toBe('done');
+    await expect(withTimeout(clock, 100, Promise.reject(new Error('failed')))).rejects.toThrow('failed');
+    expect(clock.pendingTimers).toBe(0);
+  });
+
+  it('gives up a work that is late: undefined, or what the caller wants instead', async () => {
+    const clock = new FakeClock();
+    const fail = () => {
+      throw new Error('late');
+    };
+    const outcomes = Promise.allSettled([
+      withTimeout(clock, 100, never),
+      withTimeout(clock, 100, never, () => 'late'),
+      withTimeout(clock, 100, never, fail),
+    ]);
+    await clock.advance(100);
+    expect(await outcomes).toEqual([
+      { status: 'fulfilled', value: undefined },
+      { status: 'fulfilled', value: 'late' },
+      { status: 'rejected', reason: new Error('late') },
+    ]);
+  });
+
+  it('does not call for what comes instead of a work that was in time', async () => {
+    const clock = new FakeClock();
+    let calls = 0;
+    await withTimeout(clock, 100, Promise.resolve(), () => (calls += 1));
+    await clock.advance(200);
+    expect(calls).toBe(0);
+  });
+});
+
+describe('pause', () => {
+  it('ends with its time, with its signal, or immediately if that has aborted', async () => {
+    const clock = new FakeClock();
+    const caller = new AbortController();
+    const ends: string[] = [];
+    void pause(clock, 100, caller.signal).then(() => ends.push('time'));
+    void pause(clock, 500, caller.signal, true).then(() => ends.push('signal'));
+    await clock.advance(100);
+    expect(ends).toEqual(['time']);
+    caller.abort();
+    await clock.advance(0);
+    expect(ends).toEqual(['time', 'signal']);
+    await pause(clock, 500, caller.signal);
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe('withAbort', () => {
+  it('calls once, while the work goes on', async () => {
+    const caller = new AbortController();
+    let calls = 0;
+    const count = () => (calls += 1);
+    const done = await withAbort(caller.signal, count, () => {
+      caller.abort();
+      return Promise.resolve('done');
+    });
+    expect([done, calls]).toEqual(['done', 1]);
+  });
+
+  it('calls before the work where the signal has aborted, and not after the work', async () => {
+    const calls: string[] = [];
+    const call = () => calls.push('aborted');
+    const work = () => Promise.resolve(calls.push('work'));
+    await withAbort(AbortSignal.abort(), call, work);
+    const caller = new AbortController();
+    await withAbort(caller.signal, call, work);
+    caller.abort();
+    expect(calls).toEqual(['aborted', 'work', 'work']);
+  });
+});
+
+describe('DenseSet', () => {
+  class Member implements DenseSetItem {
+    slot = -1;
+  }
+
+  const step = fc.record({ do: fc.constantFrom('add' as const, 'delete' as const), which: fc.nat({ max: 19 }) });
+
+  it('does what a Set does', () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 200, size: 'max' }), (steps) => {
+        const members = Array.from({ length: 20 }, () => new Member());
+        const [dense, set] = [new DenseSet<Member>(), new Set<Member>()];
+        for (const each of steps) {
+          const member = members[each.which] as Member;
+          if (each.do === 'delete') expect(dense.delete(member)).toBe(set.delete(member));
+          else if (!dense.has(member)) {
+            dense.add(member);
+            set.add(member);
+          }
+          expect(dense.size).toBe(set.size);
+          expect(new Set(dense.values())).toEqual(set);
+          for (const one of members) expect(dense.has(one)).toBe(set.has(one));
+        }
+      }),
+      { numRuns: exploration(20, 500) },
+    );
+  });
+
+  it('is gone over while its values leave', () => {
+    const members = Array.from({ length: 5 }, () => new Member());
+    const dense = new DenseSet<Member>();
+    for (const member of members) dense.add(member);
+    for (const member of dense.values()) expect(dense.delete(member)).toBe(true);
+    expect(dense.size).toBe(0);
+  });
+});
+
+describe('the token of a grant', () => {
+  it('is the first of the block that ends with the last one', () => {
+    expect(firstToken('exclusive', 107n, 8)).toBe(100n);
+    expect(firstToken('exclusive', 107n, 1)).toBe(107n);
+    expect(firstToken('shared', 107n)).toBe(107n);
+  });
+
+  it('is null for a limited lock, whose holders go side by side', () => {
+    expect(firstToken('limited', 107n, 8)).toBeNull();
+  });
+});

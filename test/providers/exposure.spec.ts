@@ -1,0 +1,252 @@
+import { jest } from '@jest/globals';
+import { Cluster, Redis } from 'ioredis';
+import { createConnection } from 'mysql2/promise';
+import pg from 'pg';
+import { createClient, createCluster, createSentinel } from 'redis';
+import { DataSource, type DataSourceOptions } from 'typeorm';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { textOf } from '../../lib/provider-kit/secrets.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
+import {
+  SqlAdvisoryLockProvider,
+  type SqlConnectionOptions,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
+import { TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { startRedisServer } from '../servers/redis-server.mjs';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+
+/** Passwords with each character that means something in an address, as people write them there. Each has both words. */
+const PASSWORDS = [']', '/', '?', '#', '@', ':', '%', '&', ' ', "'", '[', '\\', '%5D', '%40'].map(
+  (characters) => `hunter${characters}tiger`,
+);
+const WORDS = /hunter|tiger/;
+
+type Make = () => LockProvider;
+type ByPassword = (password: string) => readonly Make[];
+
+/** What a log could show, as a list, and a logger and listener that write it there. */
+function recorder() {
+  const seen: string[] = [];
+  const see = (something: unknown) => {
+    seen.push(textOf(something));
+  };
+  return { seen, see, logger: { debug: see, warn: see, error: see } };
+}
+
+/** Everything that a log could show of applications with these providers, which cannot reach their server. */
+async function exposedBy(providers: readonly Make[]): Promise<string> {
+  const applications = providers.flatMap((make) => [true, false].map((failFast) => exposedByOne(make, failFast)));
+  return (await Promise.all(applications)).join('\n');
+}
+
+async function exposedByOne(make: Make, failFast: boolean): Promise<string> {
+  const { seen, see, logger } = recorder();
+  try {
+    const locks = new LockManager({ providers: { main: make() }, logger, failFast, shutdownGrace: 0 });
+    locks.events.on('unavailable', see);
+    await locks.start().catch(see);
+    await locks.withLock('order', () => 'done', { wait: 0 }).catch(see);
+    await locks.stop();
+    see([locks, locks.admin.backend(Object as never)]);
+  } catch (error) {
+    see(error);
+  }
+  return seen.join('\n');
+}
+
+/** With a user or without, no URL, no scheme, and with a query. */
+const redis =
+  (place: (url: string) => RedisLockProviderOptions): ByPassword =>
+  (password) =>
+    [
+      `redis://user:${password}@127.0.0.1:1/0`,
+      `redis://:${password}@127.0.0.1:1`,
+      `redis://user:${password}@[127.0.0.1:1`,
+      `user:${password}@127.0.0.1:1`,
+      `redis://127.0.0.1:1?username=user&password=${password}`,
+    ].flatMap((url) => {
+      try {
+        const options = place(url);
+        return [() => new RedisLockProvider(options)];
+      } catch {
+        // The clients of the application itself refuse some addresses; it gets their errors, and this package nothing.
+        return [];
+      }
+    });
+
+/** A URL, no URL, with a query, and no scheme. */
+const sqlAddresses = (protocol: string, password: string) => [
+  `${protocol}://user:${password}@127.0.0.1:1/test`,
+  `${protocol}://user:${password}@[127.0.0.1:1/test`,
+  `${protocol}://127.0.0.1:1/test?user=user&password=${password}`,
+  `user:${password}@127.0.0.1`,
+];
+const sql =
+  (protocol: string, place: (url: string) => SqlConnectionOptions): ByPassword =>
+  (password) =>
+    sqlAddresses(protocol, password).map((url) => () => new SqlVersionLockProvider(place(url)));
+const dataSource =
+  (type: string): ByPassword =>
+  (password) =>
+    sqlAddresses(type, password).map((url) => () => {
+      const options = { type, url, password: PASSWORDS[0] } as DataSourceOptions;
+      return new TypeOrmRowLockProvider({ dataSource: new DataSource(options) });
+    });
+
+const memcached =
+  (addressOf: (password: string) => string): ByPassword =>
+  (password) => [() => new MemcachedLockProvider({ server: addressOf(password) })];
+const zooKeeper =
+  (addressOf: (password: string) => string, scheme?: string): ByPassword =>
+  (password) => {
+    const auth = scheme && { auth: { scheme, credentials: `user:${password}` } };
+    return [() => new ZooKeeperLockProvider({ connectString: addressOf(password), ...auth })];
+  };
+
+// Every place of the options that takes an address or a password.
+it.each<[string, ByPassword]>([
+  ['url of Redis', redis((url) => ({ url }))],
+  ['cluster of ioredis', redis((url) => ({ cluster: [url] }))],
+  ['cluster of node-redis', redis((url) => ({ cluster: [url], options: { defaults: {} } }))],
+  ['options of ioredis', redis((url) => ({ options: { host: url } }))],
+  ['options of node-redis', redis((url) => ({ options: { socket: {}, url } }))],
+  [
+    'Sentinels of node-redis',
+    redis((url) => ({ options: { name: 'main', sentinelRootNodes: [{ host: url, port: 1 }] } })),
+  ],
+  ['a client of ioredis', redis((url) => ({ client: new Redis(url, { lazyConnect: true }) }))],
+  ['a Cluster of ioredis', redis((url) => ({ client: new Cluster([url], { lazyConnect: true }) }))],
+  ['a client of node-redis', redis((url) => ({ client: createClient({ url }) }))],
+  ['a Cluster of node-redis', redis((url) => ({ client: createCluster({ rootNodes: [{ url }] }) }))],
+  [
+    'a Sentinel client of node-redis',
+    redis((url) => ({ client: createSentinel({ name: 'main', sentinelRootNodes: [{ host: url, port: 1 }] }) })),
+  ],
+  [
+    'nodes of Redlock',
+    (password) => {
+      const nodes = [1, 2, 3].map((port) => ({ url: `redis://user:${password}@127.0.0.1:${port}` }));
+      return [() => new RedlockLockProvider({ nodes, maxLease: '1m' })];
+    },
+  ],
+  ['url of Postgres', sql('postgres', (url) => ({ url }))],
+  ['url of MySQL', sql('mysql', (url) => ({ url }))],
+  ['postgres.connectionString', sql('postgres', (connectionString) => ({ postgres: { connectionString } }))],
+  ['postgres.host', sql('postgres', (host) => ({ postgres: { host } }))],
+  ['mysql.uri', sql('mysql', (uri) => ({ mysql: { uri } }))],
+  ['mysql.host', sql('mysql', (host) => ({ mysql: { host } }))],
+  ['a DataSource for Postgres', dataSource('postgres')],
+  ['a DataSource for MySQL', dataSource('mysql')],
+  ['server of memcached', memcached((password) => `user:${password}@127.0.0.1:1`)],
+  ['server of memcached with a scheme', memcached((password) => `memcached://user:${password}@127.0.0.1:1`)],
+  ['server of memcached with a query', memcached((password) => `127.0.0.1:1?password=${password}`)],
+  ['connectString of ZooKeeper', zooKeeper((password) => `user:${password}@127.0.0.1:1`)],
+  ['connectString of ZooKeeper with a scheme', zooKeeper((password) => `zk://user:${password}@127.0.0.1:1`)],
+  ['connectString of ZooKeeper, as its path', zooKeeper((password) => `127.0.0.1:1/${password}`)],
+  ['auth of ZooKeeper', zooKeeper(() => '127.0.0.1:1', 'digest')],
+])(
+  'a password is shown nowhere: %s',
+  async (_, providersWith) => {
+    // mysql2 prints what it does not know of a query.
+    const printed = jest.spyOn(console, 'error').mockReturnValue();
+    expect(await exposedBy(PASSWORDS.flatMap(providersWith))).not.toMatch(WORDS);
+    printed.mockRestore();
+  },
+  240_000,
+);
+
+it.each([
+  ['ioredis', (port: number) => ({ options: { port, password: 'hunter', username: 'tiger' } })],
+  ['node-redis', (port: number) => ({ options: { socket: { port }, password: 'hunter', username: 'tiger' } })],
+])('a server that repeats what it does not know shows no password: %s', async (_, options) => {
+  const server = await startRedisServer({ args: ['--rename-command', 'AUTH', '', '--rename-command', 'HELLO', ''] });
+  const text = await exposedBy([() => new RedisLockProvider(options(server.port))]);
+  await server.stop();
+  expect(text).not.toMatch(WORDS);
+});
+
+/** Everything that a log could show of an application whose server refuses all from the moment that `refuse` answers, and its lock. */
+async function exposedByRefusals(provider: LockProvider, refuse: () => Promise<unknown>) {
+  const { seen, see, logger } = recorder();
+  const locks = new LockManager({ providers: { main: provider }, logger, shutdownGrace: 0 });
+  for (const event of ['unavailable', 'lost', 'release-pending'] as const) locks.events.on(event, see);
+  await locks.start();
+  const lock = await locks.acquire('order');
+  await refuse();
+  await locks.acquire('other', { wait: 0 }).then(see, see);
+  await lock.extend().then(see, see);
+  await lock.release().then(see);
+  await locks.acquire('order', { wait: 0 }).then(see, see);
+  await locks.stop();
+  const text = seen.join('\n');
+  expect(text).not.toMatch(/(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])/);
+  expect(text).not.toContain(lock.holder.slice(12));
+  return text;
+}
+
+it.each([
+  ['ioredis', (url: string) => ({ url })],
+  ['node-redis', (url: string) => ({ options: { socket: {}, url } })],
+])('commands that Redis refuses show no id of a holder: %s', async (_, options) => {
+  const server = await startRedisServer();
+  const admin = new Redis(server.url);
+  const refuse = () => admin.call('ACL', 'SETUSER', 'default', '-evalsha', '-eval');
+  const text = await exposedByRefusals(new RedisLockProvider(options(server.url)), refuse);
+  admin.disconnect();
+  await server.stop();
+  expect(text).toMatch(/NOPERM/);
+});
+
+describe.each(['mysql', 'postgres'])('statements that %s refuses', (database) => {
+  let server: SqlServer;
+  beforeAll(async () => {
+    server = database === 'mysql' ? await startMySqlOrMariaDb() : await startPostgres();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  it.each([SqlRowLockProvider, SqlVersionLockProvider, SqlAdvisoryLockProvider])(
+    'show no id of a holder: %p',
+    async (Provider) => {
+      const making = new LockManager({
+        providers: { main: new SqlVersionLockProvider({ url: server.url, synchronize: true }) },
+      });
+      await making.start();
+      await making.stop();
+      // With synchronize it would create the table again.
+      const provider = new Provider({ url: server.url, fencing: true });
+      const text = await exposedByRefusals(provider, () => dropTables(server.url));
+      expect(text).toMatch(/doesn't exist|does not exist/);
+      expect(text).not.toMatch(/\bsql:|\bquery:|\bparameters:/);
+    },
+  );
+});
+
+/** All tables of the locks, under a lock that is held where the server allows it. */
+async function dropTables(url: string): Promise<void> {
+  const drop = 'DROP TABLE IF EXISTS distributed_lock';
+  if (url.startsWith('postgres')) {
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    // The row lock has the table open.
+    await client.query(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state LIKE 'idle in%'",
+    );
+    await client.query(drop);
+    await client.end();
+    return;
+  }
+  const connection = await createConnection(url.replace(/^mariadb/, 'mysql'));
+  await connection.query('SET lock_wait_timeout = 1');
+  await connection.query(drop).catch(async () => {
+    const [rows] = await connection.query('SELECT trx_mysql_thread_id AS id FROM information_schema.innodb_trx');
+    for (const { id } of rows as { id: number }[]) await connection.query(`KILL ${id}`);
+    await connection.query(drop);
+  });
+  await connection.end();
+}

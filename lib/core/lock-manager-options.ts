@@ -23,7 +23,7 @@ export interface LockManagerOptions {
   readonly instance?: string | undefined;
   /** Defaults for options that a call leaves out. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s, because Docker kills a container after 10 s. */
+  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /** Whether the start fails if a backend cannot be reached. Default true. With false, the application starts anyway, and locks of that backend are unavailable until it is back. */
   readonly failFast?: boolean | undefined;

@@ -192,7 +192,7 @@ export const onSql: Group = {
       code: `new SqlVersionLockProvider({ url, table: 'orders' })`,
       place: 'provider "default"',
       value: 'column "token" does not exist',
-      remedy: 'create it by the migration',
+      remedy: 'Create it in a migration',
     },
     {
       id: 'postgres-synchronize-without-create',

@@ -426,7 +426,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.url'],
       place: 'SqlRowLockProvider',
       value: '"ssl"',
-      remedy: 'those of the driver belong into "postgres" or "mysql"',
+      remedy: 'those of the driver go in "postgres" or "mysql"',
     },
     {
       id: 'typeorm-option-misspelled',
@@ -664,7 +664,7 @@ export const sql: Group = {
       how: 'call',
       code: `await locks.withLock('order:42', (lock) => sqlClientOf(lock).query('SELECT 1'));`,
       place: '"order:42"',
-      value: 'provider "default" is no provider of row locks',
+      value: 'provider "default" does not use row locks',
       remedy: 'Take the lock from a SqlRowLockProvider',
     },
     {

@@ -526,7 +526,7 @@ describe('failover', () => {
     it('waits for the last locks of before, and says how long', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
-      expect(await refusal(one)).toMatch(/has switched to "b" and waits \d+ ms/);
+      expect(await refusal(one)).toMatch(/has switched to "b" and must wait another \d+ ms/);
       await advance(1.01 * WINDOW + 2);
       await (await take(one)).release();
     });

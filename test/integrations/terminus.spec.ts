@@ -249,7 +249,7 @@ describe('who leads', () => {
     const { locks: other } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-2' });
     const asked = new LockService(other);
     expect(await leader(asked, { key: 'prices' })).toEqual({
-      leader: { status: 'down', key: 'prices', message: 'No process leads it.' },
+      leader: { status: 'down', key: 'prices', message: 'There is no leader.' },
     });
     const service = new LockService(locks);
     void service.runAsLeader('prices', untilAborted);

@@ -142,7 +142,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     for (const operation of [() => records.read('damaged'), () => records.replace('damaged', 'a', 'b')]) {
       await expect(operation()).rejects.toThrow(LockConfigError);
       await expect(operation()).rejects.toThrow(
-        'Row "shop#run:damaged" of the table of the locks is no record that this package has written: delete the row.',
+        'Row "shop#run:damaged" of the lock table is not a record written by this package. Delete the row.',
       );
     }
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'run', 'damaged')]);
@@ -155,7 +155,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     const refused = without.records.replace('job', null, 'a');
     await expect(refused).rejects.toThrow(LockConfigError);
     await expect(refused).rejects.toThrow(
-      /^Lock provider "main": the table of the locks does not exist\. Create it in a migration \(CREATE TABLE .*late.*npx nestjs-distributed-lock sql.*synchronize/,
+      /^Lock provider "main": the lock table does not exist\. Create it in a migration \(CREATE TABLE .*late.*npx nestjs-distributed-lock sql.*synchronize/,
     );
     await expect(refused).rejects.toMatchObject({ provider: 'main' });
     await expect(without.records.list()[Symbol.asyncIterator]().next()).rejects.toThrow(LockConfigError);

@@ -202,7 +202,7 @@ describe('a password that is rotated', () => {
       const first = await failureOf(locks.acquire('k', { wait: 0 }));
       expect(first).toBeInstanceOf(LockUnavailableError);
       expect(String(first)).toMatch(
-        /refuses the login, which it has accepted before: .*Check the user and the password/,
+        /rejected the login, which it accepted before: .*Check the user and the password/,
       );
       expect(String(first)).not.toContain('token-');
       const waiter = locks.withLock('k', () => 'done', { wait: '1m' });

@@ -111,8 +111,8 @@ describe('a session', () => {
     expect(() => connection.emit('end')).toThrow('of a listener');
     await new Promise((resolve) => setImmediate(resolve));
     expect(outcomes).toEqual([
-      'one: The session has been lost.',
-      'two: The transaction of the lock has ended: this statement was not run.',
+      'one: The session was lost.',
+      'two: The transaction of the lock has ended, so this statement was not executed.',
     ]);
     expect(texts()).toEqual(['begin', 'one']);
   });

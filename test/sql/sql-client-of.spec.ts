@@ -190,7 +190,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     const provider = await backend.rows({ connectionInitSql: ['SET nothing_like_it = 1 AND'] });
     const start = processes.start(provider);
     await expect(start).rejects.toBeInstanceOf(LockConfigError);
-    await expect(start).rejects.toThrow(/refused "SET nothing_like_it = 1 AND" of connectionInitSql/);
+    await expect(start).rejects.toThrow(/rejected "SET nothing_like_it = 1 AND" from connectionInitSql/);
   });
 
   it('a first statement that is never answered is one error, and none that nobody handles', async () => {

@@ -169,7 +169,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       const refused = await locks.acquire('a').catch((error: unknown) => error);
       expect(refused).toBeInstanceOf(LockConfigError);
       expect(String(refused)).toMatch(
-        /the table of the locks is gone.*dropped.*Create it in a migration \(CREATE TABLE/,
+        /the lock table was dropped.*Create it in a migration \(CREATE TABLE/,
       );
     }
   });

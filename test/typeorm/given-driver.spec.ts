@@ -122,7 +122,7 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       const started = processes.start(
         new TypeOrmRowLockProvider({ dataSource: new DataSource({ type, url: address, driver }) }),
       );
-      await expect(started).rejects.toThrow(/need the driver mysql2, and .* is another one/);
+      await expect(started).rejects.toThrow(/need the mysql2 driver, but .* uses another one/);
       const opened = await opening;
       // Not left open on the server.
       if (opened)

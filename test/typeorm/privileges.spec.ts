@@ -83,7 +83,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     const refused = records.replace('refused', 'a', 'b');
     await expect(refused).rejects.toMatchObject({ code: 'LOCK_CONFIG', refused: true });
     await expect(refused).rejects.toThrow(
-      /^Record "refused" of provider "sql" is not available\. The database refused/,
+      /^Record "refused" of provider "sql" is not available\. The database rejected it/,
     );
     await backend.admin.query(`GRANT UPDATE ON ${LOCKS} TO locker`);
     expect((await records.replace('refused', 'a', 'b')).value).toBe('b');

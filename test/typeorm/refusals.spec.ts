@@ -19,7 +19,7 @@ it('another driver of MySQL than mysql2 is refused at the start', async () => {
   const locks = new LockManager({ providers: { sql: new TypeOrmRowLockProvider({ dataSource }) } });
   const start = locks.start();
   await expect(start).rejects.toBeInstanceOf(LockConfigError);
-  await expect(start).rejects.toThrow('need the driver mysql2, and the driver of the DataSource is another one');
+  await expect(start).rejects.toThrow('need the mysql2 driver, but the DataSource uses another one');
 });
 
 // What a server refuses it would refuse again. The callers here would wait for an hour.

@@ -4,7 +4,7 @@ import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typ
 import { AccountsRig, errorOf } from './accounts.js';
 import type { SqlType } from './sql-backend.js';
 
-const ENDED = 'The transaction of the lock has ended: this statement was not run.';
+const ENDED = 'The transaction of the lock has ended, so this statement was not executed.';
 
 interface Ends {
   /** Ends that the server reports in its answer, or at the next heartbeat. */

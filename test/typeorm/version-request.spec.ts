@@ -117,7 +117,7 @@ describe('a caller that leaves', () => {
     const { leave, sent, answer, again } = await askedAgain();
     await answer({ ...busy, version: free.version });
     leave();
-    await expect(again).rejects.toThrow(/may still take the lock/);
+    await expect(again).rejects.toThrow(/may still acquire the lock/);
     expect(sent).toEqual(['read', 'claim', 'read']);
   });
 });
@@ -276,7 +276,7 @@ describe('a reservation that was not answered', () => {
     const { attempt, sent, answer } = await reserveWithoutAnswer(new FakeClock());
     const again = attempt.acquire();
     const full = { ...free, holds: [{ holder: 'other', token: 7n, limited: { limit: 1, weight: 1 }, expires: 5_000 }] };
-    await Promise.all([answer(full), expect(again).rejects.toThrow(/may still take the lock/)]);
+    await Promise.all([answer(full), expect(again).rejects.toThrow(/may still acquire the lock/)]);
     const later = attempt.acquire();
     await answer({ ...full, serverTime: 500_001 });
     expect(await later).toBe('busy');

@@ -10,7 +10,7 @@ export interface Owner {
   readonly name?: string | undefined;
   /** A correct call. */
   readonly example?: string | undefined;
-  /** What to write instead of an option of another package. */
+  /** Returns what to write instead of an option of another package. */
   readonly foreign?: (name: string) => string | undefined;
   /** Exactly one of these options is required. */
   readonly oneOf?: readonly string[];

@@ -20,7 +20,7 @@ export function provideLockEventRelay(
   emitter: InjectionToken<{ emit(name: string, event: unknown): unknown }>,
 ): FactoryProvider {
   return {
-    // One of its own for each call: an application may relay to several.
+    // Unique for each call, because an application may relay to several emitters.
     provide: Symbol('lock event relay'),
     inject: [LockService, emitter],
     useFactory: ({ events }: LockService, target: { emit(name: string, event: unknown): unknown }) => {

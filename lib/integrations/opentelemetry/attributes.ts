@@ -24,7 +24,7 @@ export const ATTRIBUTE = {
   method: 'code.function.name',
 } as const;
 
-/** The attributes that follow from the code alone, so they have as few values as the code has locks. Never the key. */
+/** Low-cardinality attributes, which depend only on the code. Never contains the key. */
 export function attributesOf({ provider, mode, template, method }: LockEvent): Attributes {
   return {
     [ATTRIBUTE.provider]: provider,
@@ -34,7 +34,7 @@ export function attributesOf({ provider, mode, template, method }: LockEvent): A
   };
 }
 
-/** How the way to a lock ended: busy, unavailable and cancelled are as different here as they are for the caller. */
+/** The outcome of an acquire attempt. Distinguishes busy, unavailable and cancelled, as the caller does. */
 export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
   if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
   if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };
@@ -45,7 +45,7 @@ export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
   };
 }
 
-/** How a hold ended. */
+/** The outcome of a hold. */
 export function holdOutcome({ result, error }: HoldTrace): Attributes {
   if (error === undefined) return { [ATTRIBUTE.outcome]: result ?? 'pending' };
   return { [ATTRIBUTE.outcome]: 'lost', [ATTRIBUTE.lossReason]: error.reason, [ATTRIBUTE.errorType]: error.code };

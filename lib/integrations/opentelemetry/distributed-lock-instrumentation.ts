@@ -9,7 +9,7 @@ export interface DistributedLockInstrumentationConfig {
    * data in them. Metrics never carry it.
    */
   keys?: boolean;
-  /** Whether the instrumentation is at work. Kept by `enable()` and `disable()`. */
+  /** Whether the instrumentation is enabled. Set by `enable()` and `disable()`. */
   enabled?: boolean;
 }
 
@@ -31,56 +31,56 @@ export class DistributedLockInstrumentation {
   #keys: boolean;
   #tracerProvider: TracerProvider | undefined;
   #meterProvider: MeterProvider | undefined;
-  #atWork: { leave(): void }[] = [];
+  #recorders: { leave(): void }[] = [];
 
-  /** Stores; records nothing before it is enabled. */
+  /** Records nothing until `enable()` is called. */
   constructor({ keys = false }: DistributedLockInstrumentationConfig = {}) {
     this.#keys = keys;
   }
 
-  /** Begins to record. Does nothing when it does already. */
+  /** Starts recording. Does nothing if it is already enabled. */
   enable(): void {
-    if (this.#isAtWork) return;
+    if (this.#isEnabled) return;
     const { instrumentationName: name, instrumentationVersion: version } = this;
     const tracer = (this.#tracerProvider ?? trace.getTracerProvider()).getTracer(name, version);
     const meter = (this.#meterProvider ?? metrics.getMeterProvider()).getMeter(name, version);
-    this.#atWork = [new LockSpans(tracer, this.#keys), new LockMetrics(meter)];
+    this.#recorders = [new LockSpans(tracer, this.#keys), new LockMetrics(meter)];
   }
 
-  /** Leaves the channels. */
+  /** Stops recording. */
   disable(): void {
-    for (const each of this.#atWork) each.leave();
-    this.#atWork = [];
+    for (const each of this.#recorders) each.leave();
+    this.#recorders = [];
   }
 
   /** Where spans go. Default: the global tracer provider. */
   setTracerProvider(provider: TracerProvider): void {
     this.#tracerProvider = provider;
-    this.#renew();
+    this.#restart();
   }
 
   /** Where metrics go. Default: the global meter provider. */
   setMeterProvider(provider: MeterProvider): void {
     this.#meterProvider = provider;
-    this.#renew();
+    this.#restart();
   }
 
   setConfig({ keys = false }: DistributedLockInstrumentationConfig): void {
     this.#keys = keys;
-    this.#renew();
+    this.#restart();
   }
 
   getConfig(): DistributedLockInstrumentationConfig {
-    return { keys: this.#keys, enabled: this.#isAtWork };
+    return { keys: this.#keys, enabled: this.#isEnabled };
   }
 
-  get #isAtWork(): boolean {
-    return this.#atWork.length > 0;
+  get #isEnabled(): boolean {
+    return this.#recorders.length > 0;
   }
 
-  // An SDK hands over its providers after it has enabled what it instruments.
-  #renew(): void {
-    if (!this.#isAtWork) return;
+  // An SDK sets its providers after it has enabled its instrumentations.
+  #restart(): void {
+    if (!this.#isEnabled) return;
     this.disable();
     this.enable();
   }

@@ -19,11 +19,11 @@ interface Measurement {
   readonly startedAt: number;
 }
 
-/** How long callers wait and hold, how many do so now, and what goes wrong. The counts of the histograms are the counts of what ended. */
+/** Metrics of waits, holds and failures. The counts of the histograms are the numbers of finished waits and holds. */
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];
-  /** The terms that have begun since, by their elections. */
+  /** The election events of the current terms. */
   readonly #terms: LockEvent[] = [];
   readonly #leading: UpDownCounter;
   readonly #jobs = new Set<JobTrace>();
@@ -40,7 +40,7 @@ export class LockMetrics {
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
       description: 'How long callers waited for a busy lock, by what blocked them: a count and a sum.',
       unit: 's',
-      // With an instance on each series, a bucket for each length of time would be too many of them.
+      // Each series already has an instance, so buckets would multiply the series too much.
       advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {
@@ -90,7 +90,7 @@ export class LockMetrics {
       new OpenOperations<HoldTrace, Measurement>(
         holdChannel,
         measure(held, holds, holdOutcome, (attributes, { method, error, failed }) => {
-          // The locks of `LockService` have no method that would tell them apart.
+          // Locks acquired through `LockService` have no method to distinguish them by.
           if (method !== null && !error && !failed) successes.record(Date.now() / 1000, attributes);
         }),
       ),
@@ -155,7 +155,7 @@ export class LockMetrics {
   }
 }
 
-/** Counts what is in flight, and records how long it took. */
+/** Counts operations in flight and records their durations. */
 function measure<T extends LockEvent>(
   now: UpDownCounter,
   durations: Histogram,
@@ -177,6 +177,6 @@ function measure<T extends LockEvent>(
   };
 }
 
-// From a lock in memory to a nightly job.
+// Covers everything from an in-memory lock to a nightly job.
 const BOUNDARIES = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 const SECONDS: MetricOptions = { unit: 's', advice: { explicitBucketBoundaries: BOUNDARIES } };

@@ -64,7 +64,7 @@ export class LockSpans {
   }
 }
 
-/** The W3C `traceparent` of a span; `null` if it is not sampled, `undefined` where no SDK makes spans. */
+/** The W3C `traceparent` of a span; `null` if it is not sampled, `undefined` without an SDK. */
 function traceparentOf(span: Span): string | null | undefined {
   const context = span.spanContext();
   if (!isSpanContextValid(context)) return undefined;
@@ -72,9 +72,9 @@ function traceparentOf(span: Span): string | null | undefined {
   return isSampled ? `00-${context.traceId}-${context.spanId}-01` : null;
 }
 
-/** Links a wait to the hold for which it waits. */
+/** Links a wait to the hold that blocks it. */
 function link(span: Span, { method, traceparent }: HolderLabel): void {
-  // The instrumentation may have been disabled meanwhile, which has ended it.
+  // Disabling the instrumentation ends the span.
   if (!span.isRecording()) return;
   if (method !== null) span.setAttribute(ATTRIBUTE.holderMethod, method);
   const [, traceId, spanId] = traceparent?.split('-') ?? [];
@@ -83,11 +83,11 @@ function link(span: Span, { method, traceparent }: HolderLabel): void {
   span.addLink({ context, attributes: { [ATTRIBUTE.link]: 'holder' } });
 }
 
-// Errors of locks name the key, so no message of theirs becomes part of a span.
+// Don't record error messages in spans, because they contain the key.
 function end(span: Span, outcome: Attributes = {}): void {
   span.setAttributes(outcome);
   const name = outcome[ATTRIBUTE.outcome];
-  // A busy lock works as it should, and a caller that cancels has no failure.
+  // A busy lock and a cancelled wait are not failures.
   if (typeof name === 'string' && FAILURES.has(name)) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }

@@ -1,15 +1,15 @@
 import { diag } from '@opentelemetry/api';
 import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_channel';
 
-/** The work of a subscriber for each operation of a tracing channel. */
+/** A subscriber to the operations of a tracing channel. */
 interface Observer<T extends object, N> {
-  /** The operation begins. The answer is what `end` will need. */
+  /** Called when an operation starts. The result is passed to `end`. */
   readonly begin: (trace: T) => N;
-  /** The operation is over; without a trace when nobody will hear of its end, because the subscriber leaves first. */
+  /** Called when the operation ends, or without a trace when the subscriber leaves before that. */
   readonly end: (note: N, trace?: T) => void;
 }
 
-/** Follows the operations of a tracing channel from their beginning to their end. Those that began before it are not followed. */
+/** Observes the operations of a tracing channel from start to end. Ignores operations that started earlier. */
 export class OpenOperations<T extends object, N> {
   readonly #notes = new Map<object, N>();
   readonly #onStart = (trace: unknown): void => {
@@ -38,7 +38,7 @@ export class OpenOperations<T extends object, N> {
     subscribe(channel.asyncEnd.name, this.#onAsyncEnd);
   }
 
-  /** Leaves the channel, and closes those that are open. */
+  /** Unsubscribes from the channel and ends open operations. */
   leave(): void {
     unsubscribe(this.channel.start.name, this.#onStart);
     unsubscribe(this.channel.asyncEnd.name, this.#onAsyncEnd);
@@ -47,7 +47,7 @@ export class OpenOperations<T extends object, N> {
   }
 }
 
-/** An SDK that throws must not end the process, which Node does for a subscriber that throws. */
+/** Catches errors of an SDK, because Node crashes the process if a subscriber throws. */
 function onFailure(error: unknown): void {
   diag.error('nestjs-distributed-lock: a span or a measurement was not recorded.', error);
 }

@@ -11,13 +11,16 @@ import { UNANSWERED, UNAVAILABLE } from './lock-health.indicator.js';
 
 /** When a leader is unhealthy. */
 export interface LeaderHealthOptions {
-  /** How long a task may run on after a loss, and a call of `@OnlyLeader` after that or after the task has ended, in ms. Default 20 s, at most 24.8 days. */
+  /**
+   * How long a task or a call of `@OnlyLeader` may continue after its term has ended, in ms. Default 20 s, at most 24.8
+   * days.
+   */
   readonly tolerance?: Duration;
 }
 
 /** Which leader to look for. */
 export interface LeaderCheckOptions {
-  /** The key that is led. */
+  /** The key of the leadership. */
   readonly key: string;
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string;
@@ -32,11 +35,11 @@ const OF_CHECK = {
   timeout: duration({ min: 1 }).or('1s'),
 } satisfies OptionTable<LeaderCheckOptions>;
 
-/** One campaign of this process, as a result of a health check shows it. */
+/** A campaign of this process in a health check result. */
 export interface LeaderHealth {
   readonly key: string;
   readonly provider: string;
-  /** Whether this process leads now. A process that waits for its election is as healthy as one that leads. */
+  /** Whether this process leads now. A process that is waiting for its election is also healthy. */
   readonly leading: boolean;
 }
 
@@ -96,7 +99,7 @@ export class LeaderHealthIndicator {
     try {
       const leader = await withTimeout(systemClock, timeout, locks.leader(key), () => 'late' as const);
       if (leader === 'late') return session.down({ key, message: UNANSWERED });
-      if (leader === null) return session.down({ key, message: 'No process leads it.' });
+      if (leader === null) return session.down({ key, message: 'There is no leader.' });
       const { instance, since } = leader;
       return session.up({ key, instance, since });
     } catch (error) {

@@ -6,7 +6,7 @@ import { OF_LOCK } from '../../core/plan/lock-settings.js';
 import { duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
-/** How to ask a lock provider for its health. */
+/** Options of a lock health check. */
 export interface LockPingOptions {
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string;
@@ -19,7 +19,9 @@ const OPTIONS = {
   timeout: duration({ min: 1 }).or('1s'),
 } satisfies OptionTable<LockPingOptions>;
 
-/** The key that is taken and given back. One for the whole fleet: who finds it busy has an answer of the backend, too. */
+/**
+ * The key that the check acquires and releases. The fleet shares it, because "busy" is an answer of the backend too.
+ */
 const PROBE = 'nestjs-distributed-lock:health';
 
 /**
@@ -57,7 +59,7 @@ export class LockHealthIndicator {
     return failure === undefined ? session.up() : session.down(failure);
   }
 
-  /** Why the provider cannot lock, or undefined when it can. */
+  /** Resolves to the reason why the provider can't lock, or to undefined if it can. */
   async #probe(provider: string | undefined, time: number): Promise<string | undefined> {
     const signal = AbortSignal.timeout(time);
     const late = new Promise<'late'>((resolve) => {
@@ -66,7 +68,7 @@ export class LockHealthIndicator {
       });
     });
     try {
-      // A check under a lock is about the backend, not about a re-entry.
+      // Run detached, so that a check inside a lock tests the backend instead of re-entering.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
       const release = await Promise.race([lock?.release(), late]);
       return release === 'pending' || release === 'late' ? UNANSWERED : undefined;

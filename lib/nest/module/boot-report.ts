@@ -88,8 +88,8 @@ function runsTwice({ name, lock }: Planned): string {
 
 function skipsRuns({ name, lock }: Planned, period: number): string {
   return (
-    `${name} is due again after ${exactly(period)}, but "minHold" keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
-    `lower it below ${exactly(period)}, or schedule the method less often.`
+    `${name} is due again after ${period / 1_000} s, but "minHold" keeps its key locked for ${lock.minHold / 1_000} s, so that runs are skipped: ` +
+    `lower it below ${period / 1_000} s, or schedule the method less often.`
   );
 }
 
@@ -99,19 +99,6 @@ function hasNoValue({ name }: Planned, { key, segment }: MissingValue): string {
     `make sure that the value is set by then, or write #{…} for a value of each call.`
   );
 }
-
-/** A time in the largest unit without a fraction, because `ms()` would print 90 s as 2m. */
-function exactly(time: number): string {
-  const [unit, length] = UNITS.find(([, each]) => time % each === 0) ?? ['ms', 1];
-  return `${time / length}${unit}`;
-}
-
-const UNITS = [
-  ['d', 86_400_000],
-  ['h', 3_600_000],
-  ['m', 60_000],
-  ['s', 1_000],
-] as const;
 
 function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabilities): string {
   return [

@@ -65,12 +65,10 @@ export function assertUsable(options: unknown): asserts options is DistributedLo
   };
   const owner = { name: 'DistributedLockModule', example: 'DistributedLockModule.forRoot({ provider })', foreign };
   const { provider, providers } = read(owner, options, OPTIONS);
-  const given: [option: string, provider: unknown][] = Object.entries(providers ?? {}).map(([name, each]) => [
-    `providers.${name}`,
-    each,
-  ]);
-  if (provider !== undefined) given.push(['provider', provider]);
-  const wrong = given.flatMap(([option, each]) => whyNoProvider(option, each) ?? []);
+  const named = Object.entries(providers ?? {}).map(([name, each]) => whyNoProvider(`providers.${name}`, each));
+  const wrong = [...named, provider === undefined ? [] : whyNoProvider('provider', provider)].flatMap(
+    (why) => why ?? [],
+  );
   if (wrong.length > 0) throw new LockConfigError(wrong);
 }
 

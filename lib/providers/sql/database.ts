@@ -7,35 +7,35 @@ import type { SqlSettings } from './options.js';
 import { Server } from './connection/server.js';
 import { type SessionLimits, Sessions } from './connection/sessions.js';
 
-/** A database server, connected. */
+/** A connected database. */
 export interface Database {
   readonly server: Server;
   /** Runs a statement in autocommit. */
   readonly run: Run;
-  /** The sessions on which locks are held. */
+  /** The sessions that hold locks. */
   readonly sessions: Sessions;
   readonly table: LockTable;
-  /** The findings in the configuration that weaken the guarantee. */
+  /** Returns configuration problems that weaken the guarantee. */
   diagnose(): readonly Diagnostic[];
   close(): Promise<void>;
 }
 
-/** How many connections there are, and whether the table of the locks is needed. */
+/** The number of connections, and whether the lock table is needed. */
 interface Needs {
   readonly forStatements: number;
-  /** Undefined where locks do not live in sessions. */
+  /** Undefined if locks don't belong to sessions. */
   readonly forLocks?: SessionLimits;
   readonly table: boolean;
 }
 
-/** For statements in autocommit. Such a session holds nothing, so nobody waits for its end. */
+/** For statements in autocommit. Such a session holds no locks, so its guard may be long. */
 const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
 
 /**
- * Connects to a server. The connections are our own: those of the application's pool may all be waiting for the very locks that are to be
- * renewed or released.
+ * Connects to a server with our own connections, because those of the application's pool may all be waiting for the
+ * locks to be renewed or released.
  *
- * @throws LockConfigError on a server on which locks cannot exclude each other, and for a table that cannot keep locks
+ * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks
  */
 export async function connectToServer(settings: SqlSettings, context: BackendContext, needs: Needs): Promise<Database> {
   const { source, family, commandTimeout } = settings;
@@ -44,7 +44,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
   const close = async () => {
-    // In this order, and in one tick: what is left is in use, and is ended by the control session.
+    // In this order and in one tick: the remaining sessions are in use, and the control session ends them.
     await Promise.all([sessions.close(), statements.close(), server.close()]);
   };
   try {
@@ -64,7 +64,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
   }
 }
 
-/** A few processes together would use all connections of the server. */
+/** Warns if a few processes could use up all connections of the server. */
 function tooMany(most: number, offered: number): readonly Diagnostic[] {
   if (most * 4 <= offered) return [];
   const message = `One process may open ${most} connections for locks, and the server accepts ${offered} from all its clients (max_connections). Lower maxConnections, or raise the limit of the server.`;

@@ -5,7 +5,7 @@ import type { SqlSource } from './connection/databases.js';
 import { reasonOf } from './connection/failure.js';
 import { readSqlOptions, type SqlKind, type SqlSettings } from './options.js';
 
-/** The settings that the drivers have in common; each knows more, and all of them may be given. */
+/** The settings that the drivers have in common. Each accepts more of its own. */
 export interface SqlServerSettings {
   readonly host?: string;
   readonly port?: number;
@@ -14,20 +14,25 @@ export interface SqlServerSettings {
 }
 
 /**
- * The server, by exactly one of these. It is a configuration and never the application's pool: the locks open connections of their own, with
- * their own time limits, and waiters in a pool would block the application. It is read at each connection, so a getter may give a password
- * that is rotated.
+ * The server, given in one of these ways. It is a configuration, never the application's pool: locks open their own
+ * connections with their own time limits, and waiters in a pool would block the application. It is read for each
+ * connection, so a getter may return a rotated password.
  */
-// The compiler explains an address that does not fit by the last member, and most users give a URL.
+// For a configuration that doesn't match, the compiler explains the last member, and most users pass a URL.
 export type SqlConnectionOptions =
-  /** The configuration of `new Client(…)` of `pg`: also TLS, a socket, a function that gives the password. */
+  /**
+   * The configuration for `new Client(…)` of `pg`, including TLS, a socket, or a function that returns the password.
+   */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
-  /** The configuration of `createConnection(…)` of `mysql2`, for MySQL and MariaDB: also TLS, a socket, `authPlugins`; not `queryFormat`. */
+  /**
+   * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket or
+   * `authPlugins`, but not `queryFormat`.
+   */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
-  /** `postgres://`, `postgresql://`, `mysql://` or `mariadb://`, with user, password and database. */
+  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with user, password and database. */
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
-// Names in a variable, so that no bundler and no compiler looks for an optional peer.
+// In a variable, so that bundlers and compilers don't try to resolve optional peers.
 const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
 const PROTOCOLS = new Map([
   ['postgres:', 'postgres'],
@@ -43,13 +48,13 @@ const ADDRESS = {
   mysql: foreign(CONFIGURATION, configurationOf).written(),
 } satisfies OptionTable<SqlConnectionOptions>;
 
-/** @throws LockConfigError for options that name no server, or several, or that cannot work */
+/** @throws LockConfigError if the options name no server or several, or are invalid */
 export function readOptions(name: string, kind: SqlKind, options: SqlConnectionOptions): SqlSettings {
   const owner = {
     name,
     example: `new ${name}({ url: 'postgres://user:password@localhost:5432/shop' }) or new ${name}({ postgres: { host: 'localhost', user: 'shop' } })`,
     oneOf: ['url', 'postgres', 'mysql'],
-    others: 'those of the driver belong into "postgres" or "mysql"',
+    others: 'those of the driver go in "postgres" or "mysql"',
   };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(options));
 }
@@ -65,7 +70,7 @@ function sourceOf(options: SqlConnectionOptions): SqlSource {
 }
 
 function configurationOf(given: unknown): object | undefined {
-  // The method is that of pools and clients.
+  // Pools and clients have a `query` method.
   return typeof given === 'object' && given !== null && typeof propertyOf(given, 'query') !== 'function'
     ? given
     : undefined;
@@ -77,7 +82,7 @@ function databaseOf(url: string): SqlSource['database'] | undefined {
 
 function addressOf(url: unknown, owner: Owner, name: string): string {
   if (typeof url === 'string' && databaseOf(url)) return url;
-  // Not the address itself: it may have a password.
+  // Don't show the URL, because it may contain a password.
   const [scheme] = (typeof url === 'string' && /^[a-z][a-z\d+.-]*:\/\//i.exec(url)) || [];
   return refuse(
     owner,
@@ -86,7 +91,7 @@ function addressOf(url: unknown, owner: Owner, name: string): string {
   );
 }
 
-/** @param settings read at each connection, since it may be a getter that gives a new token */
+/** @param settings read for each connection, because it may be a getter that returns a new token */
 function withDriver(database: SqlSource['database'], settings: () => object): SqlSource {
   const load = async () => ({ driver: await loaded(DRIVERS[database]), settings: settings() });
   return { database, load } as SqlSource;
@@ -95,11 +100,11 @@ function withDriver(database: SqlSource['database'], settings: () => object): Sq
 async function loaded(driver: string): Promise<unknown> {
   try {
     const module: unknown = await import(driver);
-    // Both are CommonJS.
+    // Both drivers are CommonJS.
     return propertyOf(module, 'default') ?? module;
   } catch (cause) {
     throw new LockConfigError(
-      `SQL locks could not load the driver "${driver}": ${reasonOf(cause)}. Install it where the application runs: npm install ${driver}.`,
+      `SQL locks could not load the driver "${driver}": ${reasonOf(cause)}. Install it in the application: npm install ${driver}.`,
       { cause },
     );
   }

@@ -15,60 +15,69 @@ import { FAMILIES, type SqlSource } from './connection/databases.js';
 import type { Family } from './connection/dialect.js';
 import { tableName } from './table/lock-schema.js';
 
-/** The options of all locks in a database. */
+/** The options of all SQL locks. */
 export interface SqlLockOptions {
-  /** The table of the locks and of the fencing counters, `name` or `schema.name`. Default `distributed_lock`. */
+  /** The table for locks and fencing counters, as `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string;
-  /** Whether to create the table when it does not exist; otherwise a migration must. Default false. */
+  /** Whether to create the table if it does not exist. Otherwise, a migration must create it. Default false. */
   readonly synchronize?: boolean | undefined;
-  /** How long the database may be silent after a statement of ours, in ms, before its outcome counts as unknown. Default 2 s, at least 50 ms and at most 24.8 days. */
+  /**
+   * How long the database may take to answer a statement, in ms. After that, the outcome counts as unknown. Default 2
+   * s, at least 50 ms and at most 24.8 days.
+   */
   readonly commandTimeout?: ConfiguredDuration | undefined;
   /**
-   * Whether to use a server on which two callers may hold a lock at the same time: Galera, several primaries, a read-only server or standby,
-   * a pooler that shares connections among clients. Default false. Such a server is a `LockConfigError` then. For a cluster whose locks all go
-   * to one node.
+   * Whether to allow servers on which two callers may hold a lock at the same time: Galera, several primaries, a
+   * read-only server or standby, or a pooler that shares connections among clients. Otherwise, such a server causes a
+   * `LockConfigError`. Use it for a cluster only if all locks go to the same node. Default false.
    */
   readonly allowUnsafeTopology?: boolean | undefined;
 }
 
-/** Locks that live as long as a connection. */
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
-   * After how much silence the server frees the locks of a process that is frozen or cut off. A heartbeat each third of it. The COMMIT of what
-   * was written through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take as long; then its outcome is unknown, and the call
-   * rejects with `LockLostError`, reason `commit-unknown`. Default 30 s, at least 1 s and at most 24.8 days.
+   * How long a frozen or disconnected process may be silent before the server frees its locks. A heartbeat is sent
+   * every third of it. The COMMIT of what was written through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take
+   * as long; after that, its outcome is unknown, and the call rejects with `LockLostError`, reason `commit-unknown`.
+   * Default 30 s, at least 1 s and at most 24.8 days.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**
-   * How many connections this process may have for locks. Default 10. Up to four more, opened when they are needed, make rows, count
-   * tokens and end other connections.
+   * The maximum number of connections that this process uses for locks. Default 10. Up to four more are opened when
+   * needed, to create rows, count tokens and end other connections.
    */
   readonly maxConnections?: number | undefined;
-  /** Fencing tokens, by a counter that is committed at each grant. Default false; costs one commit a lock. */
+  /**
+   * Whether to issue fencing tokens from a counter that is committed with each grant. Costs one commit per lock.
+   * Default false.
+   */
   readonly fencing?: boolean | undefined;
 }
 
-/** `maxConnections` counts one for each key that is held or waited for. */
+/** Each key that is held or waited for uses one of `maxConnections`. */
 export interface SqlRowLockOptions extends SqlSessionLockOptions {
   /**
-   * How many of `maxConnections` are kept for callers that hold a row lock already. Default 1: two locks inside each other always
-   * progress. Locks that are nested `d` deep, and calls that lock `d` keys, need `d - 1`.
+   * How many of `maxConnections` are reserved for callers that already hold a row lock. Default 1, so that two nested
+   * locks always progress. Locks nested `d` levels deep, and calls that lock `d` keys, need `d - 1`.
    */
   readonly nestedConnections?: number | undefined;
   /**
-   * Statements that are sent first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: what the application sets on the
-   * connections of its own pool, and expects of the one that `sqlClientOf(lock)` or `entityManagerOf(lock)` gives. Isolation and time
-   * limits are set after them. Default none; one that the server refuses fails the boot.
+   * Statements to run first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: whatever the application
+   * sets on its own connections and expects from `sqlClientOf(lock)` or `entityManagerOf(lock)`. Isolation level and
+   * time limits are set afterwards. If the server rejects one, the application doesn't start. Default none.
    */
   readonly connectionInitSql?: readonly string[] | undefined;
 }
 
 export interface SqlVersionLockOptions extends SqlLockOptions {
-  /** How many connections this process has for locks, besides one for control. Each is used for one statement. Default 4. */
+  /**
+   * How many connections this process uses for locks, besides a control connection. Each is used for one statement at a
+   * time. Default 4.
+   */
   readonly maxConnections?: number | undefined;
 }
 
-/** The options of all kinds of locks in a database, because applications share an object of options among their kinds. */
+/** The options of all kinds of SQL locks, because applications share an options object among the kinds. */
 const OPTIONS = {
   table: tableName(),
   synchronize: flag().or(false),
@@ -87,13 +96,13 @@ const OPTIONS = {
 const OF_KIND = {
   row: {},
   version: { maxConnections: count(1).or(4) } satisfies OptionTable<Pick<SqlVersionLockOptions, 'maxConnections'>>,
-  // One to hold on, one to wait on.
+  // At least one to hold locks and one to wait.
   advisory: { maxConnections: count(2).or(10) },
 };
 
 export type SqlKind = keyof typeof OF_KIND;
 
-/** The options, checked and complete; times in ms. */
+/** The validated options. */
 export interface SqlSettings extends Omit<Settings<typeof OPTIONS>, 'nestedConnections'> {
   readonly source: SqlSource;
   readonly family: Family;
@@ -101,8 +110,8 @@ export interface SqlSettings extends Omit<Settings<typeof OPTIONS>, 'nestedConne
 }
 
 /**
- * @param address the options that say where the database is, besides those of the locks
- * @throws LockConfigError for options that cannot work
+ * @param address the options that specify the database
+ * @throws LockConfigError for invalid options
  */
 export function readSqlOptions(
   owner: Owner,
@@ -112,7 +121,7 @@ export function readSqlOptions(
   sourceOf: () => SqlSource,
 ): SqlSettings {
   const all = Object.entries(read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] }));
-  // The address may have a password, and what a backend keeps can be printed.
+  // Leave out the address, which may contain a password, because the settings of a backend may be printed.
   const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {

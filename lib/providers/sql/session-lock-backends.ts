@@ -11,12 +11,12 @@ import { SqlBackend } from './sql-backend.js';
 import { purge, readUnusedFor } from './table/purge.js';
 
 /*
- * Row locks and advisory locks: both live as long as a session of the server, and their backends only connect and make requests.
+ * Row locks and advisory locks belong to a server session. These backends only connect and create requests.
  */
 
 /** The row locks of one application. */
 export class RowLockBackend extends SqlBackend<Database> {
-  // On Postgres readers pass a writer that waits for the row, which would starve.
+  // On Postgres, readers would overtake a waiting writer, which could starve.
   readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'mysql');
 
   constructor(
@@ -32,9 +32,10 @@ export class RowLockBackend extends SqlBackend<Database> {
   }
 
   /**
-   * Deletes the rows that were created more than `unusedFor` ago (1 s to 24.8 days) and that nobody holds; a row lock leaves no
-   * trace of its use in its row. Also deletes the rows of leases in the same table that ended so long ago. Answers how many. A key that
-   * is used again costs one more statement the first time, and while its row goes an attempt that does not wait may find it busy.
+   * Deletes rows that were created more than `unusedFor` ago (1 s to 24.8 days) and aren't locked. The last use of a
+   * row lock isn't recorded, so its creation counts. Also deletes rows of leases in the same table that ended that long
+   * ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
+   * an attempt that doesn't wait may be busy while its row is being deleted.
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
@@ -87,12 +88,12 @@ function capabilitiesOf({ fencing }: SqlSettings, shared: boolean): LockCapabili
 }
 
 /**
- * @param views of the database that show such locks, for people
- * @throws LockConfigError always: the database shows sessions, rows and hashes, but no keys of a namespace
+ * @param views the database views that show such locks to operators
+ * @throws LockConfigError always: the database shows sessions, rows and hashes, but not the keys of a namespace
  */
 function refuseList({ name: provider }: BackendContext, views: string): never {
   throw new LockConfigError(
-    `Lock provider "${provider}" cannot list its locks. They belong to sessions of the database, which does not show their keys. Look at its views: ${views}.`,
+    `Lock provider "${provider}" cannot list its locks. They belong to database sessions, which do not show their keys. Query these views instead: ${views}.`,
     { provider },
   );
 }

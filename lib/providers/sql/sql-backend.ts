@@ -19,23 +19,23 @@ import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
 import { withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
-// For how long the lease of a probe keeps the next one busy after a crash, in ms. Each is released within a few ms.
+// How long a crashed probe keeps the next one busy, in ms. A probe normally takes a few ms.
 const PROBE_LEASE = 5_000;
-// How long a start waits for it, in ms: longer than the lease of one that has crashed.
+// How long startup waits for the probe, in ms. Longer than the lease of a crashed one.
 const PROBE_WITHIN = 8_000;
 const PROBE = { key: 'probe', mode: 'exclusive' } as const;
 const LIMITED_PROBE = { key: 'limited-probe', mode: 'limited', limited: { limit: 1, weight: 1 } } as const;
 
 type Probe = typeof PROBE | typeof LIMITED_PROBE;
 
-/** One request for one key, from its first call to its release. */
+/** One request for one key, from the first call to the release. */
 export interface SqlRequest {
-  /** Asks for the lock. A repeated call finds the hold of an earlier one. */
+  /** Requests the lock. A repeated call finds what an earlier one acquired. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'>;
-  /** For how many ms the database has not answered a question of a request that waits. */
+  /** How long the database has left a waiting request unanswered, in ms. */
   readonly unansweredFor?: number;
   renew(lease: number): Promise<RenewOutcome>;
-  /** Ends it, in whatever state it is. */
+  /** Ends the request in any state. */
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
@@ -47,7 +47,7 @@ export function heldIn<Held extends object>(state: RequestState<Held>): Held | u
   return typeof state === 'object' ? state : undefined;
 }
 
-/** The common part of all kinds of locks in a database: connecting, what is kept of each request, errors. */
+/** What all SQL backends share: connecting, request state and errors. */
 export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
@@ -74,10 +74,10 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     };
   }
 
-  /** Connects, and runs what a lock runs: otherwise a server on which every lock fails could pass the boot. */
+  /** Connects and acquires a probe lock, because otherwise a server on which every lock fails could pass startup. */
   async connect(): Promise<void> {
     await this.operate('The database', async (database) => {
-      // The probe would leave its rows in the table.
+      // An observer must not leave the probe's rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;
       await Promise.all((limits ? [PROBE, LIMITED_PROBE] : [PROBE]).map((probe) => this.#probe(database, probe)));
@@ -87,8 +87,8 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy' | 'not-asked'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy' | 'not-asked'> => {
-      // The request of the backend stays after a failure: the core repeats it or releases it, and it knows which statement may still arrive at
-      // the server.
+      // Keep the request's state after a failure: the core repeats or releases the request, and the state knows which
+      // statement may still reach the server.
       request.state ??= this.requestFor(database, request, this.context);
       return request.state.acquire();
     };
@@ -109,7 +109,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
 
   async release(request: AcquireRequest<SqlRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     try {
-      // After this line an ask that came before has set the state.
+      // After this, an acquire that was called earlier has set the state.
       await this.database();
       return (await request.state?.release(options)) ?? 'lost';
     } catch (error) {
@@ -127,23 +127,26 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   }
 
   protected abstract open(): Promise<D>;
-  /** @param context with the namespace that the lock is in */
+  /** @param context the context with the lock's namespace */
   protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
-  /** Has a lock that no application has, once. Others may have it, such as processes that start in the same moment. */
+  /**
+   * Acquires and releases a lock that no application uses. It may be busy, for example if several processes start at
+   * the same time.
+   */
   async #probe(database: D, probe: Probe): Promise<void> {
     const { clock } = this.context;
     const until = clock.now() + PROBE_WITHIN;
     while (!(await this.#probeOnce(database, probe))) {
       if (clock.now() > until)
         throw new Error(
-          `a lock that each process acquires once at its start was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from statements that lock them, or another process was frozen while it started`,
+          `the test lock that each process acquires at startup was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from locking statements, or another process froze during startup`,
         );
       await pauseBeforeRetry(this.context);
     }
   }
 
-  /** Resolves to false when the lock is busy. */
+  /** Resolves to false if the lock is busy. */
   async #probeOnce(database: D, probe: Probe): Promise<boolean> {
     const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
     const request = probeFor(probe.key, context.random.id(), PROBE_LEASE, new AbortController().signal);
@@ -155,10 +158,10 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
       throw error;
     }
     if ((await own.release(UNUSED)) === 'released') return true;
-    throw new Error('a lock that was acquired to test the database could not be released');
+    throw new Error('the test lock was acquired but could not be released');
   }
 
-  /** The database. Each call connects again until that has succeeded. */
+  /** The database. Each call tries to connect until that has succeeded. */
   protected database(): Promise<D> {
     this.#database ??= this.open().catch((error: unknown) => {
       this.#database = undefined;
@@ -167,7 +170,10 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     return this.#database;
   }
 
-  /** Resolves as `work` on the database does. @throws LockConfigError when the database refuses; LockUnavailableError when it does not answer */
+  /**
+   * Resolves like `work`. @throws LockConfigError if the database rejects it
+   * @throws LockUnavailableError if the database does not answer
+   */
   protected async operate<T>(what: string, work: (database: D) => Promise<T>, key?: string): Promise<T> {
     const database = await this.database();
     try {
@@ -181,7 +187,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   }
 }
 
-/** A dropped table takes its leases with it, also if it is created again. */
+/** If the table was dropped, its leases are gone, even if it has been recreated. */
 function outcomeOf(error: unknown): 'lost' | 'unknown' {
   return faultOf(error) === 'no-table' ? 'lost' : 'unknown';
 }

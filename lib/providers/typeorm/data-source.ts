@@ -8,34 +8,34 @@ import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } f
 import type { SqlSource } from '../sql/connection/databases.js';
 import type { DatabaseFamily } from '../sql/connection/dialect.js';
 
-/** By the type of a DataSource; there are no locks for others. */
+/** The SQL dialect by DataSource type. Other types have no locks. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
   ['mysql', 'mysql'],
   ['mariadb', 'mysql'],
   ['postgres', 'postgres'],
 ]);
 
-/** The part of TypeORM's driver that is used here: it knows how the options of a DataSource become those of mysql2. */
+/** The part of TypeORM's driver that is used here. It converts the options of a DataSource into those of mysql2. */
 interface TypeOrmMysqlDriver {
   readonly mysql: MysqlDriver;
   createConnectionOptions(options: object, credentials: object): object;
 }
 
-/** The options of all locks in a database. */
+/** The options of all TypeORM locks. */
 export type TypeOrmLockOptions = SqlLockOptions & {
   /**
-   * The application's own: `mysql`, `mariadb` or `postgres`. Its options are used for connections of our own. It need not be initialized,
-   * except for `entityManagerOf`.
+   * The application's DataSource: `mysql`, `mariadb` or `postgres`. Its options are used to open separate connections.
+   * It need not be initialized, except for `entityManagerOf`.
    */
   readonly dataSource: DataSource;
 };
 type OnDataSource = Pick<TypeOrmLockOptions, 'dataSource'>;
 
 const ADDRESS = {
-  // A text may be an address with a password.
+  // Don't show a string: it may be a URL with a password.
   dataSource: secret<DataSource>(
     'a DataSource of TypeORM: pass new DataSource(options), or the one that Nest injects',
-    // By its options: there may be two copies of TypeORM.
+    // Check the options rather than the class, because there may be two copies of TypeORM.
     (given) =>
       typeof propertyOf(propertyOf(given, 'options'), 'type') === 'string' ? (given as DataSource) : undefined,
   )
@@ -43,14 +43,14 @@ const ADDRESS = {
     .required(),
 } satisfies OptionTable<OnDataSource>;
 
-/** @throws LockConfigError for anything but a DataSource, for a database without locks, and for options that cannot work */
+/** @throws LockConfigError if it isn't a DataSource, its database isn't supported, or options are invalid */
 export function readOptions(name: string, kind: SqlKind, options: OnDataSource): SqlSettings {
-  const others = 'those of a connection belong into the DataSource';
+  const others = 'those of a connection go in the DataSource';
   const owner = { name, example: `new ${name}({ dataSource })`, others };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(name, options.dataSource));
 }
 
-/** Connections of our own to the database of a DataSource, to the writer where there are several. */
+/** Opens separate connections to the database of a DataSource; to the writer, if there are several servers. */
 function sourceOf(provider: string, dataSource: DataSource): SqlSource {
   const { type } = dataSource.options;
   const database = FAMILY_OF.get(type);
@@ -74,7 +74,10 @@ function mysqlSource(dataSource: DataSource): MysqlSource {
   };
 }
 
-/** TypeORM 0.3 takes `mysql` first where both are installed. Undefined where this copy of TypeORM finds no mysql2, as outside a bundle that has it. */
+/**
+ * Loads mysql2, because TypeORM 0.3 prefers `mysql` if both are installed. Undefined if this copy of TypeORM can't find
+ * mysql2.
+ */
 function ownMysqlDriver(options: DataSourceOptions): unknown {
   try {
     return new DataSource({ ...options, connectorPackage: 'mysql2' } as object as DataSourceOptions).driver;
@@ -83,7 +86,7 @@ function ownMysqlDriver(options: DataSourceOptions): unknown {
   }
 }
 
-/** @throws LockConfigError for a driver without the part that opens connections of our own */
+/** @throws LockConfigError if the driver can't open separate connections */
 function assertOpens(driver: unknown, part: string, name: string): void {
   if (typeof propertyOf(driver, part) === 'function') return;
   throw new LockConfigError(

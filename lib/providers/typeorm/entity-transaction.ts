@@ -7,24 +7,27 @@ import type { BackendContext } from '../../api/lock-provider.js';
 import { LentTransaction, transactionOf } from '../sql/row/lent-transaction.js';
 import type { Session } from '../sql/connection/session.js';
 
-/** TypeORM's state of a transaction in flight. */
+/** TypeORM's state of an open transaction. */
 interface Runner extends QueryRunner {
   transactionDepth: number;
 }
 
-/** In which nested transaction the code runs. One storage for all: on Node 20 each would slow every promise of the process permanently. */
+/**
+ * The nested transaction in which the code runs. A single storage for all, because on Node 20 each one slows down every
+ * promise of the process permanently.
+ */
 const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonly depth: number }>();
 
 type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
 
 /**
- * The transaction of a row lock as TypeORM uses it: through a QueryRunner of the application's own DataSource, so that its entities,
- * subscribers and logger apply. That runner has the connection of the lock.
+ * The transaction of a row lock as TypeORM uses it: through a QueryRunner of the application's own DataSource, with its
+ * entities, subscribers and logger, but on the lock's connection.
  */
 export class EntityTransaction extends LentTransaction {
   readonly #runner: Runner;
   readonly #started: Promise<void>;
-  /** How many nested transactions are open. */
+  /** The number of open nested transactions. */
   #nested = 0;
 
   constructor(
@@ -39,7 +42,7 @@ export class EntityTransaction extends LentTransaction {
     Object.assign(this.#runner, { isTransactionActive: true, transactionDepth: 1, connect });
     this.#refuseNestedSideBySide();
     this.#keepRepositories();
-    // Subscribers are called in this tick. One that fails makes the COMMIT fail.
+    // Subscribers are called in this tick. If one throws, the COMMIT fails.
     this.#started = this.#tell('BeforeTransactionStart').then(() => this.#tell('AfterTransactionStart'));
     this.#started.catch(() => undefined);
   }
@@ -61,13 +64,16 @@ export class EntityTransaction extends LentTransaction {
     return this.#tellEnd('BeforeTransactionRollback');
   }
 
-  /** From now on entities that were loaded here load their relations by runners of their own. */
+  /** From now on, entities that were loaded here load their relations with their own query runners. */
   protected override afterEnd(by: 'Commit' | 'Rollback'): Promise<void> {
     Object.assign(this.#runner, { isReleased: true, isTransactionActive: false });
     return this.#tellEnd(`AfterTransaction${by}`);
   }
 
-  /** TypeORM's nested transactions are savepoints, which form one stack: two side by side would release or undo parts of each other. */
+  /**
+   * TypeORM's nested transactions are savepoints on one stack. If two ran concurrently, each would release or undo
+   * parts of the other.
+   */
   #refuseNestedSideBySide(): void {
     const { manager } = this;
     const transaction = manager.transaction.bind(manager) as (...args: unknown[]) => Promise<unknown>;
@@ -100,7 +106,7 @@ export class EntityTransaction extends LentTransaction {
     await this.#runner.broadcaster.broadcast(event);
   }
 
-  /** A subscriber that fails here changes nothing about the end. */
+  /** If a subscriber throws here, the transaction has already ended. */
   async #tellEnd(event: TransactionEvent): Promise<void> {
     await this.#tell(event).catch((error: unknown) => {
       const { name, logger } = this.context;

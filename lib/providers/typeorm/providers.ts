@@ -7,32 +7,37 @@ import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
 import { readOptions, type TypeOrmLockOptions } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';
 
-/** Locks that live as long as a connection. */
+/** The options of row locks and advisory locks with TypeORM. */
 export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, TypeOrmLockOptions {}
-/** `maxConnections` counts one for each key that is held or waited for. */
+/** Each key that is held or waited for uses one of `maxConnections`. */
 export interface TypeOrmRowLockProviderOptions extends SqlRowLockOptions, TypeOrmLockOptions {}
 export interface TypeOrmVersionLockProviderOptions extends SqlVersionLockOptions, TypeOrmLockOptions {}
-/** `table` and `synchronize` matter only with `fencing`. `maxConnections` is 2 or more: one to hold on, one to wait on. */
+/**
+ * `table` and `synchronize` only matter with `fencing`. `maxConnections` must be at least 2: one to hold locks and one
+ * to wait.
+ */
 export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
 
 /**
- * Locks on rows of a table, by `SELECT … FOR UPDATE` in a transaction of their own: MariaDB from 10.6, MySQL from 8.0.1,
- * Postgres from 13 on.
+ * Locks on rows of a table, with `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1 and
+ * Postgres 13 or later.
  *
- * Promised: mutual exclusion while there is one writer, shared locks on MySQL and MariaDB, and for what is written through
- * {@link entityManagerOf} an absolute guarantee: it is committed with the lock held, or not at all. A process that is frozen or cut
- * off loses the lock when the session guard has passed (default 30 s) and knows it by then; a process that dies loses it immediately.
- * A waiter that has waited for longer is usually the next; there is no strict order among processes.
+ * It guarantees mutual exclusion as long as there is one writer, and supports shared locks on MySQL and MariaDB. For
+ * writes through {@link entityManagerOf}, the guarantee is absolute: they are committed while the lock is held, or not
+ * at all. A process that freezes or is cut off loses the lock after the session guard (default 30 s) and knows that by
+ * then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter that has
+ * waited longer is usually next.
  *
- * Each key that is held or waited for costs one connection of our own. The guarantee breaks with several writers (Galera,
- * multi-primary: refused) and with a failover that loses the connection; for writes elsewhere, with a pause between the last check and the
- * write, and in the half a second in which a killed connection has not noticed.
+ * Each key that is held or waited for uses one connection. Mutual exclusion can break with several writers (Galera or
+ * multi-primary, which are rejected), or when a failover loses the connection. For writes elsewhere, it can also break
+ * if a process pauses between its last check and the write, or in the half second before it notices that its connection
+ * was killed.
  */
 export class TypeOrmRowLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
   readonly #dataSource: DataSource;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: TypeOrmRowLockProviderOptions) {
     this.#settings = readOptions('TypeOrmRowLockProvider', 'row', options);
     this.#dataSource = options.dataSource;
@@ -46,20 +51,22 @@ export class TypeOrmRowLockProvider implements LockProvider {
 }
 
 /**
- * Leases in the rows of a table, each with a version column that is the fencing token: MySQL, MariaDB and Postgres.
+ * Leases in rows of a table, with a version column as the fencing token. For MySQL, MariaDB and Postgres.
  *
- * Promised: mutual exclusion while there is one writer and its wall clock is not stepped. Each operation is one statement that
- * compares the row with what was read before, and sets it by the database's clock; the row stays, so versions outlive releases,
- * crashes and restarts. Held and waiting locks cost no connection. A holder knows of a loss by its deadline.
+ * It guarantees mutual exclusion as long as there is one writer whose wall clock doesn't jump. Each operation is a
+ * single statement that compares the row with what was read before and updates it by the database's clock. Rows are
+ * kept, so versions survive releases, crashes and restarts. Locks use no connection while they are held or waited for.
+ * A holder notices a loss by its deadline.
  *
- * The guarantee breaks with several writers, each with a clock and rows of its own (refused at start); with a clock of the database that is stepped
- * (forwards: leases end early; backwards: they last longer, and tokens grow all the same); with a failover or a backup that loses committed
- * rows. As with every lease, a pause between the last check and a write breaks it: let the data that you write compare tokens.
+ * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
+ * database's clock jumps (forwards, leases end early; backwards, they last longer, but tokens still grow); or if a
+ * failover or a backup loses committed rows. As with every lease, a process may also pause between its last check and a
+ * write, so let your data compare tokens.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: TypeOrmVersionLockProviderOptions) {
     this.#settings = readOptions('TypeOrmVersionLockProvider', 'version', options);
   }
@@ -70,21 +77,22 @@ export class TypeOrmVersionLockProvider implements LockProvider {
 }
 
 /**
- * Locks that the server keeps for a connection, without a table: `GET_LOCK` of MariaDB from 10.6 and MySQL from 8.0.1 on,
- * session-level advisory locks of Postgres from 14 on (those also shared).
+ * Locks that the server keeps for a connection, without a table: `GET_LOCK` on MariaDB 10.6 and MySQL 8.0.1 or later,
+ * and session-level advisory locks (exclusive and shared) on Postgres 14 or later.
  *
- * Promised: mutual exclusion while there is one server. A process that is frozen or cut off loses the lock when the session guard has
- * passed (default 30 s) and knows it by then; a process that dies loses it immediately. A waiter that has waited for longer is usually
- * the next; there is no strict order among processes.
+ * It guarantees mutual exclusion as long as there is one server. A process that freezes or is cut off loses the lock
+ * after the session guard (default 30 s) and knows that by then. A process that dies loses it immediately. Among
+ * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
- * Locks that are free when they are asked for share one connection of our own; a waiter has another one for each key, and keeps the lock
- * there. When the connection of several locks is lost, all of them are. It breaks with several writers (Galera, multi-primary: refused), a
- * failover, and a pause between the last check and the write: use the token (`fencing`).
+ * Locks that are free when requested share one connection. A waiter uses another connection for each key and keeps the
+ * lock there. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers (Galera
+ * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
+ * so use the token (`fencing`).
  */
 export class TypeOrmAdvisoryLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: TypeOrmAdvisoryLockProviderOptions) {
     this.#settings = readOptions('TypeOrmAdvisoryLockProvider', 'advisory', options);
   }

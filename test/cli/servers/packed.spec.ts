@@ -207,7 +207,7 @@ describe('mistakes and outages', () => {
     const postgres = await startPostgres();
     const missing = await project.run(['doctor', '--url', postgres.url]);
     expect(missing).toMatchObject({ status: 1, stderr: '' });
-    expect(missing.stdout).toMatch(/^error: .*table of the locks does not exist.*migration/m);
+    expect(missing.stdout).toMatch(/^error: .*lock table does not exist.*migration/m);
     expect(await project.run(['list', '--url', postgres.url])).toMatchObject({ status: 2, stdout: '' });
     await postgres.stop();
   }, 120_000);
@@ -244,7 +244,7 @@ describe('mistakes and outages', () => {
     for (const command of [['list'], ['inspect', 'a'], ['free', 'a', '--yes']]) {
       const row = await project.run([...command, '--config', 'row.config.mjs']);
       expect(row).toMatchObject({ status: 2, stdout: '' });
-      expect(row.stderr).toMatch(/^error: .* cannot .* belong to sessions of the database, /);
+      expect(row.stderr).toMatch(/^error: .* cannot .* belong to database sessions, /);
     }
     await postgres.stop();
 

@@ -15,22 +15,22 @@ import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 
-/** The database of the advisory locks, connected. */
+/** A connected database with advisory locks. */
 export interface AdvisoryDatabase extends Database {
-  /** A part of every name, see `scopeOf` of the statements. */
+  /** Part of every lock name; see `scopeOf` of the statements. */
   readonly scope: string;
   readonly holding: HoldingSessions;
 }
 
-/** One request for one advisory lock: asks on a shared session, and waits on one of its own. */
+/** One request for one advisory lock. Tries on a shared session, and waits on a separate one. */
 export class AdvisoryRequest implements SqlRequest, SessionUser {
   readonly #name: string;
-  /** The fencing counter, or undefined without fencing. */
+  /** The name of the fencing counter; undefined without fencing. */
   readonly #counter: string | undefined;
   #state: RequestState<{ readonly place: HoldingSession; readonly grant: Grant }> = 'asking';
-  /** The session that it asks on, or has the lock on. */
+  /** The session that the request is trying, or holds the lock on. */
   #place: HoldingSession | undefined;
-  /** The session of its own, if it waits or has waited on one. */
+  /** The separate session that it waits on. */
   #waitsOn: HoldingSession | undefined;
 
   constructor(
@@ -52,7 +52,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     const held = heldIn(this.#state);
     if (held) {
       const { grant, place } = held;
-      // Any of its tokens may have been used.
+      // Any of the granted tokens may have been used.
       const last = grant.fencingToken === null ? null : grant.fencingToken + BigInt(grant.followers ?? 0);
       return { ...grant, fencingToken: last, followers: 0, validUntil: place.session.validUntil };
     }
@@ -61,9 +61,10 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
       if (grant) return grant;
-      // An attempt never waits behind itself, nor is that busy: nobody knows yet whether anyone has the lock.
+      // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report
+      // busy: the holder is unknown.
       if (holding.unansweredFor(this.#name) > 0) {
-        throw new Error('The server has not answered an earlier attempt of this process, which may have the lock.');
+        throw new Error('The server did not answer an earlier attempt by this process, which may hold the lock.');
       }
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();
@@ -99,8 +100,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   /**
-   * Waits in the server's queue, on a session that has nothing else: a caller that leaves ends it. Resolves to nothing if there is no
-   * connection for that.
+   * Waits in the server's queue, on a session with no locks, so that a caller who leaves can end it. Resolves to
+   * undefined if no connection is available.
    */
   async #queue(): Promise<Grant | 'busy' | undefined> {
     const { key } = this.request;
@@ -114,13 +115,13 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       };
       return (await this.#lockOn(own, lock)) ?? 'busy';
     } catch (error) {
-      // The end of the session by ourselves is not a failure.
+      // We ended the session ourselves, which is not a failure.
       if (this.#hasEnded()) return 'busy';
       throw error;
     }
   }
 
-  /** Locks on this session and stays on it, or leaves it. */
+  /** Locks on this session. Keeps the session if that succeeds, otherwise leaves it. */
   async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
@@ -129,7 +130,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       isLocked = await lock();
       if (!isLocked) return undefined;
       const { callers, mode } = this.request;
-      // The last of as many, counted on the session that has the lock: a holder that has lost it to the guard cannot count any more.
+      // `nextTokens` returns the last of `callers` tokens. Count on the session that holds the lock: if the guard freed
+      // the lock, the count fails too.
       const lastToken =
         this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
       if (session.isLost()) throw new Error('The connection was lost.');
@@ -145,13 +147,13 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   async #leave(place: HoldingSession, isLocked: boolean): Promise<void> {
-    // From here on others may use it.
+    // Other requests may use the session from now on.
     this.#waitsOn = undefined;
     if (isLocked) await place.unlock(this.#name, this.request.mode).catch(() => undefined);
     place.leave(this);
   }
 
-  /** Ends it silently, in whatever state it is. Answers what it had. */
+  /** Ends the request in any state. Returns what it held. */
   #end() {
     const held = heldIn(this.#state);
     this.#state = 'over';
@@ -159,7 +161,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     return held;
   }
 
-  // A method, because the answer changes while something is awaited.
+  // A method, because TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

@@ -7,40 +7,43 @@ import { faultOf, SilentServerError } from '../connection/failure.js';
 import type { Session } from '../connection/session.js';
 import type { ConnectionRequest, Slots } from '../connection/sessions.js';
 
-/** A request that has, or asks for, a lock on a session. */
+/** A request that uses a session. */
 export interface SessionUser {
-  /** The session has ended, and its locks with it. */
+  /** The session and its locks are gone. */
   onSessionLost(cause: unknown): void;
 }
 
-/** A name that this session has, or asks for. */
+/** A lock that this session holds or is trying to acquire. */
 interface Name {
   readonly mode: LockMode;
   holders: number;
-  /** While it is asked for, or freed by its last holder. */
+  /** A pending lock attempt, or the pending unlock of the last holder. */
   changes: Promise<unknown> | undefined;
 }
 
 /**
- * One session and the locks on it. A session never blocks itself: what it has it would get again. So one name has one holder
- * here, or readers, and this class knows which.
+ * A session and the locks on it. A session never conflicts with itself: the server grants its own locks again. So this
+ * class makes sure that each name has one holder or several readers.
  *
- * The session answers one statement at a time. Locks that are asked for meanwhile go together with the next one.
+ * A session runs one statement at a time. Locks requested meanwhile are sent together in the next statement.
  */
 export class HoldingSession {
-  /** Locks that the session may have for no request: one that it waits for, or could not free. Such a session is not used again. */
+  /**
+   * Locks that the session may hold for no request: one that it is waiting for, or failed to free. Such a session is
+   * not reused.
+   */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
-  /** How often each has entered: one asks again while the lock is freed that it was granted too late. */
+  /** How often each user has entered. A user may enter again while a lock granted too late is being freed. */
   readonly #users = new Map<SessionUser, number>();
   readonly #batches = new Map<OfMany, Batches<string, boolean>>();
 
   constructor(
     readonly session: Session,
     private readonly statements: AdvisoryStatements,
-    /** Called when no user is left: the session is not used again. */
+    /** Called when the last user has left. The session is not used again. */
     private readonly onEmpty: () => void,
-    /** Of the names on it; none where they are not limited. */
+    /** Limits the locks on the session, if the server does. */
     private readonly places?: Slots,
   ) {
     session.onLost = (cause) => {
@@ -49,17 +52,17 @@ export class HoldingSession {
     };
   }
 
-  /** Whether the session may have a lock for no request. Only the end of the session frees such a lock. */
+  /** Whether the session may hold a lock for no request, which only the end of the session frees. */
   get mayHaveLock(): boolean {
     return this.#leftOver.size > 0;
   }
 
-  /** Whether locks may be asked for on it. */
+  /** Whether locks may be requested on the session. */
   get isUsable(): boolean {
     return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
   }
 
-  /** For how many ms the server has been silent while the session may have this lock for no request: one that it asks for, or could not free. */
+  /** How long the server has been silent, in ms, if the session may hold this lock for no request. */
   unansweredFor(name: string): number {
     const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
     return mayHave && this.session.isSilent ? this.session.overdueFor : 0;
@@ -69,7 +72,7 @@ export class HoldingSession {
     this.#users.set(user, (this.#users.get(user) ?? 0) + 1);
   }
 
-  /** The last user gives the session back. */
+  /** The last user to leave returns the session. */
   leave(user: SessionUser): void {
     const times = this.#users.get(user) ?? 0;
     if (times > 1) this.#users.set(user, times - 1);
@@ -81,13 +84,16 @@ export class HoldingSession {
     }
   }
 
-  /** Takes the lock if it is free. @throws LockCapacityError when there is no place for it in the time of the request */
+  /**
+   * Acquires the lock if it is free. @throws LockCapacityError if the server's lock table has no room for it within the
+   * wait
+   */
   async tryLock(name: string, mode: LockMode, request: ConnectionRequest = { wait: 0 }): Promise<boolean> {
     for (;;) {
       const known = this.#names.get(name);
       if (!known) {
         if (this.places) await this.places.take(request);
-        // Others may have asked for it meanwhile.
+        // Another request may have added the name meanwhile.
         if (!this.#names.has(name)) {
           return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
         }
@@ -98,11 +104,14 @@ export class HoldingSession {
     }
   }
 
-  /** Takes the lock as soon as it is free. For a session that has nothing: one that has a lock never waits. A waiter leaves by ending it. */
+  /**
+   * Waits until the lock is acquired. Only for a session without locks: one with locks never waits. Ending the session
+   * ends the wait.
+   */
   async awaitLock(name: string, request: AcquireRequest): Promise<true> {
     const { mode } = request;
     const { session, statements } = this;
-    // Until it has the lock. Otherwise the limits of a wait stay, too.
+    // Until the lock is acquired. If this fails, the session also keeps the wait's time limits.
     this.#leftOver.add(name);
     await session.beginWait();
     for (;;) {
@@ -110,8 +119,8 @@ export class HoldingSession {
         statements.awaitLock(name, mode, limits, session.facts),
       );
       if (answer !== undefined && doneOf(answer)[0]) break;
-      // An operator has cancelled it. If that was in the moment of the grant, the session has the lock nevertheless (measured on Postgres 15:
-      // 3 of 3 after 4 to 12 tries).
+      // An operator canceled the statement. If the lock was granted at the same moment, the session holds it anyway
+      // (measured on Postgres 15: in 3 of 3 tests, after 4 to 12 tries).
       if (answer === undefined) await session.run(statements.unlockAll);
     }
     await session.endWait();
@@ -120,14 +129,16 @@ export class HoldingSession {
     return true;
   }
 
-  /** Answers whether the session had the lock. */
+  /** Frees the lock. Returns whether the session held it. */
   async unlock(name: string, mode: LockMode): Promise<boolean> {
     const known = this.#names.get(name);
     const unlocks = this.#together(this.statements.unlock(mode));
     try {
-      // While a reader asks to join, the name stays: a session never blocks itself, so a writer would be granted beside that reader.
+      // Keep the name while a reader is joining. The server wouldn't block a writer of the same session, so it would
+      // run alongside that reader.
       if (!known || (known.holders -= 1) > 0 || known.changes) return await unlocks.add(name);
-      // Asked for before this is sent, the name would never become free, and a waiter of another process would not get it.
+      // Requests wait for this change. Otherwise, if they arrived before the unlock is sent, the name would never
+      // become free for other processes.
       const unlocked = this.#unlockLast(name, unlocks);
       known.changes = unlocked;
       return await unlocked;
@@ -141,7 +152,8 @@ export class HoldingSession {
     try {
       return await unlocks.add(name);
     } catch (error) {
-      // An operator has cancelled it, before or after the server has freed the lock. Nobody else of this session has it.
+      // An operator canceled the statement, before or after the server freed the lock. No other request of this session
+      // holds it.
       if (faultOf(error) !== 'busy') throw error;
       await unlocks.add(name);
       return true;
@@ -168,7 +180,7 @@ export class HoldingSession {
     if (this.#names.delete(name)) this.places?.free();
   }
 
-  /** The end of the session frees them at the server. */
+  /** The end of the session frees the locks on the server. */
   #forgetAll(): void {
     for (const name of [...this.#names.keys()]) this.#forget(name);
   }
@@ -186,7 +198,7 @@ export class HoldingSession {
     const { session } = this;
     const entries = names.map((name) => this.#names.get(name));
     try {
-      // What frees locks has nothing to undo, and asks nothing.
+      // An unlock has no undo, and doesn't check whether the server is read-only.
       return doneOf(await session.run(...operation(names, undo && session.facts.isReadOnly)));
     } catch (error) {
       if (undo) void this.#undo(error, names, entries, undo);
@@ -194,7 +206,7 @@ export class HoldingSession {
     }
   }
 
-  /** Frees what their callers do not want any more: locks that are granted late, or by a statement that failed. */
+  /** Frees locks that callers no longer want, because they were granted late or by a statement that failed. */
   async #undo(
     failure: unknown,
     names: readonly string[],
@@ -205,11 +217,12 @@ export class HoldingSession {
     try {
       if (!(failure instanceof SilentServerError)) throw failure;
       const done = doneOf(await failure.answer);
-      // The server counts holds, so those of others stay.
+      // The server counts holds, so those of other requests remain.
       locked = names.filter((_, index) => done[index]);
     } catch {
-      // Those before the one that failed may have been taken, and so may the last one, if it was cancelled in the moment of the grant. What
-      // others of this session hold, or have asked for since, is counted once too often then, or is not: that ends with the session.
+      // The locks before the failed one may have been acquired, and the last one too if it was canceled at that moment.
+      // The count of locks that other requests of this session hold or have requested may then be off by one until the
+      // session ends.
       for (const name of names) this.#leftOver.add(name);
       locked = names.filter((name, index) => {
         const entry = this.#names.get(name);
@@ -224,7 +237,7 @@ export class HoldingSession {
   }
 }
 
-/** Of each lock, whether the statement succeeded. @throws Error when the server does not know (GET_LOCK: NULL) */
+/** Whether the statement succeeded, for each lock. @throws Error if the server doesn't know (GET_LOCK: NULL) */
 function doneOf(answer: unknown): readonly boolean[] {
   return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
     if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');

@@ -5,20 +5,20 @@ import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
-// Which part of the server's lock table one provider of one process may have. Eight of them then fill what is promised to all clients; Postgres 15 took 1.7
-// times as many locks (measured) before it refused statements of everybody.
+// The part of the server's lock table that one provider in one process may use. Eight fill the room promised to all
+// clients. Postgres 15 accepted 1.7 times as many locks (measured) before statements of other clients failed.
 const SHARE = 8;
-// A server that is configured to be tiny has room for so many all the same: what its settings promise is less than what it has.
+// A minimum for servers with tiny settings, which have more room than they promise.
 const LEAST = 16;
-// For callers that hold a lock already: if callers with one lock each had all places, none of them could get its second one.
+// Reserved for callers that already hold a lock. Otherwise, if others had all the room, none could get a second lock.
 const NESTED = 8;
 
 /**
- * The sessions that locks are held on. Locks that are free when they are asked for share one, so that a thousand cost no more connections
- * than one. A waiter has a session of its own, which keeps the lock.
+ * The sessions that hold locks. Locks that are free when requested share one session, so a thousand locks need no more
+ * connections than one. A waiter has a separate session, which keeps the lock.
  */
 export class HoldingSessions {
-  /** Those that have a user. */
+  /** Sessions with at least one user. */
   readonly #used = new Set<HoldingSession>();
   #shared: HoldingSession | undefined;
   #opening: Promise<unknown> | undefined;
@@ -28,29 +28,37 @@ export class HoldingSessions {
     private readonly source: Pick<Sessions, 'take'>,
     private readonly statements: AdvisoryStatements,
     private readonly maxConnections: number,
-    /** Of the locks on shared sessions. One that was waited for has a session of its own, so the number of these limits it. */
+    /** Limits the locks on the shared session. Locks that were waited for are limited by the number of sessions. */
     private readonly places?: Slots,
   ) {}
 
-  /** As {@link HoldingSession.unansweredFor}, of any of them: what keeps this lock busy may be an earlier attempt of this process. */
+  /**
+   * Like {@link HoldingSession.unansweredFor}, for all sessions: the lock may be blocked by an earlier attempt of this
+   * process.
+   */
   unansweredFor(name: string): number {
     return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));
   }
 
-  /** The session to ask on without waiting. @throws LockCapacityError when there is none in the time of the caller */
+  /**
+   * The session for attempts that don't wait. @throws LockCapacityError if none is available within the caller's wait
+   */
   shared(request: AcquireRequest, user: SessionUser): HoldingSession | Promise<HoldingSession> {
     if (this.#shared?.isUsable) {
       this.#shared.enter(user);
       return this.#shared;
     }
-    // Also after a failure, which was that of another caller: it may have left.
+    // Try again even after a failure, because it may be due to another caller that left.
     const again = () => this.shared(request, user);
     if (this.#opening) return this.#opening.then(again, again);
     const session = this.source.take(request);
     return session instanceof Promise ? this.#open(session, user) : this.#share(session, user);
   }
 
-  /** A separate session to wait on; undefined when there is none, or when it would be the last one, which asks whether keys are free. */
+  /**
+   * A separate session to wait on. Undefined if none is available; the last one is reserved for attempts that don't
+   * wait.
+   */
   async alone(key: string, user: SessionUser): Promise<HoldingSession | undefined> {
     if (this.#alone >= this.maxConnections - 1) return undefined;
     this.#alone += 1;
@@ -97,17 +105,17 @@ export class HoldingSessions {
 }
 
 /**
- * How many locks a provider may have on the connection that they share, where the server has one table for the locks of all its clients.
+ * Limits the locks on the shared connection, if all clients of the server share one lock table.
  *
- * @param inTable how many locks that table has room for
+ * @param inTable the capacity of that table
  */
 export function lockPlaces({ name: provider, clock }: BackendContext, inTable: number): Slots {
   const most = Math.max(LEAST, Math.floor(inTable / SHARE));
   const exhausted = (key: string | undefined) =>
     new LockCapacityError(
-      `Lock ${key === undefined ? '' : `"${key}" `}of provider "${provider}" was not acquired. This provider has as many advisory locks as one may have in a process: ${most}, ` +
-        `an eighth of the ${inTable} places that the lock table of this Postgres promises to all its clients (max_locks_per_transaction × (max_connections + max_prepared_transactions)), ` +
-        `and the last ${NESTED} are for callers that hold a lock. Hold fewer locks at a time, raise max_locks_per_transaction, or use the version lock, which has no such limit.`,
+      `Lock ${key === undefined ? '' : `"${key}" `}of provider "${provider}" was not acquired, because this provider already holds the maximum of ${most} advisory locks in this process: ` +
+        `an eighth of the ${inTable} entries in the server's lock table (max_locks_per_transaction × (max_connections + max_prepared_transactions)), ` +
+        `with the last ${NESTED} reserved for callers that hold a lock. Hold fewer locks at a time, raise max_locks_per_transaction, or use the version lock.`,
       { ...(key !== undefined && { key }), provider },
     );
   return new Slots(clock, most, NESTED, exhausted);

@@ -8,18 +8,17 @@ export function firstRow(answer: unknown): Row | undefined {
   return Array.isArray(answer) ? (answer[0] as Row | undefined) : undefined;
 }
 
-/** A name that a server has answered; undefined for NULL. */
+/** Converts a name returned by a server; undefined for NULL. */
 export function textOf(value: unknown): string | undefined {
-  // A VARBINARY comes as a Buffer.
+  // A VARBINARY is returned as a Buffer.
   return value === null || value === undefined ? undefined : (value as string | Buffer).toString();
 }
 
-/** A property of a value of unknown type. */
 export function propertyOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
 }
 
-/** Whether a database has answered true. */
+/** Whether a database returned true. */
 export function isTrue(value: unknown): boolean {
   return value === true || Number(value) === 1;
 }

@@ -1,40 +1,40 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// Three values a row. Postgres takes 65 535 in a statement; beyond a few hundred nothing is gained.
+// Rows have up to three values, and Postgres allows 65,535 in a statement. More than a few hundred rows gain nothing.
 const MOST = 500;
 
-interface Asked<Item, Answer> {
+interface PendingItem<Item, Answer> {
   readonly item: Item;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 }
 
 /**
- * Sends together what is asked for in one tick, or while as many statements are in flight as there may be. So however many wait, they need few
- * connections.
+ * Combines items that are added in the same tick, or while the maximum number of statements is in flight, so that any
+ * number of waiters needs few connections.
  */
 export class Batches<Item, Answer> {
-  #asked: Asked<Item, Answer>[] = [];
+  #pending: PendingItem<Item, Answer>[] = [];
   #inFlight = 0;
 
   constructor(
-    /** The answers in the order of the items. */
+    /** Resolves to the answers in the order of the items. */
     private readonly send: (items: readonly Item[]) => Promise<readonly Answer[]>,
-    /** How many statements may be in flight. */
+    /** The maximum number of statements in flight. */
     private readonly most: number,
   ) {}
 
   add(item: Item): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      if (this.#asked.push({ item, resolve, reject }) === 1) nextTick(this.#flush);
+      if (this.#pending.push({ item, resolve, reject }) === 1) nextTick(this.#flush);
     });
   }
 
   readonly #flush = (): void => {
-    while (this.#asked.length > 0 && this.#inFlight < this.most) void this.#sendNext(this.#asked.splice(0, MOST));
+    while (this.#pending.length > 0 && this.#inFlight < this.most) void this.#sendNext(this.#pending.splice(0, MOST));
   };
 
-  async #sendNext(asked: readonly Asked<Item, Answer>[]): Promise<void> {
+  async #sendNext(asked: readonly PendingItem<Item, Answer>[]): Promise<void> {
     this.#inFlight += 1;
     try {
       const answers = await this.send(asked.map(({ item }) => item));

@@ -3,15 +3,18 @@ import { mysql, mysqlDialect, type MysqlSource } from './mysql.js';
 import { postgres, postgresDialect, type PostgresSource } from './postgres.js';
 
 /*
- * The one file that knows both kinds of databases: everything else asks a Family or a Dialect.
+ * The only file that knows both kinds of databases. Everything else uses a Family or a Dialect.
  */
 
-/** A database server that we open our own connections to: those of the application's pool may all wait for the locks. */
+/**
+ * A database server to which we open our own connections, because all those in the application's pool may be waiting
+ * for locks.
+ */
 export type SqlSource = MysqlSource | PostgresSource;
 
 export const FAMILIES: Readonly<Record<DatabaseFamily, Family>> = { mysql, postgres };
 
-/** @param inSessions whether locks live in sessions */
+/** @param inSessions whether locks belong to sessions */
 export function dialectOf(source: SqlSource, connectTimeout: number, inSessions: boolean): Dialect {
   return source.database === 'mysql'
     ? mysqlDialect(source, connectTimeout)

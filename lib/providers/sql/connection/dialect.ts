@@ -2,40 +2,40 @@ import type { Diagnostic } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import type { Run } from './answer.js';
 
-/** Databases that share one dialect of SQL. */
+/** Databases that share one SQL dialect. */
 export type DatabaseFamily = 'mysql' | 'postgres';
 
-/** A statement and the values that it binds. */
+/** A statement and its bound values. */
 export type Statement = readonly [sql: string, values: readonly unknown[]];
 
-/** A driver's own connection: a Connection of mysql2, a Client of pg. */
+/** A driver's connection: a Connection of mysql2, or a Client of pg. */
 export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
 
-/** A server, by its driver and the settings of a connection. */
+/** A server: its driver and connection settings. */
 export interface DriverSource<Database, Driver> {
   readonly database: Database;
-  /** The settings are read at each connection, since a password may be rotated. */
+  /** Settings are read for each connection, because a password may be rotated. */
   load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
 }
 
-/** Sends a statement of the application when its turn has come. The first element of the result is the server's answer. */
+/** Sends a statement of the application when its turn comes. The first element of the result is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
 /** @throws Error always */
 export function refuseStream(): never {
   throw new Error(
-    'Rows cannot be streamed in the transaction of a lock: nothing else could be sent until their end, not even the heartbeat of the lock. Read them in pages, or on another connection.',
+    'Rows cannot be streamed in the transaction of a lock, because a stream would block the heartbeat of the lock. Read the rows in pages, or on another connection.',
   );
 }
 
 /**
- * A configuration as its driver reads it, with `ours` above and `defaults` below what it says. A copy would leave out the getters of a class,
- * and an object derived from it would call them without the private fields that they read.
+ * The settings that a driver reads: `ours`, then the given configuration, then `defaults`. A copy would lose the
+ * getters of a class, and a derived object would call them without the private fields that they read.
  */
 export function driverSettings(given: object, defaults: object, ours: object): object {
-  // Drivers copy the properties that they find, and mysql2 adds those of an address.
+  // Drivers copy the properties they enumerate, and mysql2 adds those of a URL.
   return new Proxy(
     { ...given, ...ours },
     {
@@ -44,111 +44,120 @@ export function driverSettings(given: object, defaults: object, ours: object): o
   );
 }
 
-/** Limits of a session, in ms. */
+/** Time limits of a session, in ms. */
 export interface TimeLimits {
-  /** After how long a silence it ends the session. */
+  /** How long the session may be silent before the server ends it. */
   readonly guard: number;
-  /** For how long a statement waits for locks of others. */
+  /** How long a statement may wait for locks. */
   readonly lockWait: number;
 }
 
 /** How a session is set up. */
 export interface SessionKind extends TimeLimits {
-  /** Whether a statement outside of a transaction is one by itself. */
+  /** Whether each statement outside a transaction commits automatically. */
   readonly autocommit: boolean;
-  /** Statements of the application that are sent first. */
+  /** Statements of the application to send first. */
   readonly initSql?: readonly string[];
 }
 
-/** The server's answers on a new connection. */
+/** What the server reports on a new connection. */
 export interface ServerFacts {
-  /** Identifies the server: different for any two servers. */
+  /** Identifies the server: differs between any two servers. */
   readonly server: string;
-  /** The statement that ends this connection from another one, whatever it waits for. Undefined behind a pooler, whose connections are shared. */
+  /**
+   * The statement with which another session can end this one, even while it waits. Undefined behind a pooler, where
+   * connections are shared.
+   */
   readonly kill: string | undefined;
-  /** The findings in the configuration of the server that weaken the guarantee. */
+  /** Configuration problems that weaken the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
-  /** Its one fault is that it takes no writes, which may change: it is a replica, or an operator has stopped them. */
+  /**
+   * Whether the only problem is that the server rejects writes, which may change: it is a replica, or an operator
+   * disabled writes.
+   */
   readonly refusesWrites: boolean;
   /**
-   * Is true on a server that may not be written any more, so others may lock on another one. A statement that locks asks for it, as `read_only`.
-   * `false` where the application allows such a server.
+   * An SQL condition that is true on a server that may no longer accept writes, so that other clients may be using
+   * another one. Statements that lock select it as `read_only`. `false` if the application allows such servers.
    */
   readonly isReadOnly: string;
-  /** Whether the server may keep parsed statements for this connection. */
+  /** Whether prepared statements may be used on this connection. */
   readonly prepares: boolean;
-  /** Whether a statement may catch an error (on Postgres, by the language plpgsql). */
+  /** Whether a statement can catch errors (on Postgres, with plpgsql). */
   readonly catchesErrors: boolean;
-  /** How many locks of all clients the server promises room for; undefined where that is not limited. */
+  /** The capacity of the server's lock table for all clients; undefined if unlimited. */
   readonly lockTable: number | undefined;
-  /** How many connections the server takes from all its clients. */
+  /** The maximum number of connections of all clients. */
   readonly maxConnections: number;
 }
 
-/** What we know of a database without a connection: its spelling, the table of the locks, its advisory locks and its errors. */
+/**
+ * What is known about a kind of database without a connection: its SQL, the lock table, advisory locks and error codes.
+ */
 export interface Family {
-  /** The bound value at this position, counted from 1. */
+  /** The placeholder of the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
-  /** Whether a column has one of `count` values, which are bound from this position on, as `list` gives them. */
+  /** Whether a column has one of `count` values, which are bound from this position in the form that `list` returns. */
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
-   * The database's time in µs since 1970, read once for a whole statement, after it was sent: two readings in one statement could find
-   * a lease expired and renew it. UTC, because a local time comes twice at the end of summer time.
+   * The database's time in µs since 1970, evaluated one time per statement after it was sent. Two evaluations could
+   * find a lease expired and yet renew it. In UTC, because local time repeats an hour when summer time ends.
    */
   readonly now: string;
-  /** As `now`. A statement that reads it fails on a server that may not be written any more. */
+  /** Like `now`, but a statement that uses it fails on a server that may no longer accept writes. */
   readonly nowOnWriter: string;
-  /** The function that gives the largest of its arguments. */
+  /** The function that returns the largest of its arguments. */
   readonly greatest: string;
   /**
-   * An INSERT of name and label, with the time as the last use. If a row of this primary key exists, it does nothing, and waits for no
-   * transaction that has locked it.
+   * An INSERT of a name and a label, with the current time as the last use. Does nothing if the row exists, and doesn't
+   * wait for a transaction that has locked it.
    */
   readonly insertKey: (table: string) => string;
-  /** An UPDATE of one row that sets `token` to this expression, and whose answer contains the new token. */
+  /** An UPDATE of one row that sets `token` to this expression. The answer contains the new token. */
   readonly updateToken: (table: string, expression: string, rest: string) => string;
-  /** The token from the answer of such a statement, or undefined if no row was updated. */
+  /** Reads the token from the answer to such a statement; undefined if no row was updated. */
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /**
-   * A DELETE of those of `count` names, bound as `list` gives them, whose rows meet the condition and are locked by nobody. It locks and waits
-   * for no other row. One statement, so in autocommit a client that is frozen or cut off leaves nothing locked.
+   * A DELETE of those among `count` names (bound in the form that `list` returns) whose rows meet the condition and are
+   * not locked. It neither locks nor waits for any other row. As a single statement in autocommit, it leaves nothing
+   * locked if the client freezes or is cut off.
    */
   readonly deleteUnlocked: (table: string, condition: string, count: number) => string;
-  /** How many rows a statement has changed. */
+  /** How many rows a statement changed. */
   readonly changed: (answer: unknown) => number;
-  /** The function that gives the position of a text in another. */
+  /** The function that finds a text in another text. */
   readonly positionOf: string;
   readonly join: (...texts: readonly string[]) => string;
-  /** A whole number as text. */
+  /** Converts an integer to text. */
   readonly asText: (number: string) => string;
-  /** A name in quotes. */
+  /** Quotes an identifier. */
   readonly quoted: (name: string) => string;
-  /** The statement that creates the table of the locks, whose name is quoted. */
+  /** The statement that creates the lock table, given its quoted name. */
   readonly createTable: (table: string) => string;
-  /** Asks in which schema a table without one in its name, which is quoted, is or would be created: as `name`. */
+  /** Selects, as `name`, the schema in which an unqualified (quoted) table exists or would be created. */
   readonly schemaOf: (table: string) => Statement;
-  /** Asks whether the table can keep locks, as `fits`. No row where the account may not see that. */
+  /** Selects, as `fits`, whether the table can store locks. Returns no row if the account may not see that. */
   readonly fits: (schema: string | undefined, name: string, quoted: string) => Statement;
-  /** The views that show the locks of sessions to people. */
+  /** The views that show session locks to operators. */
   readonly views: Readonly<Record<'row' | 'advisory', string>>;
   readonly advisory: AdvisoryStatements;
-  /** The errors of the server, by the number or the characters that it gives. */
+  /** The server's error codes. */
   readonly faults: Readonly<Record<Fault, readonly (number | string)[]>>;
 }
 
 /**
- * The reason why a statement failed.
+ * Why a statement failed.
  *
- * - `busy`: a lock that it needs is taken, or an operator has cancelled it while it waited.
- * - `rolled-back`: the server has undone the whole transaction (deadlock), so its locks are gone.
- * - `no-savepoint`: the savepoint that was released does not exist.
+ * - `busy`: a required lock is taken, or an operator canceled the wait for it.
+ * - `rolled-back`: the server rolled back the whole transaction (deadlock), so its locks are gone.
+ * - `no-savepoint`: the savepoint to release does not exist.
  * - `no-table`: the table does not exist.
- * - `other-table`: it has other columns, or no primary key.
+ * - `other-table`: the table has different columns, or no primary key.
  * - `no-database`: the database does not exist, or the account may not use it.
- * - `login`: no such account, or one that is locked, or a wrong or expired password.
- * - `read-only`: the server takes no writes.
- * - `refused`: the server would refuse it again for another reason, such as a missing privilege.
+ * - `login`: the account does not exist or is locked, or the password is wrong or expired.
+ * - `read-only`: the server rejects writes.
+ * - `refused`: the server would reject the statement again for another reason, such as a missing privilege.
  */
 export type Fault =
   | 'busy'
@@ -162,37 +171,44 @@ export type Fault =
   | 'refused';
 
 /**
- * A statement about several locks. The answer has a row for each, in their order, with the outcome as `done`: NULL where the server does not
- * know. If `isReadOnly` is given, the first row has it as `read_only`. The same operation is the same function.
+ * A statement about several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
+ * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. The same operation is always the
+ * same function.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
-/** How one database spells its advisory locks. */
+/** The advisory lock statements of a database. */
 export interface AdvisoryStatements {
-  /** The part of the names beside namespace and key. @throws LockConfigError on a server that is too old. */
+  /** A part of every lock name, besides namespace and key. @throws LockConfigError if the server is too old */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
-  /** Takes those that are free. A session that has one gets it once more: it never blocks itself. */
+  /**
+   * Acquires the locks that are free. A session that already holds one acquires it again, because it never blocks
+   * itself.
+   */
   tryLock(mode: LockMode): OfMany;
-  /** Takes shared locks once more on a session that has them, unless a waiter is queued, which that would overtake. */
+  /** Acquires shared locks again on a session that holds them, unless there is a waiter, which that would overtake. */
   readonly joinReaders: OfMany;
   unlock(mode: LockMode): OfMany;
-  /** Waits for one slice, and takes the lock if it is free then. */
+  /** Waits for one slice, and acquires the lock if it becomes free. */
   awaitLock(name: string, mode: LockMode, limits: TimeLimits, facts: ServerFacts): Statement;
-  /** Frees whatever the session has. */
+  /** Frees all locks of the session. */
   readonly unlockAll: string;
 }
 
-/** How we reach one kind of server, and what we can do on a connection to it. */
+/** How to connect to one kind of server, and what can be done on a connection. */
 export interface Dialect {
   connect(): Promise<DriverConnection>;
-  /** Sends one statement over the driver's own connection, so that no subscriber or logger of the application is notified. */
+  /** Sends a statement directly on the driver's connection, bypassing subscribers and loggers of the application. */
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
-  /** Prepares a new connection: READ COMMITTED, and the time limits of its kind. */
+  /** Prepares a new connection: READ COMMITTED and time limits. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
-  /** Begins a transaction with a statement of one value, in one round trip, on a session without autocommit. */
+  /** Begins a transaction with a statement of one value, in one round trip. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
-  /** As {@link beginWith}, by a SELECT that waits for a lock within these limits. Without the lock it answers no rows, or an error. */
+  /**
+   * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. Without the lock, it returns no
+   * rows or an error.
+   */
   beginWait(
     connection: DriverConnection,
     select: string,
@@ -200,54 +216,60 @@ export interface Dialect {
     limits: TimeLimits,
     facts: ServerFacts,
   ): Promise<unknown>;
-  /** Undoes whatever the application has set on a connection. It has to be set up again. */
+  /** Undoes whatever the application has set on a connection, which must then be set up again. */
   reset(connection: DriverConnection): Promise<unknown>;
-  /** Sets other limits: those of the session, or on Postgres those of the transaction that is open. Asks as a heartbeat does. */
+  /**
+   * Changes the limits of the session or, on Postgres, of the open transaction. Also checks what a heartbeat checks.
+   */
   setLimits(limits: TimeLimits, inTransaction: boolean, isReadOnly: string): string;
-  /** How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. Without the lock it is answered up to `late` later. */
+  /**
+   * How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. A failure may be reported
+   * up to `late` later.
+   */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
-  /** Whether a read-only server refuses every account the SELECT that locks a row. */
+  /** Whether a read-only server rejects the SELECT that locks a row, for every account. */
   readonly refusesRowLocks: boolean;
-  /** Follows the SELECT that locks a row. */
+  /** The clause that follows a SELECT to lock the row. */
   forMode(mode: LockMode): string;
-  /** The same statement, which does not wait for locks of others, if the server can do that for one statement. */
+  /** Makes a statement not wait for locks, if the server supports that for a single statement. */
   readonly withoutWait: (sql: string) => string;
   /**
-   * Asks of the connection that it answers, and whether the server is read-only by {@link ServerFacts.isReadOnly}: the answer says so as `read_only`,
-   * or is an error.
+   * Checks that the connection works, and that the server is not read-only ({@link ServerFacts.isReadOnly}): otherwise,
+   * `read_only` is true in the answer, or there is an error.
    */
   heartbeat(isReadOnly: string, isLent: boolean): string;
-  /** Whether the server itself has sent this error, so it has received the statement. */
+  /** Whether the error came from the server itself, so the server received the statement. */
   isAnswer(error: unknown): boolean;
   /**
-   * Whether the connection is in a transaction, as the server reported with its last answer, which is `answer`; undefined where it
-   * did not report.
+   * Whether the connection is in a transaction, as reported by the server with its last answer, `answer`; undefined if
+   * it was not reported.
    */
   isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
   /**
-   * The connection as a QueryRunner of TypeORM uses it, for statements of the application. Each passes through `statement`, which
-   * sends it in its turn and looks at the answer. One whose rows are streamed is refused.
+   * The connection in the form that TypeORM's QueryRunner uses, for statements of the application. Each passes through
+   * `statement`, which sends it in turn and checks the answer. Streaming rows is rejected.
    */
   lend(connection: DriverConnection, statement: SendStatement): object;
-  /** For how many ms the server has been running; `Infinity` where {@link ServerFacts.kill} recognizes a connection by more than its id. */
+  /** The server's uptime in ms; `Infinity` if {@link ServerFacts.kill} identifies a connection by more than its id. */
   uptime(run: Run): Promise<number>;
-  /** Closes the connection as the server expects it, so it counts no aborted client. */
+  /** Closes the connection gracefully, so that the server doesn't count an aborted client. */
   close(connection: DriverConnection): Promise<void>;
   /** Closes the socket without notifying the server. */
   sever(connection: DriverConnection): unknown;
 }
 
-// After how much waiting for a lock a slice of the wait has half of its greatest length, in ms.
+// The total wait after which a slice has half of its maximum length, in ms.
 const HALF_LENGTH_AFTER = 5_000;
 
 /**
- * For how many ms a statement waits for a lock whose caller has waited for `waited` ms.
+ * How long a statement waits for a lock, in ms, if the caller has already waited for `waited` ms.
  *
- * A wait at the server is made of slices. In a long statement a session of Postgres has a snapshot, so that VACUUM removes nothing and CREATE
- * INDEX CONCURRENTLY does not end; and while a statement waits, no server notices that its client is gone. Each slice begins at the end of
- * the server's queue. So they grow: a caller that has waited for longer is less often at the end, and more often at the head. With equal slices,
- * the last caller that came is among the next ones that get the lock. Measured, eight processes that hold it for 0.4 s: the longest wait was 8
- * to 9 s with equal slices, 4.5 to 4.9 s with these, and would be 2.8 s in turn.
+ * A wait on the server consists of slices. During a long statement, a Postgres session has a snapshot that prevents
+ * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. And during a wait, no server notices that its
+ * client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so that a caller that
+ * has waited longer is at the end less often. With equal slices, the latest arrival is among the next to get the lock.
+ * Measured with eight processes that each hold the lock for 0.4 s: the longest wait was 8 to 9 s with equal slices, 4.5
+ * to 4.9 s with these, and would be 2.8 s in strict order.
  */
 export function sliceLength({ unit, longest }: Dialect['slice'], waited: number): number {
   const share = waited / (waited + HALF_LENGTH_AFTER);

@@ -20,7 +20,7 @@ import {
 
 type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => unknown;
 
-/** The part of a Connection of mysql2 that is used here. */
+/** The part of a mysql2 Connection that is used here. */
 interface MysqlConnection extends DriverConnection {
   query(sql: unknown, values: unknown, callback: Callback): unknown;
   execute(sql: unknown, values: unknown, callback: Callback): unknown;
@@ -29,9 +29,9 @@ interface MysqlConnection extends DriverConnection {
   changeUser(options: object, callback: (error: Error | null) => void): void;
   end(callback: () => void): unknown;
   readonly stream: Duplex;
-  /** As the server reported it when the connection was opened. */
+  /** As reported by the server when the connection was opened. */
   readonly threadId: number;
-  /** How it gives its answers, unless a statement says otherwise. */
+  /** The format of answers, unless a statement overrides it. */
   readonly config?: { readonly rowsAsArray?: unknown; readonly nestTables?: unknown; readonly typeCast?: unknown };
 }
 
@@ -41,42 +41,43 @@ export interface MysqlDriver {
 
 export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
-// Between two heartbeats a connection sends nothing. So only the system can notice early that it is gone: it asks each second from here on, and
-// gives up after ten.
+// A connection is silent between two heartbeats, so only TCP can detect early that it is dead. Keep-alive probes start
+// after this delay, one a second, and give up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
-// In seconds; the largest that both servers take, in strict mode as well. A wait ends by its caller, who ends the connection.
+// In seconds; the maximum on both servers in strict mode. A wait ends earlier if its caller ends the connection.
 const LONGEST_LOCK_WAIT = 100_000_000;
 
-// Other modes change what our statements mean: '' may be NULL, and a backslash may be text, by which mysql2 escapes a quote in a value.
+// Other modes change what our statements mean: '' may become NULL, and the backslash with which mysql2 escapes quotes
+// may become literal.
 const OUR_SQL_MODE = `'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'`;
-// Backslashes escape there as well. Not '', which may be NULL: then no mode at all would be left.
+// Backslashes must escape here too. Don't replace with '', which may mean NULL and would remove all modes.
 const MODE_OF_APPLICATION = `REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ',')`;
 
-// MariaDB from 10.3 on; MySQL knows none of them.
+// MariaDB 10.3 and later; unknown to MySQL.
 const IDLE_TRANSACTION = [
   'idle_transaction_timeout',
   'idle_readonly_transaction_timeout',
   'idle_write_transaction_timeout',
 ];
 
-// MySQL says it to a client that was silent for too long. It has not seen what was sent meanwhile.
+// MySQL sends this to a client that was silent for too long. Statements sent in the meantime were not executed.
 const FAREWELL = 4031;
 
-// Settings of the application for the answers to its own statements do not change those to ours. A function that casts, because that of a
-// connection would precede a mere `true`.
+// Settings for answers to the application's statements must not affect ours. A typeCast function, because a
+// connection's setting would take precedence over `true`.
 const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
 
-// SERVER_STATUS_IN_TRANS of the protocol.
+// SERVER_STATUS_IN_TRANS in the protocol.
 const IN_TRANSACTION = 1;
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
-// Out of range, an error, on a server that is read-only: from MariaDB 12 on the variable is a word. Accounts with SUPER or READ ONLY ADMIN may
-// write there nevertheless, while others lock on the new writer.
+// Out of range, and so an error, on a read-only server. Accounts with SUPER or READ ONLY ADMIN could still write there
+// while others lock on the new writer. From MariaDB 12 on, the variable is a word.
 const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
 
-/** The same SELECT for each name. */
+/** Repeats a SELECT for each name. */
 function forEach(expression: string): OfMany {
   return ([first = '', ...others], isReadOnly) => {
     const one = `SELECT ${expression} AS done`;
@@ -90,8 +91,9 @@ const tryUserLock = forEach('GET_LOCK(?, 0)');
 const unlockUserLock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
 
 /**
- * No UPDATE … RETURNING here (MariaDB has it for INSERT and DELETE only). LAST_INSERT_ID(expression) is evaluated for the row that is
- * updated, under its lock, and comes back in the packet that reports the update, so no other statement can come between.
+ * MySQL and MariaDB have no UPDATE … RETURNING (MariaDB supports RETURNING only for INSERT and DELETE).
+ * LAST_INSERT_ID(expression) is evaluated for the updated row, under its lock, and returned in the packet that reports
+ * the update, so no other statement can interfere.
  */
 export const mysql: Family = {
   value: () => '?',
@@ -100,15 +102,15 @@ export const mysql: Family = {
   now: MYSQL_NOW,
   nowOnWriter: `(${MYSQL_NOW} + ${ZERO_ON_A_WRITER})`,
   greatest: 'GREATEST',
-  // IGNORE alone would wait. MariaDB can be told not to, MySQL cannot.
+  // INSERT IGNORE alone would wait. MariaDB has a setting that prevents it; MySQL doesn't.
   insertKey: (table) =>
     `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${MYSQL_NOW}, a.label ` +
     `FROM (SELECT ? AS name, ? AS label) AS a LEFT JOIN ${table} AS b ON b.name = a.name WHERE b.name IS NULL`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
-  // For a list of names both servers may scan the table, lock other rows, and wait for those that are held (measured on MariaDB 10.11 and
-  // MySQL 9.7). Joined in this order and by force, each row is found by its primary key. With LIMIT the inner table is not merged into the
-  // outer one, which MySQL would refuse.
+  // With a plain list of names, both servers may scan the table, lock other rows and wait for locked ones (measured on
+  // MariaDB 10.11 and MySQL 9.7). Joined in this forced order, each row is found by its primary key. The LIMIT keeps
+  // the inner table from being merged into the outer one, which MySQL would reject.
   deleteUnlocked: (table, condition, count) =>
     `DELETE a FROM (SELECT name FROM (${Array(count).fill('SELECT ? AS wanted').join(' UNION ALL ')}) AS b ` +
     `STRAIGHT_JOIN ${table} FORCE INDEX (PRIMARY) ON name = wanted WHERE ${condition} LIMIT ${count} FOR UPDATE SKIP LOCKED) AS c ` +
@@ -123,7 +125,7 @@ export const mysql: Family = {
     `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0, ` +
     `label BLOB NULL, holders MEDIUMBLOB NULL) ENGINE = InnoDB`,
   schemaOf: () => ['SELECT DATABASE() AS name', []],
-  // Other storage engines take no locks on rows, and without a primary key one key would have many rows.
+  // Other storage engines don't lock rows, and without a primary key, one key could have many rows.
   fits: (schema, name) => [
     `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
       `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
@@ -134,7 +136,7 @@ export const mysql: Family = {
     row: 'performance_schema.data_locks (MySQL), information_schema.innodb_trx (MariaDB)',
     advisory: 'performance_schema.metadata_locks (MySQL), information_schema.metadata_lock_info (MariaDB)',
   },
-  // Of user locks, by GET_LOCK.
+  // User locks (GET_LOCK)
   advisory: {
     async scopeOf(run) {
       return textOf(firstRow(await run('SELECT DATABASE() AS name'))?.['name']) ?? '';
@@ -147,26 +149,27 @@ export const mysql: Family = {
     unlockAll: 'SELECT RELEASE_ALL_LOCKS()',
   },
   faults: {
-    // Lock wait timeout and NOWAIT of MariaDB, NOWAIT of MySQL, max_statement_time of MariaDB, max_execution_time of MySQL, KILL QUERY.
+    // Lock wait timeout and NOWAIT (MariaDB), NOWAIT (MySQL), max_statement_time (MariaDB), max_execution_time (MySQL),
+    // KILL QUERY.
     busy: [1205, 3572, 1969, 3024, 1317],
-    // Deadlock, deadlock of user locks (MySQL), the row has changed since the snapshot (innodb_snapshot_isolation of MariaDB), the table of locks
-    // is full.
+    // Deadlock, deadlock of user locks (MySQL), row changed since the snapshot (innodb_snapshot_isolation in MariaDB),
+    // lock table full.
     'rolled-back': [1213, 3058, 1020, 1206],
     'no-savepoint': [1305],
     'no-table': [1146],
     'other-table': [1054],
     'no-database': [1044, 1049],
     login: [1045, 1698, 3118, 4151, 1820, 1862],
-    // The last number is the answer to our own question for it.
+    // The last number is the result of ZERO_ON_A_WRITER and `failIf`.
     'read-only': [1036, 1290, 1792, 1836, 1874, 3989, 1690],
-    // Missing privileges, READ COMMITTED with binlog_format=STATEMENT, SQL or a value of a setting that the server does not know.
+    // Missing privileges, READ COMMITTED with binlog_format=STATEMENT, unknown SQL or setting value.
     refused: [1142, 1143, 1227, 1665, 1064, 1231],
   },
 };
 
-/** MySQL from 8.0.1 and MariaDB from 10.6 on, by the driver mysql2. */
+/** MySQL 8.0.1 and MariaDB 10.6 or later, with the mysql2 driver. */
 export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
-  // Known from the first connection on.
+  // Set by the first connection.
   let isMariaDb = false;
   let question: { readonly version: string; readonly isReadOnly: string } | undefined;
   return {
@@ -175,22 +178,22 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const all = driverSettings(settings, KEEP_ALIVE, { connectTimeout });
       if (typeof propertyOf(all, 'queryFormat') === 'function') {
         throw new LockConfigError(
-          'The option "queryFormat" of mysql2 replaces how values get into a statement, and those of the locks would not work by it. Leave it out of "mysql", or out of "extra" of the DataSource.',
+          'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the statements of the locks. Remove it from "mysql", or from "extra" of the DataSource.',
         );
       }
       const connection = driver.createConnection(all);
-      // The driver mysql would end the process when a connection is closed from outside.
+      // With the old mysql driver, a connection closed by the server would crash the process.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
-        // That of mysql2/promise would stay open, or end the process when it fails.
+        // A connection of mysql2/promise would stay open, or crash the process if it fails.
         if (connection instanceof Promise) {
           const close = (late: MysqlConnection) => late.end(() => undefined);
           connection.then(close, () => undefined);
         }
         throw new LockConfigError(
-          'Locks on MySQL and MariaDB need the driver mysql2, and the driver of the DataSource is another one. Give mysql2 as its "driver", or install mysql2 and leave "driver" out.',
+          'Locks on MySQL and MariaDB need the mysql2 driver, but the DataSource uses another one. Set its "driver" to mysql2, or install mysql2 and remove "driver".',
         );
       }
-      // An error without a listener would end the process.
+      // An error event without a listener would crash the process.
       connection.on('error', () => undefined);
       await promisify(connection.connect.bind(connection))();
       return connection;
@@ -205,16 +208,17 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const settings = [
         ...limitsOf(kind),
         `${variables.has('transaction_isolation') ? 'transaction_isolation' : 'tx_isolation'} = 'READ-COMMITTED'`,
-        // At 0 a lease or a token would stay uncommitted, and be gone with the connection. But a row lock saves a round trip: its first
-        // statement begins the transaction. And statements after a COMMIT that nobody noticed are not committed.
+        // With autocommit off, a lease or a token would stay uncommitted and be lost with the connection. But for a row
+        // lock, it saves a round trip, because the first statement begins the transaction. And statements after an
+        // unnoticed COMMIT are not committed.
         `autocommit = ${kind.autocommit ? 1 : 0}`,
-        // Only a session without autocommit also runs statements of the application, which expects its own mode there.
+        // Without autocommit, the session also runs statements of the application, which expects its own SQL mode.
         `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
-        // An application may limit its own statements; a wait for a lock is not one of these.
+        // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // MariaDB refuses a DELETE by a list of names in it. It stays where the application may send statements.
+        // Otherwise MariaDB rejects a DELETE with a list of names. Not changed if the application may send statements.
         ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
-        // In a transaction these precede wait_timeout, and would free the lock earlier than its holder computes.
+        // In a transaction, these take precedence over wait_timeout and would free the lock too early.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(setSession(settings));
@@ -222,14 +226,15 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         question?.version === version ? question : { version, isReadOnly: await isReadOnlyBy(variables, run) };
       question = asked;
       return {
-        // MariaDB derives its own from the network card and the port.
+        // server_uid (MariaDB) is derived from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
         isReadOnly: asked.isReadOnly,
         prepares: false,
         catchesErrors: false,
-        // A user lock takes memory of the server, 1 to 2 KB, and statements of others are as fast beside 60 000 of them (measured on both servers).
+        // A user lock takes 1 to 2 KB of server memory. Even 60,000 of them don't slow down other statements (measured
+        // on both).
         lockTable: undefined,
         maxConnections: Number(variables.get('max_connections')),
       };
@@ -239,60 +244,61 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       await send(connection, setSession(limitsOf(limits)), []);
       return send(connection, select, [value]);
     },
-    // InnoDB looks once a second whether a wait is over.
+    // InnoDB checks once a second whether a wait is over.
     slice: { unit: 1_000, longest: 3_000, late: 1_000 },
-    // COM_RESET_CONNECTION would keep the database of a USE, and MariaDB the character set of its own. This is as a new login.
+    // COM_RESET_CONNECTION would keep the database chosen by USE and, on MariaDB, the character set. This resets
+    // everything, like a new login.
     reset: (connection: MysqlConnection) => promisify(connection.changeUser.bind(connection))({}),
     setLimits: (limits, _, isReadOnly) => `${setSession(limitsOf(limits))}, ${failIf(isReadOnly)}`,
     refusesRowLocks: false,
     forMode(mode) {
       if (mode === 'exclusive') return 'FOR UPDATE';
-      // MariaDB does not know FOR SHARE, MySQL does not know LOCK IN SHARE MODE with SKIP LOCKED.
+      // MariaDB doesn't support FOR SHARE, and MySQL doesn't support LOCK IN SHARE MODE with SKIP LOCKED.
       return isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
     },
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,
     async uptime(run) {
-      // In whole seconds, and up to one too many.
+      // In whole seconds, and up to one second too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
-    // The summary of a statement without rows contains the status of the server. Rows come without it in mysql2.
+    // The result of a statement without rows contains the server status. In mysql2, results with rows don't.
     isInTransaction(_, answer) {
       const status = Array.isArray(answer) ? undefined : propertyOf(answer, 'serverStatus');
       return typeof status === 'number' ? (status & IN_TRANSACTION) !== 0 : undefined;
     },
     lend,
     async close(connection: MysqlConnection) {
-      // The driver calls back before it has sent the message.
+      // The driver calls back before the message is sent.
       const closed = once(connection.stream, 'close');
       connection.end(() => undefined);
       await closed;
     },
-    // The driver's own destroy() waits for what was written to arrive.
+    // The driver's own destroy() first flushes what was written.
     sever: ({ stream }: MysqlConnection) => stream.destroy(),
   };
 }
 
 /**
- * For a statement without rows, whose answer has the status of the server: an assignment that goes out of range where this is true. DO would ignore
- * the error.
+ * An assignment that fails with "out of range" if the condition is true. Unlike DO, it doesn't ignore the error, and
+ * since it returns no rows, its result contains the server status.
  */
 const failIf = (condition: string) => `@distributed_lock = ~0 + (${condition})`;
 
 const setSession = (settings: readonly string[]) => `SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`;
 
-/** In whole seconds; rounded up, because the holder counts by the exact time. */
+/** In whole seconds, rounded up because the holder computes with the exact time. */
 const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
   `wait_timeout = ${Math.ceil(guard / 1000)}`,
   `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
 ];
 
-/** Sends a statement of ours. */
+/** Sends one of our own statements. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // As an object only where it must be: the driver copies it, twice, which took a tenth of the time of sixteen callers. A text without characters nests
-  // tables, too.
+  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time of sixteen callers. An
+  // empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };
   return new Promise((resolve, reject) => {
@@ -315,7 +321,7 @@ function ask(
       resolve(answer, fields);
       return;
     }
-    // mysql2 reports the end of a connection either to the statement in flight or as this event.
+    // mysql2 reports the end of a connection either to the statement in flight or with this event.
     if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
     reject(error);
   });
@@ -330,7 +336,9 @@ function answerBy(connection: MysqlConnection, method: 'query' | 'execute', sql:
   });
 }
 
-/** The same statement. Its text and values may be getters of a class, which the driver reads, and which a copy leaves out. */
+/**
+ * Copies the statement without its timeout. Text and values may be getters of a class, which a plain copy would lose.
+ */
 function withoutTimeout(statement: unknown): unknown {
   if (typeof statement !== 'object' || statement === null) return statement;
   const [sql, values] = [propertyOf(statement, 'sql'), propertyOf(statement, 'values')];
@@ -338,8 +346,9 @@ function withoutTimeout(statement: unknown): unknown {
 }
 
 /**
- * TypeORM 1 and Drizzle ask by `promise()`, TypeORM 0.3, Kysely and Knex by a callback. Without one the rows would be streamed. A statement loses its
- * time limit: the driver would give it up while the server goes on with it, and the next one could end up behind the transaction.
+ * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely and Knex use a callback. Without a callback, rows would be
+ * streamed. Timeouts are removed, because the driver would abandon a statement that the server still runs, and the next
+ * statement could end up after the end of the transaction.
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
   const inTurn =
@@ -361,9 +370,11 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
   };
 }
 
-// What keeps a server from being written. An account may write nevertheless (root writes on a server with read_only), but others lock on the writer.
+// Variables that make a server read-only. Some accounts can write anyway (root with read_only), but others lock on the
+// writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
-// Two servers of one machine may have copies of one folder and the same port, each at another address; but not the same folder.
+// Two servers on one machine may use copies of one data directory, and the same port on different addresses, but never
+// the same directory.
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port', 'datadir'];
 const TOPOLOGY = ['wsrep_on', 'group_replication_single_primary_mode'];
 const OTHER_VARIABLES = ['max_connections', 'version', 'transaction_isolation'];
@@ -379,7 +390,10 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   );
 }
 
-/** By those variables that this server has. Most are numbers; as text, each would take 3 µs (measured on MariaDB 10.11). From MariaDB 12 on one is a word. */
+/**
+ * Builds the condition from the variables that this server has. They are compared as numbers, because converting each
+ * to text takes 3 µs (measured on MariaDB 10.11). From MariaDB 12 on, one of them is a word.
+ */
 async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run): Promise<string> {
   const known = READ_ONLY.filter((name) => variables.has(name));
   const values = firstRow(
@@ -394,18 +408,18 @@ function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, '
   const found: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
     found.push(
-      'This server is a node of a Galera cluster: what one node grants is unknown to the others until it has been replicated, so two callers may hold a lock at the same time. Send the locks of all processes to the same node, or use another provider.',
+      'This server is a node of a Galera cluster. A lock granted by one node is unknown to the others until it is replicated, so two callers may hold it at the same time. Send all locks to the same node, or use another provider.',
     );
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {
     found.push(
-      'Group Replication runs with several primaries: what one grants is unknown to the others until it has been replicated. Use a single primary.',
+      'Group Replication runs with several primaries. A lock granted by one is unknown to the others until it is replicated. Use a single primary.',
     );
   }
-  // Newer servers have more values than ON.
+  // Newer servers have more values than ON and OFF.
   const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
   const refusesWrites = readOnly !== undefined && found.length === 0;
   if (readOnly !== undefined)
-    found.push(`This server is read-only (${readOnly}): give the provider the address of the writer.`);
+    found.push(`This server is read-only (${readOnly}). Configure the provider with the address of the writer.`);
   return { diagnostics: found.map((message) => ({ severity: 'error', message })), refusesWrites };
 }

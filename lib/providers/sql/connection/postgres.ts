@@ -17,9 +17,9 @@ import {
   type TimeLimits,
 } from './dialect.js';
 
-/** The part of a Client of pg that is used here. */
+/** The part of a pg Client that is used here. */
 interface PgClient extends DriverConnection {
-  /** The number of the server's process, as the server reported it when the connection was opened. */
+  /** The server process id, as reported when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
   query(sql: unknown, values: unknown): Promise<Result>;
@@ -48,22 +48,25 @@ export interface PostgresDriver {
 
 export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
-// Between two heartbeats a connection sends nothing. So only the system can notice early that it is gone: it asks each second from here on, and
-// gives up after ten.
+// A connection is silent between two heartbeats, so only TCP can detect early that it is dead. Keep-alive probes start
+// after this delay, one a second, and give up after ten.
 const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
-// When a connection began, in µs; a double holds it exactly.
+// When a connection was opened, in µs, which fits exactly into a double.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
-// A standby and a copy have the same one, and have started at another time. Not the address of the connection: a server may have several.
+// A standby or a copy has the same identifier but a different start time. The address doesn't count: a server may have
+// several.
 const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
-// What keeps a server from being written. Operators use the setting to keep applications from a server that has been replaced.
+// What makes a server read-only. Operators also use the setting to keep applications away from a replaced server.
 const IS_STANDBY = 'pg_is_in_recovery()';
 const READ_ONLY = `current_setting('default_transaction_read_only')`;
-// That of the server, database and role, whatever a task has set for its session or transaction. It takes the server up to a millisecond.
+// The default of the server, database and role, even if a task has changed it for its session or transaction. Takes up
+// to 1 ms.
 const READ_ONLY_OF_SERVER = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only')`;
 
-// Like DISCARD ALL, but prepared statements stay, because pg remembers them; and the role is that of a new connection.
+// Like DISCARD ALL, but keeps prepared statements, because pg remembers them. The role becomes that of a new
+// connection.
 const RESET = [
   ...['CLOSE ALL', 'SET SESSION AUTHORIZATION DEFAULT', 'RESET ROLE', 'RESET ALL', 'UNLISTEN *'],
   ...['SELECT pg_advisory_unlock_all()', 'DISCARD SEQUENCES', 'DISCARD TEMP'],
@@ -71,7 +74,8 @@ const RESET = [
 
 // insufficient_privilege, undefined_function, feature_not_supported.
 const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
-// The table is for locks of all kinds. When it is full, each client is refused statements that need a place in it, a SELECT among them.
+// The lock table is shared by all kinds of locks. When it is full, any statement of any client that needs an entry
+// fails, even a SELECT.
 const LOCK_TABLE =
   `current_setting('max_locks_per_transaction')::int8 * ` +
   `(current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`;
@@ -82,30 +86,31 @@ const factsSql = (system: string) =>
   `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ${LOCK_TABLE} AS places, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
 
-// Settings that not every server has. A look at pg_settings would take twenty times as long (measured: 3 ms).
+// For settings that not every server has. Querying pg_settings would take twenty times as long (3 ms, measured).
 const has = (setting: string) => `current_setting('${setting}', true) IS NOT NULL`;
 const NOTICE_DEATH = `SELECT set_config('client_connection_check_interval', '1s', false) WHERE ${has('client_connection_check_interval')}`;
 
-// A batch of limited holders spells its statements in many ways. These would fill the memory of the server.
+// Batches of limited holders produce many different statements, which would fill the memory of the server.
 const MOST_PREPARED = 50;
 
-// The statement was not run, because what the server has under its name does not fit it any more: a column of the table has another type
-// (0A000), the name is unknown (26000) or taken (42P05), as after DISCARD ALL.
+// The statement wasn't executed, because the prepared statement is stale: a column type has changed (0A000), or its
+// name is unknown (26000) or taken (42P05), for example after DISCARD ALL.
 const STALE: readonly unknown[] = ['0A000', '26000', '42P05'];
 
-// The number of the type boolean.
+// The OID of boolean.
 const BOOLEAN = 16;
-// Values as the server spells them, and booleans: the application may have set parsers of its own, for a connection or for all.
+// Parse values as text, and booleans: the application may have installed its own type parsers, per connection or
+// globally.
 const TYPES = {
   getTypeParser: (type: number) => (type === BOOLEAN ? (value: string) => value === 't' : (value: string) => value),
 };
 
-// Its time in µs.
+// The server's time in µs.
 const NOW = '(extract(epoch FROM statement_timestamp()) * 1000000)::bigint';
 
 const question = (isReadOnly: string | undefined) => (isReadOnly === undefined ? '' : `, ${isReadOnly} AS read_only`);
 
-/** An expression about a lock, for each of a list of them, whose elements come in their order. */
+/** Applies an expression to each of a list of locks, in order. */
 const ofEach =
   (expressionOf: (n: string) => string): OfMany =>
   (names, isReadOnly) =>
@@ -122,23 +127,24 @@ const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode 
 
 export const postgres: Family = {
   value: (position) => `$${position}`,
-  // Several as one value: the text is the same for every number of them, so the server parses it once. One by itself costs the server less.
+  // A list is bound as one array, so that the statement's text doesn't depend on its length and is parsed one time. A
+  // single value is cheaper by itself.
   isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
   list: (values) => (values.length === 1 ? values : [values]),
   now: NOW,
-  // It refuses statements that write to every account.
+  // Fails on a read-only server anyway, for every account.
   nowOnWriter: NOW,
   greatest: 'GREATEST',
-  // Names the column: without a primary key the rows of one key would multiply, and each could be locked.
+  // Name the column, so that the statement fails if there is no primary key, in which case a key could have many rows.
   insertKey: (table) =>
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
   tokenOf(answer) {
-    // A number, text or a bigint, as the application has chosen.
+    // A number, a string or a bigint, depending on the application's type parsers.
     const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
     return token === undefined || token === null ? undefined : BigInt(token);
   },
-  // As an array the inner SELECT is run once, whatever the plan is.
+  // In an ARRAY, the inner SELECT is executed only one time, whatever the plan.
   deleteUnlocked(table, condition, count) {
     const unlocked = `SELECT name FROM ${table} WHERE ${this.isAmong('name', 1, count)} AND ${condition} FOR UPDATE SKIP LOCKED`;
     return `DELETE FROM ${table} WHERE name = ANY(ARRAY(${unlocked}))`;
@@ -157,20 +163,20 @@ export const postgres: Family = {
       `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
     [table],
   ],
-  // Without a primary key one key would have many rows, and each could be locked.
+  // Without a primary key, one key could have many rows, each of which could be locked.
   fits: (_schema, _name, table) => [
     `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
       `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
     [table],
   ],
   views: { row: 'pg_locks and pg_stat_activity', advisory: "pg_locks where locktype = 'advisory'" },
-  // Of the session.
+  // Session-level advisory locks
   advisory: {
     async scopeOf(run) {
       const guard = firstRow(await run(`SELECT current_setting('idle_session_timeout', true) AS guard`))?.['guard'];
       if (typeof guard === 'string') return '';
       throw new LockConfigError(
-        'Advisory locks need Postgres 14 or later, which frees the locks of a frozen process (idle_session_timeout): update the server, or use TypeOrmRowLockProvider.',
+        'Advisory locks need Postgres 14 or later, which can free the locks of a frozen process (idle_session_timeout). Upgrade the server, or use a row lock.',
       );
     },
     nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
@@ -182,9 +188,9 @@ export const postgres: Family = {
         `AND (classid::bigint << 32) | objid::bigint = ${n}) THEN false ELSE pg_try_advisory_lock_shared(${n}) END`,
     ),
     unlock: byMode(calling('pg_advisory_unlock'), calling('pg_advisory_unlock_shared')),
-    // A lock of the transaction, which ends with the message. In between, the session takes the lock itself.
+    // Waits for a transaction-level lock, which ends with the message, before the session takes the lock itself.
     awaitLock(name, mode, limits, { catchesErrors }) {
-      // Several statements in one message cannot have bound values.
+      // Several statements in one message can't have bound values.
       const number = `'${BigInt(name)}'`;
       const suffix = mode === 'shared' ? '_shared' : '';
       const wait = waitQuietly(`SELECT pg_advisory_xact_lock${suffix}($1::bigint)`, number, limits, catchesErrors);
@@ -199,23 +205,23 @@ export const postgres: Family = {
     'rolled-back': ['40P01', '40001'],
     'no-savepoint': ['3B001'],
     'no-table': ['42P01'],
-    // No such column, no primary key.
+    // Missing column, missing primary key.
     'other-table': ['42703', '42P10'],
     'no-database': ['3D000'],
     login: ['28000', '28P01'],
     'read-only': ['25006'],
-    // Missing privileges and row-level security, SQL or a value of a setting that the server does not know.
+    // Missing privileges or row-level security, unknown SQL or setting value.
     refused: ['42501', '42601', '22023'],
   },
 };
 
 /**
- * Postgres from 13 on, by the driver pg.
+ * Postgres 13 or later, with the pg driver.
  *
- * @param inSessions whether locks live in sessions, which a pooler gives to other clients
+ * @param inSessions whether locks belong to sessions, which a pooler would share with other clients
  */
 export function postgresDialect(source: PostgresSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
-  /** By their texts. */
+  /** Names of prepared statements by text. */
   const names = new Map<string, string>();
   let named = 0;
   const nameOf = (sql: string): string | undefined => {
@@ -227,26 +233,26 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     try {
       return firstRow(await run(factsSql(system)));
     } catch (error) {
-      // Every account may call it, unless that was revoked, or the server only resembles Postgres. A check of the privilege in the same statement would
-      // be refused as well.
+      // Every account may call the function, unless that was revoked or the server only resembles Postgres. Checking
+      // the privilege in the same statement would fail as well.
       if (!NO_SYSTEM.includes(propertyOf(error, 'code')) || system !== SYSTEM) throw error;
       system = 'NULL';
       return firstRow(await run(factsSql(system)));
     }
   };
-  /** The format of the answers to statements of the application, known from the first connection on. */
+  /** The result format of the application's statements, set by the first connection. */
   let isBinary = false;
   return {
     async connect() {
       const { driver, settings } = await source.load();
       const client = new driver.Client(driverSettings(settings, KEEP_ALIVE, { connectionTimeoutMillis }));
-      // A statement cannot ask for text on a client whose answers are binary; the reverse works.
+      // On a client with binary results, a single statement can't request text; the reverse works.
       isBinary = client.binary === true;
       client.binary = false;
-      // By it pg gives up a statement that the server goes on with, so a wait would be granted a lock that nobody has. An address and the
-      // defaults of pg may name it, too.
+      // With query_timeout, pg would abandon a statement that the server still runs, and a lock could be granted to no
+      // one. It may also come from a URL or from pg's defaults.
       if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
-      // An error without a listener would end the process.
+      // An error event without a listener would crash the process.
       client.on('error', () => undefined);
       await client.connect();
       return client;
@@ -258,10 +264,10 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return askAs(name).catch((error: unknown) => {
         const code = propertyOf(error, 'code');
         if (!STALE.includes(code)) throw error;
-        // From now on it has another name, or none when all have been given.
+        // Use a new name from now on, or none if all have been used.
         if (names.get(sql) === name) names.delete(sql);
         if (!inSessions || code !== '26000') return askAs();
-        // The session was reset, and its locks may be gone with its statements.
+        // The session was reset, and may have lost its locks along with its prepared statements.
         connection.emit('error', error);
         throw error;
       });
@@ -278,7 +284,8 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     },
     reset: (connection: PgClient) => together(connection, RESET),
     setLimits: (limits, inTransaction, isReadOnly) => `${setLimits(limits, inTransaction)}, ${isReadOnly} AS read_only`,
-    // Shorter than deadlock_timeout (1 s), after which the server looks for a deadlock, and logs the wait where log_lock_waits is on.
+    // Shorter than deadlock_timeout (1 s), after which the server checks for a deadlock and, with log_lock_waits, logs
+    // the wait.
     slice: { unit: 100, longest: 900, late: 0 },
     refusesRowLocks: true,
     forMode: () => 'FOR UPDATE',
@@ -286,16 +293,16 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     heartbeat: (isReadOnly, isLent) =>
       `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,
     uptime: () => Promise.resolve(Infinity),
-    // Its text may be in any language. Class 08 is of a pooler that has lost its connection to the server.
+    // The message may be in any language. Class 08 comes from a pooler that lost its connection to the server.
     isAnswer: (error) =>
       propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
-    // I: idle; T: in a transaction; E: in one in which a statement has failed. A client that cannot tell is older than pg 8.17.
+    // I: idle; T: in a transaction; E: in a failed transaction. pg before 8.17 doesn't report it.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();
       return status ? status !== 'I' : undefined;
     },
     lend: (connection: PgClient, statement) => ({
-      // A stream of rows comes as an object that sends itself.
+      // Streams are passed as objects that submit themselves.
       query: (text: unknown, values: unknown) =>
         propertyOf(text, 'submit')
           ? refuseStream()
@@ -317,12 +324,12 @@ async function setUp(
 ): Promise<ServerFacts> {
   refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
-  // A pooler reports its own number. A driver that reports none (pg-native) cannot be judged by it.
+  // A pooler reports its own process id. A driver that reports none (pg-native) can't be checked.
   const isPooled = typeof processID === 'number' && processID !== pid;
-  // Behind a pooler they would stay on a connection that other clients use next.
+  // Behind a pooler, settings would stay on a connection that other clients use next.
   const mayConfigure = inSessions || !isPooled;
-  // The guard of a transaction, and that of a session without one, which servers before 14 do not have. Servers from 17 on may limit
-  // whole transactions: a lock lasts as long as its holder lives.
+  // The guards for transactions and for idle sessions (Postgres 14 or later). Postgres 17 and later can limit whole
+  // transactions, but a lock must last as long as its holder lives.
   if (mayConfigure) {
     const set = (setting: string, value: string) => `set_config('${setting}', ${value}, false)`;
     const setIfKnown = (setting: string, value: string) => `CASE WHEN ${has(setting)} THEN ${set(setting, value)} END`;
@@ -336,39 +343,40 @@ async function setUp(
     ];
     await run(`SELECT ${settings.join(', ')}`, [wholeMs(guard), wholeMs(lockWait)]);
   }
-  // By default a server notices only at the end of a statement of the application that its client was killed. One on an operating system that
-  // cannot tell earlier refuses any other value.
+  // By default, a server notices that its client was killed only at the end of a statement. On some operating systems
+  // it can't check earlier and rejects the setting.
   if (!autocommit) await run(NOTICE_DEATH).catch(() => undefined);
   const diagnostics: Diagnostic[] = [];
   const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
-  if (facts?.['standby'] === true) refuse('This server is a standby: give the provider the address of the primary.');
+  if (facts?.['standby'] === true)
+    refuse('This server is a standby. Configure the provider with the address of the primary.');
   if (facts?.['read_only'] === 'on') {
     refuse(
-      'Transactions are read-only here (default_transaction_read_only): give the provider the address of the writer, or set it to off for this database or role.',
+      'Transactions are read-only here (default_transaction_read_only). Configure the provider with the address of the writer, or set it to off for this database or role.',
     );
   }
   const readOnly = diagnostics.length;
   if (!mayConfigure && facts?.['isolation'] !== 'read committed') {
     refuse(
-      `Transactions are ${String(facts?.['isolation'])} here, which cannot be changed behind a pooler: set default_transaction_isolation to 'read committed' for this role.`,
+      `Transactions are ${String(facts?.['isolation'])} here, which cannot be changed behind a pooler. Set default_transaction_isolation to 'read committed' for this role.`,
     );
   }
   if (isPooled && inSessions) {
     refuse(
-      'A pooler such as PgBouncer is between this process and the server. In transaction mode it gives the locks and settings of a session to other clients. Connect to the server itself, or use the version lock; behind a pooler in session mode set allowUnsafeTopology.',
+      'There is a pooler such as PgBouncer in front of the server. In transaction mode, it shares the locks and settings of a session with other clients. Connect directly to the server, or use the version lock. If the pooler is in session mode, set allowUnsafeTopology.',
     );
   }
   return {
     server: ['system', 'started', 'port'].map((name) => facts?.[name]).join(' '),
-    // The system gives the number of a process that has ended to another process, which began at another time. Behind a pooler, other
-    // connections have the same number.
+    // Match the start time as well, because the operating system reuses process ids. Behind a pooler, other connections
+    // have the same id.
     kill: isPooled
       ? undefined
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
     diagnostics,
     refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
     isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
-    // Not where the application may send DEALLOCATE, and not where the next statement may go to another server process.
+    // Not if the application may send DEALLOCATE, or if the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),
     lockTable: Number(facts?.['places']),
@@ -376,12 +384,15 @@ async function setUp(
   };
 }
 
-/** Several statements in one message, which cannot have bound values. Resolves to the answer of the last one. */
+/** Sends several statements in one message, which can't have bound values. Resolves to the last result. */
 function together(connection: PgClient, statements: readonly string[]): Promise<unknown> {
   return ask(connection, { text: statements.join('; '), types: TYPES }, undefined);
 }
 
-/** By a callback: without one the driver makes two promises, to give an error the stack of its caller, which here is the same for all. */
+/**
+ * Uses a callback, because otherwise the driver creates two promises to give errors the caller's stack, which is of no
+ * use here.
+ */
 function ask(connection: PgClient, statement: object, values: unknown): Promise<unknown> {
   return new Promise((resolve, reject) => {
     connection.query(statement, values, (error, result) => {
@@ -391,20 +402,21 @@ function ask(connection: PgClient, statement: object, values: unknown): Promise<
   });
 }
 
-/** Of several statements, that of the last one. */
+/** Returns the result of the last statement. */
 function answerOf(results: Result | readonly Result[]): unknown {
   const result = Array.isArray(results) ? (results.at(-1) as Result) : (results as Result);
   return result.fields.length > 0 ? result.rows : result;
 }
 
-/** The statement with its value, which is the name of a row, in its text. */
+/** Inserts the value, a row name, into the statement's text. */
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
 
 /**
- * Statements that wait within these limits for the lock that a SELECT of one value takes. Its end without the lock is caught: the server would log
- * an error each second. The text of the DO is the same for each value, because pg_stat_statements counts each text by itself.
+ * Waits within these limits for the lock taken by a SELECT of one value. A failure is caught, because the server would
+ * otherwise log an error every second. The DO has the same text for all values, because pg_stat_statements counts each
+ * text separately.
  *
- * @param value as SQL spells it
+ * @param value as an SQL literal
  */
 function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors: boolean): string {
   const limit = setLimits(limits, true);
@@ -414,14 +426,14 @@ function waitQuietly(select: string, value: string, limits: TimeLimits, catchesE
   return `${limit}, set_config('distributed_lock.name', ${value}, true); ${wait}`;
 }
 
-/** The guard of a transaction, or of a session that has none: servers before 14 do not know the second one. */
+/** Sets the guard of a transaction, or of a session (Postgres 14 or later). */
 function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {
   const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
   const set = (setting: string, value: number) => `set_config('${setting}', '${wholeMs(value)}', ${inTransaction})`;
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
-/** The same statement, whose answer comes in the binary format. Derived, because its text may be a getter of a class. */
+/** Requests the result in binary. Derives an object, because the statement's text may be a getter of a class. */
 function inBinary(statement: unknown): object {
   const binary = { value: true, writable: true, enumerable: true, configurable: true };
   return typeof statement === 'string'
@@ -429,13 +441,13 @@ function inBinary(statement: unknown): object {
     : (Object.create(statement as object, { binary }) as object);
 }
 
-/** A name of a row, which consists of characters that need no escape. */
+/** Quotes a row name, whose characters need no escaping. */
 function literal(name: string): string {
   if (/^[A-Za-z0-9_.:@/=+,#-]+$/.test(name)) return `'${name}'`;
-  throw new Error('The name of a row has characters that it cannot have.');
+  throw new Error('The row name contains an invalid character.');
 }
 
-// 0 means no limit.
+// 0 means unlimited.
 function wholeMs(milliseconds: number): string {
   return milliseconds === Infinity ? '0' : String(Math.ceil(milliseconds));
 }

@@ -9,31 +9,34 @@ import { detached } from '../../../core/toolkit/detached.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import { Session } from './session.js';
 
-// How long before a server that cannot be reached is asked again to end sessions, in ms.
+// How long to wait before trying again to end sessions on an unreachable server, in ms.
 const PAUSE = 1_000;
-// The control session holds nothing. Eight hours, the default of MySQL.
+// The control session holds no locks. Eight hours is MySQL's default.
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
-/** One database server: opens sessions, each looked at before it is used, and has one for control, which ends other sessions. */
+/**
+ * One database server. Opens sessions, checks each before it is used, and has a control session that can end the
+ * others.
+ */
 export class Server {
   readonly name: string;
   readonly clock: Clock;
   readonly commandTimeout: number;
   readonly allowsReadOnly: boolean;
-  /** Weaknesses in the configuration of the server, as the newest session saw them. */
+  /** Configuration problems of the server, as found by the newest session. */
   diagnostics: readonly Diagnostic[] = [];
-  /** When the latest statement was sent that was not answered in time, on the monotonic clock. */
+  /** When the latest statement that timed out was sent. */
   silentSince = -Infinity;
-  /** The server has accepted a login. */
+  /** Whether the server has ever accepted a login. */
   #hasAccepted = false;
-  /** Since when it has accepted none, because it refuses the login, on the monotonic clock. */
+  /** Since when the server has been rejecting the login. */
   #refusedSince: number | undefined;
-  /** All that are open, the control session among them. */
+  /** All open sessions, including the control session. */
   readonly #sessions = new Set<Session>();
   /** The control session, if it is open. */
   openControl: Session | undefined;
   #control: Promise<Session> | undefined;
-  /** Sessions that could not be ended at the server, because their control session had ended too. */
+  /** Sessions that could not be ended on the server, because the control session had failed too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
 
@@ -48,17 +51,17 @@ export class Server {
     this.allowsReadOnly = settings.allowUnsafeTopology;
   }
 
-  /** @throws LockConfigError for a server on which locks cannot exclude each other */
+  /** @throws LockConfigError if the server can't guarantee mutual exclusion */
   async open(kind: SessionKind): Promise<Session> {
     const control = await this.control();
     const session = await this.#open(kind, control);
     if (session.facts.server === control.facts.server) return session;
-    // The next one is opened where new connections go by now.
+    // The next attempt uses the server that new connections reach by then.
     await session.close();
     throw this.#twoServers();
   }
 
-  /** The control session, opened again if it was lost. */
+  /** The control session, reopened if it was lost. */
   control(): Promise<Session> {
     this.#control ??= this.#openControl();
     return this.#control;
@@ -89,7 +92,7 @@ export class Server {
 
   loseReadOnly(server: string): LockConfigError {
     const error = new LockConfigError(
-      `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Give the provider the address of the writer.`,
+      `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Configure the provider with the address of the writer.`,
       { provider: this.name, refused: true },
     );
     this.#loseWhere((session) => session.facts.server === server, error);
@@ -106,24 +109,25 @@ export class Server {
 
   endOnServer(session: Session, control: Session): void {
     this.#end(session, control).catch(() => {
-      // A NAT that has forgotten our connections resets both, and the server believes in both.
+      // If a NAT has dropped our connections, both are dead, but the server still considers both alive.
       control.destroy();
       if (this.#orphans.push(session) === 1) void this.#endOrphans();
     });
   }
 
   /**
-   * Ends the sessions that are in use: the server rolls back their transactions. The control session closes last, because it ends the others.
+   * Ends sessions in use, so the server rolls back their transactions. The control session closes last, because it ends
+   * the others.
    */
   async close(): Promise<void> {
-    this.#closing.abort(new Error('The locks are closed, because the application stops.'));
+    this.#closing.abort(new Error('Locks are no longer available, because the application is stopping.'));
     for (const session of this.#sessions) if (session.control) session.destroy();
     const control = await this.#control?.catch(() => undefined);
     await control?.idle(this.commandTimeout).catch(() => undefined);
     await control?.close();
   }
 
-  /** Ends them as soon as the server can be reached again. */
+  /** Ends orphaned sessions as soon as the server is reachable again. */
   async #endOrphans(): Promise<void> {
     while (this.#orphans.length > 0 && !this.#closing.signal.aborted) {
       try {
@@ -139,7 +143,10 @@ export class Server {
     }
   }
 
-  /** After a restart of the server, and at another one, its id is that of another connection; after its guard it has ended by itself. */
+  /**
+   * Whether the session may still exist. After a server restart, or on another server, its id would belong to another
+   * connection; and after its guard has passed, it has ended.
+   */
   #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
     return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * kind.guard;
@@ -149,12 +156,15 @@ export class Server {
     try {
       if (facts.kill !== undefined) await control.run(facts.kill);
     } catch (error) {
-      // The session has ended.
+      // The server answered, so the session no longer exists.
       if (!this.dialect.isAnswer(error)) throw error;
     }
   }
 
-  /** Runs detached, because a session outlives the call that opens it: its driver keeps the context in which it connects. */
+  /**
+   * Runs detached, because a session outlives the call that opens it, and its driver would keep that call's async
+   * context.
+   */
   #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
     return detached(async () => {
       const connection = await this.#connect();
@@ -163,7 +173,7 @@ export class Server {
         const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
-        // Others lock where new connections go by now.
+        // New connections reach this server by now, so others lock here. Sessions on other servers are lost.
         this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
         return session;
       } catch (error) {
@@ -178,7 +188,7 @@ export class Server {
     await this.#setUp(connection, kind);
   }
 
-  /** @throws LockConfigError for a server on which locks cannot exclude each other */
+  /** @throws LockConfigError if the server can't guarantee mutual exclusion */
   async #setUp(connection: DriverConnection, kind: SessionKind): Promise<ServerFacts> {
     const { dialect } = this;
     const run = (sql: string, parameters: readonly unknown[] = []) =>
@@ -192,14 +202,14 @@ export class Server {
     return facts;
   }
 
-  /** It holds no locks any more. */
+  /** Marks sessions as lost, along with their locks. */
   #loseWhere(isLost: (session: Session) => boolean, cause: LockError): void {
     for (const session of [...this.#sessions].filter(isLost)) session.lose(cause);
   }
 
   #twoServers(): LockUnavailableError {
     return new LockUnavailableError(
-      `Lock provider "${this.name}": two connections reached two servers, as behind a load balancer or after a failover. Give it the address of one writer.`,
+      `Lock provider "${this.name}": two connections reached different servers, for example behind a load balancer or after a failover. Configure it with the address of one writer.`,
       { provider: this.name, sent: false },
     );
   }
@@ -214,7 +224,7 @@ export class Server {
       this.#closing.signal.throwIfAborted();
       return connection;
     } catch (error) {
-      // The connection may come late.
+      // The connection may still be established later.
       connecting.then(
         (late) => dialect.sever(late),
         () => undefined,
@@ -223,14 +233,17 @@ export class Server {
     }
   }
 
-  /** A login that was accepted before and is refused now is an outage for a while: the next connection reads a rotated password again. */
+  /**
+   * If a login was accepted before, treats its rejection as an outage for a while: the next connection reads a rotated
+   * password.
+   */
   #maybeForNow(error: unknown): unknown {
     if (faultOf(error) !== 'login' || !this.#hasAccepted) return error;
     const now = this.clock.now();
     this.#refusedSince ??= now;
     if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;
     return new LockUnavailableError(
-      `Lock provider "${this.name}": the database refuses the login, which it has accepted before: ${reasonOf(error)}. ${LOGIN_REMEDY} Where the password is rotated, give it as a function or a getter: both are read at each connection.`,
+      `Lock provider "${this.name}": the database rejected the login, which it accepted before: ${reasonOf(error)}. ${LOGIN_REMEDY} If the password is rotated, provide it as a function or a getter, which is read for each connection.`,
       { provider: this.name, cause: error, sent: false },
     );
   }
@@ -238,7 +251,7 @@ export class Server {
   #refuseInitSql(sql: string, error: unknown): never {
     if (!this.dialect.isAnswer(error)) throw error;
     throw new LockConfigError(
-      `Lock provider "${this.name}": the database refused "${sql}" of connectionInitSql: ${String(error)}. Correct the statement, or remove it.`,
+      `Lock provider "${this.name}": the database rejected "${sql}" from connectionInitSql: ${String(error)}. Fix or remove the statement.`,
       { provider: this.name, cause: error },
     );
   }
@@ -247,7 +260,7 @@ export class Server {
     const errors = diagnostics.filter(({ severity }) => severity === 'error').map(({ message }) => message);
     if (errors.length === 0) return;
     const refusal = new LockConfigError(
-      `Lock provider "${this.name}": ${errors.join(' ')} If you know that this cannot happen here, set allowUnsafeTopology.`,
+      `Lock provider "${this.name}": ${errors.join(' ')} If you are sure that this is safe here, set allowUnsafeTopology.`,
       { provider: this.name, refused: refusesWrites },
     );
     if (refusesWrites) this.#loseWhere((session) => session.facts.server === server, refusal);

@@ -14,29 +14,32 @@ import {
 import { faultOf, inTime, silentFor } from './failure.js';
 import type { Server } from './server.js';
 
-/** A statement that was not sent. */
+/** Thrown for a statement that was not sent. */
 export class TransactionEndedError extends Error {
   constructor() {
-    super('The transaction of the lock has ended: this statement was not run.');
+    super('The transaction of the lock has ended, so this statement was not executed.');
   }
 }
 
-// How long the server keeps a lock that a waiter was granted and does not answer for, in ms: the waiter may be frozen or cut off.
+// How long the server keeps a lock granted to a waiter that doesn't respond, in ms: it may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
-/** How a statement is sent, and for how long it is waited for. */
+/** How to send a statement, and how long to wait for it. */
 interface StatementLimits {
-  /** Whether it may be sent only while the transaction lasts: a statement of the application, or the end of the transaction. Default false. */
+  /**
+   * Whether the statement requires the transaction: a statement of the application, or the end of the transaction.
+   * Default false.
+   */
   readonly inTransaction?: boolean;
-  /** How long the server may work on it by itself, in ms. Default 0. */
+  /** How long the server itself may take, in ms. Default 0. */
   readonly answeredWithin?: number;
-  /** After how many ms its caller is told that the server is silent. Default: never. */
+  /** After how long the caller gets a SilentServerError, in ms. Default: never. */
   readonly timeout?: number | undefined;
 }
 
-/** A statement, from its request to its answer. */
+/** A statement, from request to answer. */
 interface QueuedStatement {
-  /** Undefined where its turn is all that is waited for. */
+  /** Undefined to only wait for a turn. */
   readonly send: (() => Promise<unknown>) | undefined;
   readonly limits: StatementLimits;
   resolve: (answer?: unknown) => void;
@@ -45,47 +48,48 @@ interface QueuedStatement {
 }
 
 /**
- * One connection of our own. It serves one attempt after the other, or the locks of several; it has at most one transaction, and is used
- * again only when nothing is left on it. In any doubt it is destroyed, and the server frees what it has.
+ * One of our own connections. It serves one attempt after another, or the locks of several. It has at most one
+ * transaction, and is only reused when nothing is left on it. In any doubt it is destroyed, and the server frees its
+ * locks.
  *
- * Statements run one after the other. Whether the transaction still exists is what the server reports in its answers.
+ * Statements run one after the other. The server's answers show whether the transaction still exists.
  */
 export class Session {
-  /** When the last statement that the server has answered was sent, on the monotonic clock. */
+  /** When the last answered statement was sent. */
   answered = -Infinity;
-  /** Called once when the connection or its transaction ends before we end it. */
+  /** Called one time, if the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
-  /** Called at the end of each use: with whether it can be used again. */
+  /** Called at the end of each use, with whether the session can be reused. */
   onFree: ((isReusable: boolean) => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
-  /** We have begun a transaction, and have not ended it. */
+  /** Whether we have begun a transaction and not ended it. */
   #hasTransaction = false;
-  /** How many statements are in flight, of ours and of the application: sent, or waiting for that. */
+  /** The number of statements sent or queued, including those of the application. */
   inFlight = 0;
-  /** The statement that is at the server. */
+  /** The statement that was sent. */
   #current: QueuedStatement | undefined;
-  /** The server's answer that this statement has failed, while the server is asked what that has ended. */
+  /** The error of the current statement, while a heartbeat checks what the error has ended. */
   #failure: unknown;
-  /** The statements behind it. */
+  /** The statements queued behind it. */
   readonly #queue: QueuedStatement[] = [];
-  /** Of a statement that waits for nothing. */
+  /** For statements that don't wait for locks. */
   readonly #atOnce: StatementLimits;
-  /** A statement was not answered in time, and none since. */
+  /** Whether a statement timed out and none has been answered since. */
   isSilent = false;
-  /** When the answer of the statement that is at the server is due, on the monotonic clock. */
+  /** When the answer to the current statement is due. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
-  /** The application may have left something on the connection. */
+  /** Whether the application may have changed the state of the connection. */
   #isLent = false;
 
-  /** @param control the session that ends this one on the server's side; none for that session itself */
+  /** @param control the session that can end this one on the server; undefined for the control session */
   constructor(
     readonly home: Server,
     private readonly connection: DriverConnection,
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** When it was being opened, on the monotonic clock. */
+    /** When it was being opened. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -93,31 +97,34 @@ export class Session {
     for (const event of ['error', 'end'] as const) connection.on(event, this.lose);
   }
 
-  /** The connection or its transaction has ended before we ended it. */
+  /** Whether the connection or its transaction ended before we ended it. */
   isLost(): boolean {
     return this.#state === 'lost';
   }
 
-  /** For how many ms an answer is overdue. */
+  /** How long an answer is overdue, in ms. */
   get overdueFor(): number {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
   }
 
-  /** Runs a statement that waits for nothing. @throws SilentServerError when the server does not answer in time */
+  /** Runs a statement that doesn't wait for locks. @throws SilentServerError if the server does not answer in time */
   readonly run: Run = (sql, parameters) => this.#inTurn(() => this.sendNow(sql, parameters), this.#atOnce);
 
-  /** Sends a statement whose turn it is. */
+  /** Sends a statement immediately, bypassing the queue. */
   sendNow(sql: string, parameters: readonly unknown[] = []): Promise<unknown> {
     return this.home.dialect.send(this.connection, sql, parameters, this.facts.prepares);
   }
 
-  /** The connection as the application uses it, see {@link Dialect.lend}. */
+  /** The connection for use by the application; see {@link Dialect.lend}. */
   lend(statement: SendStatement): object {
     this.#isLent = true;
     return this.home.dialect.lend(this.connection, statement);
   }
 
-  /** Begins a transaction with a statement of one value, in one round trip, and resolves to its row. For sessions without autocommit. */
+  /**
+   * Begins a transaction with a statement of one value, in one round trip. Resolves to its row. For sessions without
+   * autocommit.
+   */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const answer = await this.#inTurn(() => this.home.dialect.beginWith(this.connection, sql, value), this.#atOnce);
     this.#hasTransaction = true;
@@ -125,8 +132,9 @@ export class Session {
   }
 
   /**
-   * As {@link beginWith}, by a SELECT that waits for a lock on behalf of a caller that has come at `since`. Resolves to its row, which is
-   * to be confirmed by {@link endWait}; or, when its slice is over, to undefined, with no transaction.
+   * Like {@link beginWith}, with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
+   * Resolves to its row, which {@link endWait} must confirm; or to undefined, with no transaction, when the slice is
+   * over.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
@@ -138,30 +146,41 @@ export class Session {
     return row;
   }
 
-  /** Before the first {@link runSlice}: what is granted and not confirmed by {@link endWait} is freed soon. */
+  /**
+   * Called before the first {@link runSlice}: a lock that is granted but not confirmed by {@link endWait} is freed
+   * soon.
+   */
   async beginWait(): Promise<void> {
     await this.#setLimits(this.#whileWaiting(this.kind.lockWait));
   }
 
   /**
-   * Runs a statement in autocommit that waits for a lock on behalf of a caller that has come at `since`. Resolves to undefined when it was
-   * ended: it may have the lock nevertheless.
+   * Runs a statement in autocommit that waits for a lock on behalf of a caller that has waited since `since`. Resolves
+   * to undefined if it was ended, in which case the session may hold the lock anyway.
    */
   runSlice(since: number, statement: (limits: TimeLimits) => readonly [sql: string, values: readonly unknown[]]) {
     return this.#slice(since, (limits) => this.sendNow(...statement(limits)));
   }
 
-  /** Confirms a lock that was waited for. Its validity begins here: the last answer before was that to a statement sent before the wait. */
+  /**
+   * Confirms a lock after a wait. Its validity starts now, because the previous answer belongs to a statement sent
+   * before the wait.
+   */
   async endWait(): Promise<void> {
     await this.#setLimits(this.kind);
   }
 
-  /** Asks by a new statement whether the connection answers, and the server may still be written. @throws LockConfigError when it may not */
+  /**
+   * Checks with a new statement that the connection works and the server accepts writes. @throws LockConfigError if it
+   * doesn't accept writes
+   */
   async confirm(): Promise<void> {
     await this.run(this.#heartbeatSql);
   }
 
-  /** Commits what was written in the transaction, and frees its locks. It may take as long as silence may last: a synchronous standby may lag. */
+  /**
+   * Commits the transaction and frees its locks. May take as long as the guard, because a synchronous standby may lag.
+   */
   async commit(): Promise<void> {
     await this.#endTransaction('COMMIT', this.kind.guard);
   }
@@ -170,35 +189,38 @@ export class Session {
     if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.home.commandTimeout);
   }
 
-  /** Sends a statement in the transaction. @throws Error when that has ended; then the statement was not sent. */
+  /** Sends a statement in the transaction. @throws Error without sending it, if the transaction has ended */
   inTransaction<T>(statement: () => Promise<T>): Promise<T> {
-    // After the end of the transaction the server would commit it by itself, without the lock.
+    // Outside the transaction, the server would autocommit the statement without the lock.
     return this.#inTurn(statement, { inTransaction: true });
   }
 
-  /** Resolves when what is in flight now was answered. @throws SilentServerError when that takes longer than `timeout` ms; by default never */
+  /**
+   * Resolves when everything in flight has been answered. @throws SilentServerError if that takes longer than `timeout`
+   * ms; by default never
+   */
   async idle(timeout?: number): Promise<void> {
     await this.#inTurn(undefined, { timeout });
   }
 
-  /** Ends this use of the session, with no transaction open and no lock held. */
+  /** Ends this use of the session, which must have no open transaction and no locks. */
   giveBack(): void {
-    // A statement that the application has not awaited would run in another transaction, and one that the server has not answered
-    // may still take a lock.
+    // A statement that the application did not await would run in another transaction, and one that wasn't answered may
+    // still take a lock.
     if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
     else if (this.#isLent) this.#reset();
     else this.#free(true);
   }
 
-  /** Until when the locks on it are surely ours. */
+  /** Until when the locks on the session are valid. */
   get validUntil(): number {
     return validUntil(this.answered, this.kind.guard);
   }
 
   /**
-   * Renews the locks on it, by a heartbeat. Behind another statement that would only queue, so the server is asked by its control session.
-   * While that statement runs the guard does not; but if its answer is on a wire that is cut, the server may have finished it long ago, so it
-   * extends nothing before it is answered.
+   * Renews the locks on the session with a heartbeat. Behind another statement, a heartbeat would only queue, so the
+   * control session checks the server instead. The guard doesn't run during that statement. But if the network is cut,
+   * the server may have finished it long ago, so the validity is not extended until the answer arrives.
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';
@@ -213,13 +235,13 @@ export class Session {
     return { validUntil: this.validUntil };
   }
 
-  /** The connection or its transaction has ended, or the server holds no locks any more. */
+  /** Called when the connection or its transaction has ended, or the server no longer holds locks. */
   readonly lose = (cause?: unknown): void => {
     if (this.#state !== 'open') return;
     this.#state = 'lost';
     this.#hasTransaction = false;
-    // A statement in flight is not answered any more.
-    this.#abandon(new Error('The session has been lost.', { cause }));
+    // The statement in flight won't be answered.
+    this.#abandon(new Error('The session was lost.', { cause }));
     try {
       this.onLost?.(cause);
     } finally {
@@ -228,9 +250,9 @@ export class Session {
   };
 
   /**
-   * Ends the connection, its transaction and its wait on both sides. A socket that is closed is not enough: a server that waits for a
-   * lock on our behalf does not look at it, and would be granted the lock; and where a reset has reached our side alone, the server
-   * would keep our locks until the end of the session guard.
+   * Ends the connection, its transaction and its wait on both sides. Closing the socket isn't enough: a server that is
+   * waiting for a lock on our behalf doesn't check the socket, and would be granted the lock. And if a reset reached
+   * only our side, the server would keep our locks until the session guard ends.
    */
   readonly destroy = (): void => {
     if (this.#state === 'ended') return;
@@ -239,7 +261,7 @@ export class Session {
     this.#end();
   };
 
-  /** Ends the connection as the server expects it: otherwise it counts and logs an aborted client. */
+  /** Closes the connection gracefully, so that the server doesn't count and log an aborted client. */
   async close(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#end();
@@ -259,7 +281,7 @@ export class Session {
     return { guard: Math.min(this.kind.guard, CONFIRM_WITHIN), lockWait };
   }
 
-  /** Resolves to undefined when the server has ended the wait. */
+  /** Resolves to undefined if the server ended the wait. */
   async #slice(since: number, work: (limits: TimeLimits) => Promise<unknown>): Promise<unknown> {
     const { clock, dialect, commandTimeout } = this.home;
     const length = sliceLength(dialect.slice, clock.now() - since);
@@ -273,7 +295,7 @@ export class Session {
     }
   }
 
-  /** Shows the server that its holder lives. Callers that ask while a heartbeat is in flight wait for the same. */
+  /** Sends a heartbeat. Concurrent callers share it. */
   beat(): Promise<void> {
     this.#heartbeat ??= this.#sendHeartbeat().finally(() => {
       this.#heartbeat = undefined;
@@ -287,7 +309,7 @@ export class Session {
       await this.confirm();
     } catch (error) {
       if (this.#state !== 'open' || !this.control || !home.dialect.isAnswer(error)) throw error;
-      // In a transaction in which a statement has failed, Postgres answers every statement with an error.
+      // In a failed transaction, Postgres answers every statement with an error.
       await home.confirmWriter();
     }
   }
@@ -306,7 +328,7 @@ export class Session {
       this.#isLent = false;
       this.#free(true);
     };
-    // If that fails, the next caller opens another one, and is told what is wrong.
+    // If that fails, the next caller opens another session and gets the reason.
     this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(onReset, this.destroy);
   }
 
@@ -328,15 +350,15 @@ export class Session {
   }
 
   /**
-   * Sends a statement when everything before it was answered, in this tick if nothing is in flight: drivers are about to remove their own
-   * queues. Rejects at the end of the session.
+   * Sends a statement after all previous ones were answered, in this tick if nothing is in flight. Drivers are about to
+   * remove their own queues. Rejects when the session ends.
    *
-   * It is sent in the async context of its caller, by which tracing libraries and values that read a store know whose it is.
+   * The statement is sent in the caller's async context, for tracing libraries and values that read a store.
    *
-   * @throws TransactionEndedError when the statement may not be sent any more
+   * @throws TransactionEndedError if the statement must not be sent anymore
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
-    // One promise: on Node 20 each costs what ten calls cost.
+    // A single promise, because on Node 20 each costs as much as ten calls.
     return new Promise<unknown>((resolve, reject) => {
       const statement: QueuedStatement = {
         send: send && this.#current ? AsyncResource.bind(send) : send,
@@ -349,7 +371,7 @@ export class Session {
     }) as Promise<T>;
   }
 
-  /** Its caller is told after `timeout` ms that the server is silent. */
+  /** Rejects after `timeout` ms, because the server is silent. */
   #limit(statement: QueuedStatement, timeout: number): void {
     const { clock } = this.home;
     const since = clock.now();
@@ -357,7 +379,7 @@ export class Session {
       this.isSilent = true;
       this.home.fellSilent(since);
       const { reject } = statement;
-      // What a late answer grants has to be undone, by the caller.
+      // The caller must undo what a late answer grants.
       const late = new Promise((...settle) => {
         [statement.resolve, statement.reject] = settle;
       });
@@ -402,11 +424,14 @@ export class Session {
     );
   }
 
-  /** The answer shows that the server has heard of us, and whether it may still be written and the transaction still exists. */
+  /**
+   * Any answer shows that the server has heard from us. It may also show that the server has become read-only or the
+   * transaction has ended.
+   */
   #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
     if (this.#current !== statement) return;
     this.#heard(sentAt);
-    // Nearly no statement asks. An answer to one of the application may have a column of that name.
+    // Few statements select it. Ignore it for statements of the application, which may have a column of that name.
     const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
     if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
       this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
@@ -426,12 +451,17 @@ export class Session {
     this.#sendNext();
   }
 
-  /** A driver may never answer what is in flight on a connection that is closed (mysql2 does not). */
+  /**
+   * Fails the current statement, because a driver may never answer it after the connection is closed (mysql2 doesn't).
+   */
   #abandon(reason: Error): void {
     if (this.#current) this.#fail(this.#current, this.#failure ?? reason);
   }
 
-  /** Of a statement of ours that a read-only server refuses, the sessions of that server are lost. */
+  /**
+   * Fails a statement. If one of ours was rejected because the server is read-only, all sessions of that server are
+   * lost.
+   */
   #fail(statement: QueuedStatement, error: unknown): void {
     if (this.#current !== statement) return;
     const { reject } = this.#settle(statement);
@@ -439,7 +469,7 @@ export class Session {
     reject(isRefused ? this.home.loseReadOnly(this.facts.server) : error);
   }
 
-  /** Ends the turn of a statement, whose caller is to be answered. */
+  /** Removes a statement from the session. The caller must then resolve or reject it. */
   #settle(statement: QueuedStatement): QueuedStatement {
     if (statement.timer !== undefined) this.home.clock.clearTimer(statement.timer);
     if (this.#current === statement) {
@@ -462,8 +492,9 @@ export class Session {
   }
 
   /**
-   * A statement that fails may undo the whole transaction (a deadlock on MySQL), and the driver may report the error before the server
-   * has reported the state. So the server is asked. On Postgres that fails in turn if the transaction has failed.
+   * A failed statement may have rolled back the whole transaction (a deadlock on MySQL), and the driver may report the
+   * error before the server has reported the state. So check with a heartbeat, which fails too if a Postgres
+   * transaction has failed.
    */
   async #observeAfter(statement: QueuedStatement, error: unknown): Promise<void> {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);

@@ -7,28 +7,28 @@ import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 
-/** The kind of the sessions, and how many there may be. */
+/** The kind of the sessions and their limits. */
 export interface SessionLimits extends SessionKind {
   readonly most: number;
-  /** How many of them are reserved for callers that hold a lock already. */
+  /** How many sessions are reserved for callers that already hold a lock. */
   readonly reserved: number;
 }
 
-/** A need for a connection, until the signal aborts, or without one for `wait` ms. */
+/** A request for a connection, pending until the signal aborts or, without a signal, for `wait` ms. */
 export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
   readonly key?: string;
-  /** Called when it has to wait; a caller that leaves gets this error. */
+  /** Called if the request has to wait. A caller that leaves gets this error. */
   waits?(instead: LockError): void;
-  /** How many locks of this provider its caller holds already. */
+  /** How many locks of this provider the caller already holds. */
   readonly otherKeysHeld?: number;
 }
 
-/** The sessions of one kind: a limited number, each used again while it is fresh. */
+/** A limited number of sessions of one kind, reused while they are fresh. */
 export class Sessions {
   readonly slots: Slots;
-  /** The sessions that nobody uses: the one that was used last is the last. */
+  /** The idle sessions; the most recently used one is last. */
   readonly #idle: Session[] = [];
   #sweep: object | undefined;
   #isClosed = false;
@@ -41,9 +41,9 @@ export class Sessions {
   }
 
   /**
-   * A session for one attempt. No promise where one is idle: nearly each statement takes one.
+   * Takes a session for one attempt. Returns no promise if one is idle, because almost every statement takes one.
    *
-   * @throws LockCapacityError when all connections are taken for `wait` ms, or until the signal aborts
+   * @throws LockCapacityError if all connections are in use for `wait` ms, or until the signal aborts
    */
   take(request: ConnectionRequest): Session | Promise<Session> {
     const control = this.server.openControl;
@@ -52,14 +52,14 @@ export class Sessions {
     return session ? this.#use(session) : this.#open(isTaken ? undefined : request);
   }
 
-  /** @param request for a connection that is not taken yet */
+  /** @param request a request for a slot, if none is taken yet */
   async #open(request?: ConnectionRequest): Promise<Session> {
     if (request) await this.slots.take(request);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (!this.#isClosed) return this.#use(session);
       await session.close();
-      throw new Error('The locks are closed, because the application stops.');
+      throw new Error('Locks are no longer available, because the application is stopping.');
     } catch (error) {
       this.slots.free();
       throw error;
@@ -75,7 +75,7 @@ export class Sessions {
     return session;
   }
 
-  /** Runs a statement in autocommit, on a session that has nothing else. */
+  /** Runs a statement in autocommit, on a session that is used for nothing else. */
   readonly run: Run = async (sql, parameters) => {
     const session = await this.take({ wait: this.server.commandTimeout });
     try {
@@ -83,15 +83,15 @@ export class Sessions {
       session.giveBack();
       return answer;
     } catch (error) {
-      // Either the server has answered that it did nothing, or the statement may still be executed.
+      // If the server returned an error, it did nothing. Otherwise, the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
-      // On a read-only server, the next statement goes where the address leads by then.
+      // After an error from a read-only server, the next statement uses the server that the address leads to by then.
       else session.destroy();
       throw error;
     }
   };
 
-  /** Closes those that nobody uses, and opens no new one. */
+  /** Closes idle sessions and stops opening new ones. */
   async close(): Promise<void> {
     this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
@@ -99,19 +99,19 @@ export class Sessions {
   }
 
   #exhausted(key: string | undefined): Error {
-    // Without a key, each session is used for one statement: if none becomes free, the server is silent.
-    if (key === undefined) return new SilentServerError('No statement was answered in time.');
+    // Without a key, sessions are used for a single statement each. If none becomes free, the server is silent.
+    if (key === undefined) return new SilentServerError('The server answered no statement in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
-      `Lock "${key}" of provider "${provider}" was not available. All ${this.limits.most} connections were in use. ` +
-        'Raise maxConnections (and nestedConnections for locks inside locks), or hold fewer locks at a time.',
+      `Lock "${key}" of provider "${provider}" was not acquired, because all ${this.limits.most} connections were in use. ` +
+        'Raise maxConnections (and nestedConnections for nested locks), or hold fewer locks at a time.',
       { key, provider },
     );
   }
 
   /**
-   * The session that was used last, if the control session is still the one that can end it. Not if another one has been silent since: a
-   * NAT that forgets idle connections forgets all of them, and each would cost its caller a timeout.
+   * The most recently used session, if the current control session can end it. Not if another session has been silent
+   * since: a NAT that drops idle connections drops all of them, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
     for (let session = this.#idle.pop(); session; session = this.#idle.pop()) {
@@ -133,7 +133,7 @@ export class Sessions {
     this.#sweepLater();
   }
 
-  /** Closes idle sessions before the server does: it would count aborted clients. */
+  /** Closes idle sessions before the server does, which would count aborted clients. */
   #sweepLater(): void {
     const { clock } = this.server;
     const idleTime = this.limits.guard / 3;
@@ -147,11 +147,12 @@ export class Sessions {
 }
 
 /**
- * A limited number of connections, in the order of the requests.
+ * A limited number of slots, granted in request order.
  *
- * A caller that holds a lock keeps its connection until its nested locks are done. If such callers had all connections, none of them
- * would progress. So the last `reserved` ones are for nested requests: the first `n` of them for callers that hold `n` locks. And no waiter
- * has the last connection that a request may have, so that a key that is free can be had while others are waited for.
+ * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all slots, none could
+ * progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
+ * locks. And no waiter may keep the last slot that a request may use, so that free keys can be acquired while others
+ * are waited for.
  */
 export class Slots {
   readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
@@ -161,18 +162,18 @@ export class Slots {
     private readonly clock: Clock,
     private readonly most: number,
     private readonly reserved: number,
-    /** The error for a request that was not served. */
+    /** Creates the error for a request that got no slot. */
     private readonly exhausted: (key: string | undefined) => Error,
   ) {}
 
-  /** Takes a connection if one is free. */
+  /** Takes a slot if one is free. */
   takeNow(request: ConnectionRequest): boolean {
     if (this.#used >= this.#limitOf(request)) return false;
     this.#used += 1;
     return true;
   }
 
-  /** Takes a connection. @throws Error that `exhausted` makes, when none was free in the time of the request */
+  /** Takes a slot. @throws the error created by `exhausted`, if none became free in time */
   async take(request: ConnectionRequest): Promise<void> {
     if (this.takeNow(request)) return;
     if (request.wait <= 0) throw this.exhausted(request.key);
@@ -181,7 +182,8 @@ export class Slots {
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
-    // A signal is made when it is read. It aborts when nobody waits any more, which may be later than `wait` says: others may have come.
+    // Reading the signal creates it. It aborts when no caller is waiting anymore, which may be later than `wait` says,
+    // as others may have joined.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
     await pause(this.clock, signal ? Infinity : request.wait, end);
@@ -189,7 +191,7 @@ export class Slots {
     if (!served.signal.aborted) throw this.exhausted(request.key);
   }
 
-  /** Whether a request that has a connection may keep it while it waits for a lock. */
+  /** Whether a request may keep its slot while it waits for a lock. */
   mayWait(request: ConnectionRequest): boolean {
     return this.#used < Math.max(2, this.#limitOf(request));
   }

@@ -7,7 +7,9 @@ import { type Session, TransactionEndedError } from '../connection/session.js';
 /** The transaction was not committed, or its outcome is unknown. */
 export class UncommittedError extends Error {
   constructor(
-    /** The outcome of the writes; `replaced`: another transaction was open instead of the lock's, and is rolled back. */
+    /**
+     * What happened to the writes. `replaced`: another transaction was open instead of the lock's, and was rolled back.
+     */
     readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
   ) {
@@ -15,25 +17,28 @@ export class UncommittedError extends Error {
   }
 }
 
-/** Lends the transaction of a session to the application, for this holder. */
+/** Lends a session's transaction to the application, on behalf of this holder. */
 export type LendTransaction = (session: Session, holder: string) => LentTransaction;
 
 /**
  * The transaction of a row lock, lent to the application.
  *
- * The application uses the connection of the lock. Each statement is sent when everything before it was answered, and not at all when the
- * transaction has ended.
+ * The application uses the lock's connection. Each statement is sent when all previous ones were answered, and rejected
+ * if the transaction has ended.
  *
- * A savepoint is set before the first of them. It is gone when another transaction is open instead of this one (`COMMIT AND CHAIN`,
- * `BEGIN`, a procedure that commits), which the server's status does not show. So the savepoint is released directly before the
- * COMMIT: if that fails, what would be committed was not written under the lock.
+ * A savepoint is set before the first statement. It no longer exists if another transaction has replaced this one
+ * (`COMMIT AND CHAIN`, `BEGIN`, a procedure that commits), which the server's status doesn't show. So the savepoint is
+ * released directly before the COMMIT. If that fails, the writes weren't made under the lock.
  */
 export class LentTransaction {
-  /** The connection of the driver, as far as statements go. */
+  /** The driver's connection, restricted to statements. */
   readonly client: object;
   readonly #savepoint: string;
   #marked: Promise<unknown> | undefined;
-  /** The transaction is being committed: a statement that comes now is not awaited by the task, and would follow the proof. */
+  /**
+   * Whether the commit has started. The task did not await statements that arrive now, and they would escape the
+   * savepoint check.
+   */
   #isClosed = false;
 
   constructor(
@@ -50,7 +55,8 @@ export class LentTransaction {
     let isSent = false;
     try {
       await session.idle(session.home.commandTimeout);
-      if (this.isNested?.()) throw new Error('A nested transaction of the application has not ended: await it.');
+      if (this.isNested?.())
+        throw new Error('A nested transaction of the application is still open. Await it before the lock is released.');
       await this.beforeCommit?.();
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
@@ -74,7 +80,7 @@ export class LentTransaction {
 
   /** Whether a nested transaction of the application is open. */
   protected isNested?(): boolean;
-  /** If it fails, nothing is committed. */
+  /** If this fails, nothing is committed. */
   protected beforeCommit?(): Promise<void>;
   protected beforeRollback?(): Promise<void>;
   protected afterEnd?(by: 'Commit' | 'Rollback'): Promise<void>;
@@ -82,7 +88,7 @@ export class LentTransaction {
   #mark(): Promise<unknown> {
     if (!this.#marked) {
       this.#marked = this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`));
-      // The statements behind it fail by themselves then, and may never have looked at it.
+      // The queued statements then fail on their own, perhaps without checking it.
       this.#marked.catch(() => undefined);
     }
     return this.#marked;
@@ -93,7 +99,7 @@ export class LentTransaction {
     let result!: T;
     const marked = this.#mark();
     await this.session.inTransaction(async () => {
-      // The savepoint was sent before, and a statement without it is not proved to be in the transaction of the lock.
+      // The savepoint was sent first. Without it, a statement can't be proved to be in the lock's transaction.
       await marked;
       result = await send();
       return result[0];
@@ -102,15 +108,13 @@ export class LentTransaction {
   };
 }
 
-// By holder id. An id is never used twice, also by several applications of one process.
+// By holder id. Ids are unique, even across several applications in one process.
 const lenders = new Map<string, () => LentTransaction>();
 
-/** From now on `lend` lends the transaction of this holder. */
 export function offerTransaction(holder: string, lend: () => LentTransaction): void {
   lenders.set(holder, lend);
 }
 
-/** From now on it is not lent any more. */
 export function withdrawTransaction(holder: string): void {
   lenders.delete(holder);
 }
@@ -118,15 +122,15 @@ export function withdrawTransaction(holder: string): void {
 /**
  * The transaction that holds the lock.
  *
- * @param by the function that asks
- * @throws LockLostError when the lock is not held any more
- * @throws LockConfigError when the lock has no such transaction
+ * @param by the calling function, for messages
+ * @throws LockLostError if the lock is no longer held
+ * @throws LockConfigError if the lock has no such transaction
  */
 export function transactionOf(lock: Lock, by: string): LentTransaction {
   const { key, provider } = lock;
   if (lock.keys.length > 1 || lock.mode === 'shared') {
     throw new LockConfigError(
-      `Lock "${key}" of provider "${provider}" has no transaction to write in: ${by}() is for exclusive locks of one key.`,
+      `Lock "${key}" of provider "${provider}" has no transaction to write in. ${by}() only supports exclusive locks of one key.`,
       { key, provider },
     );
   }
@@ -134,33 +138,37 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
   const lend = lenders.get(lock.holder);
   if (lend) return lend();
   throw new LockConfigError(
-    `Lock "${key}" has no transaction to write in: provider "${provider}" is no provider of row locks. Take the lock from a SqlRowLockProvider or TypeOrmRowLockProvider.`,
+    `Lock "${key}" has no transaction to write in, because provider "${provider}" does not use row locks. Use a SqlRowLockProvider or TypeOrmRowLockProvider.`,
     { key, provider },
   );
 }
 
-/** The methods that send statements: the `query` of a Client of pg, or the `query`, `execute` and `promise()` of a Connection of mysql2. */
+/**
+ * The methods that send statements: `query` of a pg Client, or `query`, `execute` and `promise()` of a mysql2
+ * Connection.
+ */
 export interface SqlClient {
-  // As in the drivers, whose own types say more: `sqlClientOf<PoolClient>(lock)`.
+  // The drivers' own types say more: `sqlClientOf<PoolClient>(lock)`.
   query(...statement: never[]): unknown;
 }
 
 /**
- * The driver's connection inside the transaction that holds the lock, for an exclusive lock of one key of a row lock provider. Drizzle,
- * Kysely and Knex take it as their connection; give its type as they expect it.
+ * The driver's connection inside the transaction that holds the lock, for an exclusive lock of one key from a row lock
+ * provider. Drizzle, Kysely and Knex accept it as a connection; pass the type they expect.
  *
- * The writes through it are committed by the release of the lock, and rolled back when the task under `withLock` or a
- * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
- * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
+ * Writes through it are committed when the lock is released. They are rolled back if the task under `withLock` or a
+ * decorator fails, if the lock is lost, or if the process dies. Statements run one after the other. If the transaction
+ * was not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
+ * set, so don't combine the two).
  *
- * The transaction is READ COMMITTED. Do not begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and run nothing in it that
- * commits by itself (DDL and TRUNCATE on MySQL): the lock is lost then. Savepoints are allowed, streams of
- * rows are not.
+ * The transaction is READ COMMITTED. Don't begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and don't
+ * run anything that commits implicitly (DDL and TRUNCATE on MySQL), because that loses the lock. Savepoints are
+ * allowed. Streaming rows isn't.
  *
- * @throws LockLostError when the lock is not held any more
- * @throws LockConfigError when the lock has no such transaction
+ * @throws LockLostError if the lock is no longer held
+ * @throws LockConfigError if the lock has no such transaction
  */
-// The caller alone knows the driver.
+// Only the caller knows the driver.
 // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
 export function sqlClientOf<Client extends object = SqlClient>(lock: Lock): Client {
   return transactionOf(lock, 'sqlClientOf').client as Client;

@@ -23,7 +23,7 @@ import {
 } from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
-// In ms. A slice of a wait that ends as soon has not waited.
+// In ms. If a slice ends sooner than this, it did not wait.
 const TOO_EARLY = 50;
 
 interface HeldRow {
@@ -35,12 +35,12 @@ interface HeldRow {
 /** One request to lock one row, from its connection to the end of its transaction. */
 export class RowRequest implements SqlRequest {
   readonly #row: string;
-  /** The fencing counter, or undefined without fencing. */
+  /** The name of the fencing counter; undefined without fencing. */
   readonly #counter: string | undefined;
   #state: RequestState<HeldRow> = 'asking';
-  /** The session that it asks on, waits on, or has the row on. */
+  /** The session on which the request tries, waits for or holds the row. */
   #session: Session | undefined;
-  /** The row was busy. */
+  /** Whether the row was busy. */
   #isWaiting = false;
 
   constructor(
@@ -66,12 +66,13 @@ export class RowRequest implements SqlRequest {
       if (!session) return 'busy';
       if (this.#isWaiting) await session.endWait();
       const token = this.#counter === undefined ? null : await this.database.table.nextToken(this.#counter);
-      // A holder that was frozen until its guard freed the row could otherwise have the larger token of two.
+      // Otherwise, a holder that was frozen until its guard freed the row could get the higher of two tokens.
       if (token !== null) await session.confirm();
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
-      // The caller has left, perhaps before the wait at the server began, so the end of its connection is not a failure.
+      // If the caller has left, perhaps before the wait on the server began, the end of its connection is not a
+      // failure.
       if ((this.#hasEnded() || this.request.signal.aborted) && this.#isWaiting) return 'busy';
       throw error;
     }
@@ -81,12 +82,12 @@ export class RowRequest implements SqlRequest {
     return heldIn(this.#state)?.session.renew() ?? 'lost';
   }
 
-  /** Ends the transaction: commits what was written in it, unless `failed`. */
+  /** Ends the transaction, and commits what was written unless `failed`. */
   async release({ failed }: ReleaseOptions): Promise<ReleaseOutcome> {
     const held = this.#end();
     if (!held) return 'lost';
     const { session, lent } = held;
-    // From here on others may use it.
+    // Other requests may use the session from now on.
     this.#session = undefined;
     if (session.isLost()) {
       session.destroy();
@@ -94,7 +95,8 @@ export class RowRequest implements SqlRequest {
     }
     try {
       if (lent && !failed) await lent.commit();
-      // Nothing was written, or nothing is to be kept. Postgres writes to the disk for a COMMIT that only frees locks, but not for a ROLLBACK.
+      // Nothing was written, or nothing must be kept. Postgres writes a COMMIT to disk even if it only frees locks, but
+      // not a ROLLBACK.
       else await (lent ?? session).rollback();
       session.giveBack();
       return 'released';
@@ -102,19 +104,19 @@ export class RowRequest implements SqlRequest {
       const isFree = failed && session.isLost();
       const { written, cause } = error instanceof UncommittedError ? error : {};
       if (written === 'replaced') {
-        // Some of what was written before may be saved, and another holder may have had the lock since. The application may also have
-        // left other state on the connection, such as locks on tables.
+        // Earlier writes may already be committed, and another process may have held the lock since. The application
+        // may also have left other state on the connection, such as table locks.
         session.destroy();
         return 'lost';
       }
-      // The session can be used again if the transaction was rolled back instead.
+      // Only reused if the transaction was rolled back instead.
       session.giveBack();
       if (written) return { written, cause };
       return isFree ? 'released' : 'unknown';
     }
   }
 
-  /** Resolves to a session whose transaction has locked the row, or to nothing where it is busy. */
+  /** Resolves to a session whose transaction has locked the row, or to undefined if the row is busy. */
   async #lockRow(): Promise<Session | undefined> {
     const { request, context } = this;
     const { table, sessions, server } = this.database;
@@ -136,9 +138,9 @@ export class RowRequest implements SqlRequest {
       }
       await session.rollback();
       if (!exists && made === 2) {
-        // By an error, which also closes the session: the fault may be in that.
+        // Throw, which also closes the session, in case the session is at fault.
         throw new LockConfigError(
-          `Lock "${request.key}" of provider "${context.name}" was not acquired. Its row was created twice and cannot be seen: a policy of row-level security or a trigger hides or deletes it. Exempt the account of the locks from it.`,
+          `Lock "${request.key}" of provider "${context.name}" was not acquired, because its row was created twice but is not visible. A row-level security policy or a trigger hides or deletes it. Exempt the locks' account from it.`,
           { key: request.key, provider: context.name },
         );
       }
@@ -153,7 +155,7 @@ export class RowRequest implements SqlRequest {
         }
         if (request.wait <= 0) return undefined;
       }
-      // Others need the connection that this caller would wait on, or a transaction prevents that the row is created.
+      // Other requests need the connection, or another transaction prevents the row from being created.
       await pauseBeforeRetry(context, request.signal);
       if (request.signal.aborted) return undefined;
     }
@@ -163,18 +165,18 @@ export class RowRequest implements SqlRequest {
     const { request } = this;
     const { key, wait, otherKeysHeld } = request;
     try {
-      // Once the row was busy, its caller waits for that, with a connection or without.
+      // After the row was busy, the caller keeps waiting for it, with or without a connection.
       const again = this.#isWaiting ? { key, wait, otherKeysHeld, signal: request.signal } : request;
       this.#session = await this.database.sessions.take(again);
       return this.#session;
     } catch (error) {
-      // The row was busy when it was seen last.
+      // The row was busy when it was last checked.
       if (this.#isWaiting && error instanceof LockCapacityError) return undefined;
       throw error;
     }
   }
 
-  /** Waits in the server's queue. Resolves to false, without the session, when the server does not let it wait. */
+  /** Waits in the server's queue. Resolves to false, and destroys the session, if the server doesn't let it wait. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.context;
     return withAbort(signal, this.#end, async () => {
@@ -182,9 +184,10 @@ export class RowRequest implements SqlRequest {
       do {
         begun = clock.now();
         if (await session.beginSlice(lock, this.#row, this.request.since)) return true;
-        // The shortest slice is longer. The row is gone, or a policy hides it from statements that lock it, or an operator has cancelled this one.
+        // Even the shortest slice is longer. The row has been deleted, a policy hides it from locking statements, or an
+        // operator canceled this one.
       } while (clock.now() - begun > TOO_EARLY);
-      // The limits of a wait are still those of the session.
+      // The session still has the time limits of a wait.
       session.destroy();
       return false;
     });
@@ -208,17 +211,17 @@ export class RowRequest implements SqlRequest {
     return grant;
   }
 
-  /** Ends it silently, in whatever state it is. Answers what it had. */
+  /** Ends the request in any state. Returns what it held. */
   readonly #end = (): HeldRow | undefined => {
     const held = heldIn(this.#state);
     this.#state = 'over';
     withdrawTransaction(this.request.id);
-    // Otherwise a statement is in flight that is answered soon, and acquire() gives the session back.
+    // Otherwise, a statement in flight will be answered soon, and acquire() returns the session.
     if (!held && this.#isWaiting) this.#session?.destroy();
     return held;
   };
 
-  // A method, because the answer changes while something is awaited.
+  // A method, because TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

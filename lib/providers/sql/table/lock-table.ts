@@ -7,20 +7,22 @@ import { faultOf, pauseBeforeRetry, remedyOf } from '../connection/failure.js';
 import type { SqlSettings } from '../options.js';
 import { partsOf, quotedTable } from './lock-schema.js';
 
-/** The table in which each key that was ever locked has a row. The row of a row lock does not show its holder. */
+/**
+ * The lock table. It contains a row for each key that was ever locked. The row of a row lock doesn't show its holder.
+ */
 export class LockTable {
   readonly name: string;
-  /** It has existed in the life of this process. */
+  /** Whether the table has existed since this process started. */
   #wasThere = false;
   #preparing: Promise<void> | undefined;
-  /** The callers that need a token, by the names of their counters. */
+  /** The callers that need a token, by the name of the counter. */
   readonly #counted = new Map<string, Batches<undefined, bigint>>();
 
   constructor(
-    /** Its name with its schema: a task may choose another schema on the connection of its lock. */
+    /** The name with its schema, because a task may change the schema on the lock's connection. */
     readonly unquoted: string,
     readonly family: Family,
-    /** In autocommit. */
+    /** Runs a statement in autocommit. */
     readonly run: Run,
     protected readonly context: BackendContext,
     private readonly settings: Pick<SqlSettings, 'synchronize' | 'commandTimeout'>,
@@ -29,15 +31,15 @@ export class LockTable {
   }
 
   /**
-   * Resolves at once where it was done before.
+   * Checks the table, or creates it. Does nothing if it was checked before.
    *
-   * @throws LockConfigError when the table does not exist and must not be created, or a privilege is missing
+   * @throws LockConfigError if the table does not exist and must not be created, or a privilege is missing
    */
   async prepare(): Promise<void> {
     if (!this.#wasThere) await this.restore();
   }
 
-  /** As {@link prepare}, after a drop. Callers that miss the table in the same moment share one attempt. */
+  /** Like {@link prepare}, after the table was dropped. Concurrent callers share one attempt. */
   restore(): Promise<void> {
     this.#preparing ??= this.#prepare().finally(() => {
       this.#preparing = undefined;
@@ -47,7 +49,7 @@ export class LockTable {
 
   async #prepare(): Promise<void> {
     await this.#ensure();
-    // Another process may drop all tables at its start.
+    // Another process may be dropping all tables at its start.
     await withTable(
       () => this.#check(),
       () => this.#ensure(),
@@ -66,7 +68,7 @@ export class LockTable {
       if (faultOf(error) !== 'no-table') throw error;
       if (!this.settings.synchronize) {
         throw new LockConfigError(
-          `Lock provider "${provider}": the table of the locks ${this.#wasThere ? 'is gone: it was dropped or renamed since the start' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
+          `Lock provider "${provider}": the lock table ${this.#wasThere ? 'was dropped or renamed since startup' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
           { provider, cause: error },
         );
       }
@@ -74,11 +76,12 @@ export class LockTable {
     try {
       await this.run(create);
     } catch (error) {
-      // Two processes that create it in the same moment may fail despite IF NOT EXISTS (Postgres: 23505). Then it exists.
+      // Two processes that create it at the same time may fail despite IF NOT EXISTS (Postgres: 23505), but then it
+      // exists.
       if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
       throw new LockConfigError(
-        `Lock provider "${provider}": the table of the locks could not be created: ${String(error)}. The account needs the privilege CREATE for \`synchronize\`; or create the table in a migration (${create}).`,
+        `Lock provider "${provider}": the lock table could not be created: ${String(error)}. Grant CREATE to the account for \`synchronize\`, or create the table in a migration (${create}).`,
         { provider, refused: true, cause: error },
       );
     }
@@ -86,22 +89,22 @@ export class LockTable {
 
   async #check(): Promise<void> {
     const { name, run, unquoted } = this;
-    // These statements touch no row. Without the privilege the first lock would fail instead.
+    // These statements affect no rows. Without them, a missing privilege would only show when the first lock fails.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
     );
     if (await this.#fits()) return;
-    // MariaDB shows a table that it drops without its engine or its key. This statement waits for the end of the drop.
+    // While MariaDB drops a table, it shows it without its engine or key. This statement waits for the end of the drop.
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(
-      `Table "${unquoted}" cannot keep locks: it must have "name" as its primary key, and on MySQL and MariaDB the engine InnoDB. Create it by the migration LockTables.`,
+      `Table "${unquoted}" cannot store locks. Its primary key must be "name" and, on MySQL and MariaDB, its engine InnoDB. Recreate it in a migration.`,
       { provider: this.context.name },
     );
   }
 
-  /** Also where the server shows no such table. */
+  /** Whether the table can store locks. Also true if the server doesn't show it. */
   async #fits(): Promise<boolean> {
     const { schema, name } = partsOf(this.unquoted);
     const answer = firstRow(await this.run(...this.family.fits(schema, name, this.name)));
@@ -109,9 +112,9 @@ export class LockTable {
   }
 
   /**
-   * Creates the row of a key. In autocommit and before any attempt locks it: a lock on a row that does not exist is granted to
-   * every caller under READ COMMITTED (measured on MariaDB 10.11), so it must never count. Resolves to false when another transaction
-   * prevents it: the row is being made there, or is in a gap that is locked.
+   * Creates the row of a key, in autocommit and before any attempt locks it. Under READ COMMITTED, a lock on a missing
+   * row is granted to every caller (measured on MariaDB 10.11), so it must never count. Resolves to false if another
+   * transaction prevents it, by creating the row or locking a gap.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
     try {
@@ -124,24 +127,24 @@ export class LockTable {
   }
 
   /**
-   * As {@link createRow}, retried for `commandTimeout` while another transaction prevents it. Usually another writer is creating the row, which
-   * takes a moment.
+   * Like {@link createRow}, but retries for `commandTimeout` while another transaction prevents it. Usually that is
+   * another process creating the row, which takes a moment.
    *
-   * @param kind of the rows, for the message
+   * @param kind what the rows are, for the message
    */
   async ensureRow(kind: string, name: string, label?: string | null): Promise<void> {
     const { clock } = this.context;
     const until = clock.now() + this.settings.commandTimeout;
     while (!(await this.createRow(name, label))) {
-      if (clock.now() > until) throw new Error(`A transaction has locked the ${kind}.`);
+      if (clock.now() > until) throw new Error(`Another transaction has locked the ${kind}.`);
       await pauseBeforeRetry(this.context);
     }
   }
 
   /**
-   * The next fencing tokens of a counter, as many as there are callers; resolves to the last one. Committed by autocommit of the
-   * connection of `run`: in the transaction of the lock a token would be rolled back when the holder is killed, and the next holder
-   * would get the same.
+   * Takes the next `count` fencing tokens of a counter, and resolves to the last one. They are committed by autocommit
+   * on the connection of `run`. In the lock's transaction, a token would be rolled back if the holder were killed, and
+   * the next holder would get the same one.
    */
   async nextTokens(counter: string, count: number, run = this.run): Promise<bigint> {
     const { family, name } = this;
@@ -155,9 +158,9 @@ export class LockTable {
   }
 
   /**
-   * The next token, for a lock whose own connection cannot commit it. Callers that need a token of the same counter while a statement for it is
-   * in flight share the next one, since each statement is a commit. A token is counted after its lock was granted, so none is for a caller that
-   * came later.
+   * Takes the next token for a lock whose own connection can't commit it. Each statement is a commit, so callers that
+   * arrive while one is in flight for the same counter share the next one. Tokens are counted after the lock was
+   * granted, so no caller gets a token from before its grant.
    */
   nextToken(counter: string): Promise<bigint> {
     let callers = this.#counted.get(counter);
@@ -172,7 +175,10 @@ export class LockTable {
   }
 }
 
-/** The rows in a range of names, page by page. @param read resolves to the next rows by name, from this name on */
+/**
+ * The rows in a range of names, page by page. @param read resolves to the next rows in name order, starting with this
+ * name
+ */
 export async function* pagesOf<Row extends { readonly name: string }>(
   [first, end]: readonly [string, string],
   read: (from: string) => Promise<readonly Row[]>,
@@ -182,15 +188,15 @@ export async function* pagesOf<Row extends { readonly name: string }>(
     yield page;
     const last = page.at(-1);
     if (!last) return;
-    // The exclamation mark comes before every character of a name.
+    // The exclamation mark sorts before every character of a name.
     from = `${last.name}!`;
   }
 }
 
-// How often a table may be dropped while one operation runs.
+// How often the table may be dropped during one operation.
 const MOST_DROPS = 3;
 
-/** Resolves as `work` does. If the table is missing, restores it and works again. */
+/** Resolves like `work`. If the table is missing, restores it and retries. */
 export async function withTable<T>(work: () => Promise<T>, restore: () => Promise<void>): Promise<T> {
   for (let drops = 0; ; drops += 1) {
     try {

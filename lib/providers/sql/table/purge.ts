@@ -4,15 +4,15 @@ import { firstRow, type Row, textOf } from '../connection/answer.js';
 import type { Family } from '../connection/dialect.js';
 import type { LockTable } from './lock-table.js';
 
-// A statement reads this many rows of the table, so it takes a few ms however large the table is. An index on `expires` would be faster, and
-// each lease that is taken, renewed or released would have to write it.
+// A statement reads at most this many rows, so it takes a few ms however large the table is. An index on `expires`
+// would be faster, but every acquire, renewal and release would have to update it.
 const ROWS_IN_A_PART = 5_000;
-// In one statement, which keeps them locked for some ms.
+// Deleted in one statement, which locks them for a few ms.
 const ROWS_IN_A_BATCH = 100;
 
 /**
- * The condition of rows that a purge may delete: all but the counters of fencing tokens, whose time of use is not written, and the few
- * rows of probes, which each start uses again.
+ * The condition for rows that may be purged: all except fencing counters, whose last use isn't recorded, and the few
+ * probe rows, which every start reuses.
  */
 export function isUnused({ now }: Family, unusedFor: number): string {
   return `name NOT LIKE '%#fence:%' AND name NOT LIKE '%#probe:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
@@ -24,16 +24,16 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 }
 
 /**
- * Deletes the rows of locks between two names, by default all, that no process has used for `unusedFor` ms, and resolves to their number. Each
- * statement is a transaction of its own, so a process that is frozen meanwhile keeps nothing locked.
+ * Deletes rows of locks in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to their
+ * number. Each statement is a separate transaction, so a process that freezes in between leaves nothing locked.
  *
- * A row that is held is never deleted: a lease that is held or retained ends in the future; a row lock's row is skipped if any
- * transaction has it. The candidates are read without locks first, since a scan that locks would make free keys look busy.
+ * Rows that are held are never deleted: held or retained leases end in the future, and rows locked by any transaction
+ * are skipped. Candidates are first read without locking, because a locking scan would make free keys look busy.
  */
 export async function purge(
   { name, family, run }: LockTable,
   unusedFor: number,
-  // The characters of all names come between these.
+  // All names sort between these.
   [begin, afterLast]: readonly [string, string] = ['', '\u007f'],
 ): Promise<number> {
   const [first, second] = [family.value(1), family.value(2)];

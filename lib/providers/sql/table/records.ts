@@ -14,25 +14,26 @@ import { type LockTable, pagesOf } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
- * For how long no purge may delete a record after its last write, in µs. A job that runs once a year is remembered. A failover that lost its epoch would
- * count its fencing tokens from the start.
+ * How long a record is safe from purges after its last write, in µs. A yearly job must be remembered, and a failover
+ * that lost its epoch would restart its fencing tokens.
  */
 const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
-/** Records that are read for a list in one statement. */
+/** How many records one statement reads for `list`. */
 const PAGE = 100;
 
 /**
- * The records of one kind of a namespace: rows in the table of the locks, with the text in the column `holders`. A row without one is no record yet.
+ * The records of one kind in a namespace: rows of the lock table, with the text in the column `holders`. A row without
+ * a text is not a record yet.
  *
- * Why this is linearizable: each change is one statement of autocommit on one row of one writer, so changes have the order in which the row
- * was locked, each between its sending and its answer. READ COMMITTED compares with the last committed text: a statement that had to wait
- * for the row compares again after the wait. Texts are ASCII, which every collation compares byte by byte. No change is empty, because
- * `expires` grows: MySQL would take an UPDATE to equal values for no change, write nothing, and a server that is no longer the writer
- * could confirm it. A text that is `next` already is written again, too, so only a loser's answer is a mere read. A statement that
- * was not answered may be executed later, or never: its outcome is unknown. `token` is the time of the write, because every database answers
- * an UPDATE with the new token.
+ * This is linearizable: each change is a single statement in autocommit on one row of one writer. Changes are therefore
+ * ordered by the row lock, each between its request and its answer. Under READ COMMITTED, a statement compares with the
+ * last committed text, and again after waiting for the row. Texts are ASCII, which every collation compares byte by
+ * byte. No change is empty, because `expires` always grows. Otherwise MySQL would not write an UPDATE to equal values,
+ * and a former writer could confirm it. If the text already is `next`, it is written again, so only a failed comparison
+ * is answered by a read. If a statement is not answered, its outcome is unknown. `token` is the time of the write,
+ * because every database returns the new token of an UPDATE.
  *
- * Advisory locks need no table. So it is looked for, or created, at the first record.
+ * Advisory locks need no table, so it is checked or created for the first record.
  */
 export class SqlRecords implements RecordStore {
   constructor(
@@ -76,14 +77,17 @@ export class SqlRecords implements RecordStore {
 }
 
 async function read({ family, name, run }: LockTable, row: string): Promise<StoredRecord> {
-  // One row, whether there is a record or not: with the time.
+  // Select one row, so that the time is returned even if there is no record.
   const select = `SELECT (SELECT holders FROM ${name} WHERE name = ${family.value(1)}) AS value, ${family.now} AS server_time`;
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);
   return { value: text === undefined ? null : decode(row, text), serverTime: Number(answer?.['server_time']) / 1_000 };
 }
 
-/** Writes it over what is expected, or over the same. Answers when; undefined where there was something else, or no row. */
+/**
+ * Writes the record if it contains `expected` or already `next`. Resolves to the time of the write, or to undefined if
+ * it contains something else or the row is missing.
+ */
 async function write(
   table: LockTable,
   row: string,
@@ -116,7 +120,7 @@ function decode(row: string, text: string): string {
     return textOfLabel(text);
   } catch (cause) {
     throw new LockConfigError(
-      `Row "${row}" of the table of the locks is no record that this package has written: delete the row.`,
+      `Row "${row}" of the lock table is not a record written by this package. Delete the row.`,
       { cause },
     );
   }

@@ -7,50 +7,54 @@ import { admits, isGranted, type Lease, type LeaseHold } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases, NewHolder } from './limited-leases.js';
 
-/** A lease that a request has. */
+/** A lease held by a request. */
 export interface GrantedLease {
-  /** The token of its first caller. */
+  /** The token of the first caller. */
   readonly fencingToken: bigint | null;
-  /** How many callers may have it behind the first. */
+  /** How many more callers may hold it. */
   readonly followers: number;
-  /** For how many ms the row keeps it. */
+  /** How long the row keeps the lease, in ms. */
   readonly remaining: number;
 }
 
 /**
- * A lease that a look has found in the row. It shows that a claim was executed, not that it survives a failover: Postgres shows a row whose COMMIT
- * waits for a standby as soon as the connection of that COMMIT has ended. If that standby is promoted, it does not have the row, and grants the
- * lease to another caller.
+ * A lease found when the row was read. It proves that a claim was executed, but not that it survives a failover:
+ * Postgres shows a row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that
+ * standby is promoted, it doesn't have the row and grants the lease to another caller.
  */
 export interface FoundLease extends GrantedLease {
-  /** The statement that put it there was acknowledged, so it survives. Otherwise it counts from the first renewal that is acknowledged. */
+  /**
+   * Whether the statement that wrote it was acknowledged, so that it survives. Otherwise the lease counts from the
+   * first acknowledged renewal.
+   */
   readonly isAcknowledged: boolean;
 }
 
-// For how long a reservation may arrive after it was sent, in ms.
+// How long after it was sent a reservation may still take effect, in ms.
 const RESERVE_WITHIN = 500;
 
 /**
- * One request's claim to a lease, alone or as one of its limited holders: the statements that take, renew and free it.
+ * A request's claim to a lease, alone or as one of several limited holders: the statements that acquire, renew and free
+ * it.
  *
- * A caller with a slow connection could lose each race for a place against a fast one that comes and goes. So after the first that it has lost,
- * it reserves a place behind all others, and the next look shows whether there is room for it.
+ * A caller with a slow connection could lose every race against a fast one. So after the first loss, it reserves a
+ * position behind all others, and the next read shows whether there is room for it.
  */
 export class LeaseClaim {
-  /** The request is in the row: it was granted, or has reserved a place. */
+  /** Whether the request is in the row, granted or with a reserved position. */
   #isThere = false;
-  /** Its token there, the last of those that its callers may use. */
+  /** The request's token in the row: the last of those that its callers may use. */
   #token = 0n;
-  /** The last statement that has put it there, or has renewed it, was acknowledged. */
+  /** Whether the last statement that wrote or renewed it was acknowledged. */
   #isAcknowledged = false;
-  /** The version that a claim compares with that was sent and not answered: it may arrive at any time. */
+  /** The version compared by a claim that was not answered and may still take effect. */
   #unanswered: bigint | undefined;
-  /** Until when a reservation that was sent and not answered may arrive, in µs of the server's time. */
+  /** Until when a reservation that was not answered may take effect, in µs of server time. */
   #unansweredUntil = -Infinity;
-  /** Another claim was faster. */
+  /** Whether another claim was faster. */
   #hasLost = false;
 
-  /** @param name of the row */
+  /** @param name the name of the row */
   constructor(
     private readonly clock: Clock,
     private readonly leases: LeaseTable,
@@ -60,16 +64,16 @@ export class LeaseClaim {
   ) {}
 
   /**
-   * Whether the request is in the row, or a statement that puts it there was sent and may still arrive: then it has to be released. A look
-   * changes nothing.
+   * Whether the request is in the row, or may still be written by a statement in flight. If so, it must be released.
+   * Reads don't count.
    */
   get sent(): boolean {
     return this.#isThere || this.#unanswered !== undefined || this.#unansweredUntil > 0;
   }
 
-  /** Compares what was sent with the row, or with its absence. Gives the lease if the request has it there. */
+  /** Updates the state from a row that was read. Resolves to the lease if the request holds it. */
   async look(seen: Lease | undefined): Promise<FoundLease | undefined> {
-    // A claim that was not answered has arrived or never will, if the version is another one.
+    // If the version has changed, an unanswered claim has taken effect or never will.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
     const own = seen?.holds.find((hold) => this.#isOwn(hold));
@@ -79,21 +83,24 @@ export class LeaseClaim {
     if (!own.limited || isGranted(seen, own)) {
       return { ...this.#granted(own.token, 1, remainingOf(seen, own)), isAcknowledged: this.#isAcknowledged };
     }
-    // The reserved place has no room.
+    // There is no room for the reserved position.
     await this.places.release(this.name, this.request.id, 0);
     this.#isThere = false;
     return undefined;
   }
 
   /**
-   * Whether a claim may be granted on a row in which {@link look} has found no lease of this request. Not where it has just left its place: the row
-   * still names it.
+   * Whether a claim could be granted, given a row in which {@link look} found no lease of this request. Not after it
+   * has just given up its position, because `seen` still contains it.
    */
   fits({ holds }: Lease): boolean {
     return admits(holds, this.request.limited) && !holds.some((hold) => this.#isOwn(hold));
   }
 
-  /** Asks for the lease. Undefined if another claim was faster, or if only the next look shows the outcome. */
+  /**
+   * Claims the lease. Resolves to undefined if another claim was faster, or if only the next read will show the
+   * outcome.
+   */
   async claim(seen: Lease): Promise<GrantedLease | undefined> {
     const { name } = this;
     const { id: holder, lease, minHold, limited } = this.request;
@@ -116,7 +123,7 @@ export class LeaseClaim {
     return this.#granted(token, callers, duration);
   }
 
-  /** Renews the lease to `duration` ms from now. Resolves to whether the request still had it. */
+  /** Renews the lease to `duration` ms from now. Resolves to whether the request still held it. */
   async renew(duration: number): Promise<boolean> {
     const { id: holder, limited } = this.request;
     if (!this.#isThere) return false;
@@ -128,16 +135,16 @@ export class LeaseClaim {
   }
 
   /**
-   * Frees whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request had the lease.
+   * Frees whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request held the lease.
    *
-   * A claim that was not answered is made void first: in the other order it could arrive between the two. A reservation cannot be made
-   * void, so the release waits until that cannot arrive any more.
+   * An unanswered claim is voided first, because otherwise it could take effect in between. A reservation can't be
+   * voided, so the release waits until it can no longer take effect.
    */
   async release(keepFor: number): Promise<boolean> {
     const { leases, name } = this;
     const { id: holder, limited } = this.request;
     if (this.#unanswered !== undefined) await leases.voidClaim(name, this.#unanswered);
-    // Together with others.
+    // Batched with other releases.
     else if (this.#isThere && keepFor === 0 && !limited) {
       return leases.free({ name, holder, version: this.#token });
     }
@@ -157,7 +164,7 @@ export class LeaseClaim {
   async #outlastReservation(): Promise<void> {
     const seen = await this.leases.read(this.name);
     const remaining = seen ? (this.#unansweredUntil - seen.serverTime) / 1000 : 0;
-    // At most that long, although the clock of the server may have been set back.
+    // At most that long, even if the server's clock was set back.
     if (remaining > 0) await pause(this.clock, Math.min(remaining, RESERVE_WITHIN), new AbortController().signal, true);
     this.#unansweredUntil = -Infinity;
   }
@@ -171,12 +178,12 @@ export class LeaseClaim {
   }
 }
 
-/** For how many ms the row keeps a hold. */
+/** How long the row keeps a hold, in ms. */
 export function remainingOf({ serverTime }: Lease, { expires }: LeaseHold): number {
   return (expires - serverTime) / 1000;
 }
 
-/** The answer to a claim. Undefined also where the server has undone it: another transaction had the row. */
+/** Resolves to undefined if the server rolled the claim back because of another transaction. */
 async function unlessUndone<T>(claim: Promise<T>): Promise<T | undefined> {
   try {
     return await claim;

@@ -8,51 +8,54 @@ import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
 import { LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf, type LeaseRow } from './lease.js';
 
-/** A hold, as its row has it. */
+/** A hold as stored in its row. */
 interface HeldLease {
   readonly name: string;
   readonly holder: string;
   readonly version: bigint;
 }
 
-/** A hold to be renewed, and for how many ms from now. */
+/** A hold to renew for `duration` ms from now. */
 interface Renewal extends HeldLease {
   readonly duration: number;
 }
 
 const DAY = 86_400_000;
-/** Rows that are read for a list of all. */
+/** How many rows one statement reads for `list`. */
 const PAGE = 500;
 
 /**
- * The lease rows: each operation is one statement of autocommit, which compares the row with what was read before and sets it in
- * one step, only by the database's clock.
+ * The rows of leases. Each operation is a single statement in autocommit that compares the row with what was read
+ * before and updates it, using only the database's clock.
  *
- * A claim changes the version, always to a larger one: `max(version + 1, server time in µs)`. So the version that a claim
- * compares with never comes back, and a claim whose answer is missing can be made void by setting the version once more. So does
- * forceRelease(), which a claim must not undo. Renewals and releases compare the holder instead.
+ * A claim changes the version, always to a higher one: `max(version + 1, server time in µs)`. The version that a claim
+ * compares with never comes back, so an unanswered claim can be voided by changing the version again. forceRelease()
+ * does the same, because a claim must not undo it. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
   readonly #reads: Batches<string, Lease | undefined>;
   readonly #renewals = new Batches((renewals: readonly Renewal[]) => this.#renewAll(renewals), Infinity);
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
-  /** @param settings with the number of statements that `run` sends at a time: waiters leave half of them to renewals, claims and releases */
+  /**
+   * @param settings `maxConnections` is the number of concurrent statements; waiters leave half of them for renewals,
+   * claims and releases
+   */
   constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
     super(table, family, run, context, settings);
     const most = Math.max(1, Math.floor(settings.maxConnections / 2));
     this.#reads = new Batches((names) => this.#readLeases(names), most);
   }
 
-  /** Reads the row; undefined if there is none. */
+  /** Reads the row; undefined if it does not exist. */
   read(name: string): Promise<Lease | undefined> {
     return this.#reads.add(name);
   }
 
   /**
-   * Takes the lease for `duration` ms if it is free and its version still the one that was seen. Answers the new version, which is the last of
-   * the tokens of as many callers. The time in the column
-   * `expires` is not lowered by limited holders that leave: there all must have ended when it was seen, and be the same still.
+   * Acquires the lease for `duration` ms if it is free and its version is unchanged. Resolves to the new version, which
+   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave. So for
+   * them, all must have ended when the row was read, and `holders` must be unchanged.
    */
   async claim(
     name: string,
@@ -69,23 +72,26 @@ export class LeaseTable extends LockTable {
     return tokenOf(await this.run(updateToken(this.name, `${this.nextVersion} + ${value(1)}`, rest), values));
   }
 
-  /** Makes a claim void that compares with this version and may still be in flight. A claim that has arrived is not touched. */
+  /**
+   * Voids a claim that compares with this version and may still be in flight. Has no effect if the claim was already
+   * executed.
+   */
   async voidClaim(name: string, version: bigint): Promise<void> {
     const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
     await this.run(this.family.updateToken(this.name, this.nextVersion, rest), [name, version]);
   }
 
-  /** Renews it to `duration` ms from now. Answers whether the holder still had it. */
+  /** Renews the lease to `duration` ms from now. Resolves to whether the holder still held it. */
   renew(lease: HeldLease, duration: number): Promise<boolean> {
     return this.#renewals.add({ ...lease, duration });
   }
 
-  /** Frees the lease. Answers whether the holder had it. */
+  /** Frees the lease. Resolves to whether the holder held it. */
   free(lease: HeldLease): Promise<boolean> {
     return this.#releases.add(lease);
   }
 
-  /** Frees the lease, or retains it for `keepFor` ms, whichever its version is. Answers whether this holder had it. */
+  /** Frees the lease, or retains it for `keepFor` ms, whatever its version. Resolves to whether this holder held it. */
   async release(name: string, holder: string, keepFor: number): Promise<boolean> {
     const answer = await this.run(
       `UPDATE ${this.name} SET holder = NULL, expires = ${this.family.now} + ${this.family.value(1)} ` +
@@ -95,7 +101,7 @@ export class LeaseTable extends LockTable {
     return this.family.changed(answer) === 1;
   }
 
-  /** Frees the row, whether it is held or retained. Answers whether it was not free. */
+  /** Frees the row if it is held or retained. Resolves to whether it was. */
   async forceRelease(name: string): Promise<boolean> {
     const seen = await this.read(name);
     if (!seen || seen.holds.length === 0) return false;
@@ -105,8 +111,9 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * The next rows by name, whether they are free or not: an index on `expires` does not exist, and a statement that looks for those that are
-   * held could read the whole table. For a range of names, too, Postgres may read and sort all of it (measured without statistics of the table).
+   * Reads the next rows by name, whether they are free or not. There is no index on `expires`, so a statement that
+   * searches for held rows could read the whole table. The same goes for a range of names: Postgres may read and sort
+   * all of them (measured without table statistics).
    */
   async page(from: string) {
     const rows = await this.run(
@@ -120,7 +127,7 @@ export class LeaseTable extends LockTable {
     }));
   }
 
-  /** Records the name of an instance in a row of its own, which no purge removes for a day. */
+  /** Stores the name of this instance in a separate row, safe from purges for a day. */
   async registerInstance(): Promise<void> {
     const { namespace, instance } = this.context;
     const row = instanceNameOf(namespace, instance.id);
@@ -132,7 +139,7 @@ export class LeaseTable extends LockTable {
     );
   }
 
-  /** The names of those instances that are recorded, by their ids. */
+  /** The recorded names of instances, by id. */
   async namesOfInstances(ids: ReadonlySet<string>): Promise<ReadonlyMap<string, string>> {
     const names = new Map<string, string>();
     if (ids.size === 0) return names;
@@ -153,7 +160,7 @@ export class LeaseTable extends LockTable {
     });
   }
 
-  /** One statement for each duration; nearly always all have the same. */
+  /** Sends one statement for each duration. Almost always, all are the same. */
   async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
     const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
       const together = renewals.filter((renewal) => renewal.duration === duration);
@@ -163,11 +170,12 @@ export class LeaseTable extends LockTable {
     return renewals.map((renewal) => renewed.has(renewal));
   }
 
-  /** Answers those that still held theirs. */
+  /** Resolves to the leases that were still held. */
   async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
     if ((await this.#update('', duration, leases)) === leases.length) return leases;
-    // Some were lost; the rows show which. A holder that is there with the same version has held the lease without a break, since a
-    // row never returns to a version; and the UPDATE renewed it, which leaves out only leases that were not held any more.
+    // Some were lost, so read the rows to see which. A holder that is there with the same version has held the lease
+    // without interruption, because a row never returns to a version. And it was renewed, because the UPDATE skips only
+    // leases that are no longer held.
     const rows = await this.#read(leases.map(({ name }) => name));
     return leases.filter(({ name, holder, version }) => {
       const row = rows.get(name);
@@ -175,19 +183,19 @@ export class LeaseTable extends LockTable {
     });
   }
 
-  /** Whether each of them was still held. */
+  /** Whether each lease was still held. */
   async #releaseAll(leases: readonly HeldLease[]): Promise<readonly boolean[]> {
     const changed = await this.#update('holder = NULL, ', 0, leases);
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
-    // Some were lost; the rows show which. Those that the UPDATE has freed end at its time. One that somebody has claimed since shows by its
-    // version when that was: later, or before it, and then it was lost.
+    // Some were lost, so read the rows to see which. Those freed by the UPDATE end at its time. If a lease was claimed
+    // since, its version shows whether that was after the UPDATE, or before, in which case it was lost.
     const rows = await this.#read(leases.map(({ name }) => name));
     const freed = leases.flatMap(({ name, version }) => {
       const row = rows.get(name);
       return row && BigInt(row.token) === version && row.holder === null ? Number(row.expires) : [];
     });
-    if (freed.length === 0) throw new Error('It is not known which of these leases were lost.');
+    if (freed.length === 0) throw new Error('Some of these leases were lost, but it is unknown which.');
     const releasedAt = Math.max(...freed);
     return leases.map(({ name, version }) => {
       const row = rows.get(name);
@@ -199,8 +207,9 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Changes the rows that are still held, and their end to `duration` ms from now. Answers how many. A holder is one attempt at one key, so
-   * three lists mean the same as a list of triples, which MySQL would look up without the index.
+   * Updates the rows that are still held and sets their end to `duration` ms from now. Resolves to their number. A
+   * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
+   * the index.
    */
   async #update(assignment: string, duration: number, leases: readonly HeldLease[]): Promise<number> {
     const { value, isAmong, list, now, changed } = this.family;
@@ -230,7 +239,7 @@ export class LeaseTable extends LockTable {
     return `name, token, holder, holders, expires, label, ${this.family.now} AS server_time`;
   }
 
-  /** Of a claim. */
+  /** The version that a claim sets. */
   get nextVersion(): string {
     return `${this.family.greatest}(token + 1, ${this.family.now})`;
   }

@@ -4,28 +4,28 @@ import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
 import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
 import type { SeenHolder } from '../../shared/seen-holders.js';
 
-/** Somebody who has a row. */
+/** A holder, or the retention after a hold. */
 export interface LeaseHold {
-  /** Undefined where it is retained: released before its `minHold` had passed. */
+  /** Undefined if retained: released before `minHold` had passed. */
   readonly holder: string | undefined;
   readonly token: bigint;
-  /** Undefined for an exclusive one. */
+  /** Undefined for an exclusive hold. */
   readonly limited: LimitShare | undefined;
   /** In µs since 1970. */
   readonly expires: number;
 }
 
-/** A row, by the database's clock. */
+/** A row as read, by the database's clock. */
 export interface Lease {
-  /** The version of the row: the last token, or larger. */
+  /** The version of the row: the last token, or higher. */
   readonly version: bigint;
   /** When it was read, in µs since 1970. */
   readonly serverTime: number;
-  /** Those that have not ended, the latest last. Without one the row is free. */
+  /** The holds that have not ended, latest last. If there are none, the row is free. */
   readonly holds: readonly LeaseHold[];
-  /** The column `holders`: `null` in the row of an exclusive lock. */
+  /** The column `holders`; `null` for an exclusive lock. */
   readonly holders: string | null;
-  /** The parts of that column, one for each holder. */
+  /** The entries of that column, one for each holder. */
   readonly pieces: readonly Piece[];
 }
 
@@ -34,13 +34,13 @@ interface Piece {
   readonly text: string;
   readonly hold: LeaseHold;
   readonly hasEnded: boolean;
-  /** Released and not retained. */
+  /** Whether it was released and is not retained. */
   readonly isFreed: boolean;
 }
 
 /*
- * A piece is `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` where it is retained. The end is in µs since 1970: 16 digits
- * from 2001 to 2286, so its text compares as the number does, and is replaced in its place.
+ * A piece is `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The end is in µs
+ * since 1970, which has 16 digits from 2001 to 2286: it can be compared as text, and replaced in place.
  */
 const PIECE = /;([^;=~]+)([=~])(\d+),(\d+),(\d+),(\d+)/g;
 export const HELD = '=';
@@ -51,7 +51,10 @@ export function pieceStart(holder: string): string {
   return `;${holder}`;
 }
 
-/** A row as the drivers answer it; a 64-bit number comes as a number, as text or as a bigint, and text as a Buffer where it is kept as bytes. */
+/**
+ * A row as returned by the drivers: a 64-bit number may be a number, a string or a bigint, and a binary column is a
+ * Buffer.
+ */
 export interface LeaseRow {
   readonly name: string | Buffer;
   readonly token: string | number | bigint;
@@ -85,8 +88,8 @@ export function leaseOf(row: LeaseRow): Lease {
 }
 
 /**
- * Whether a holder that is in the row was granted, and did not only reserve its place. Those before it count although they have ended, unless they
- * were freed: a renewal that was sent before that may still be executed.
+ * Whether a holder in the row was granted, rather than only having reserved a position. Earlier holders count even if
+ * they have ended, unless they were freed, because a renewal sent before may still be executed.
  */
 export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boolean {
   const before = pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);
@@ -96,7 +99,7 @@ export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boo
   );
 }
 
-/** Those that fit beside all before them. Others have reserved a place, and leave it. */
+/** The holds that fit alongside all earlier ones. The others have reserved a position and will leave. */
 function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   let used = 0;
   let smallest = Infinity;
@@ -107,28 +110,28 @@ function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   });
 }
 
-/** Whether the row is granted beside these, to a limited lock on these terms or to an exclusive one. */
+/** Whether the row can be granted alongside these holds, to a limited lock on these terms or to an exclusive one. */
 export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefined): boolean {
   if (holds.length === 0) return true;
   if (!terms || holds.some(({ limited }) => !limited)) return false;
   return usedBy(holds) + terms.weight <= Math.min(smallestLimit(holds), terms.limit);
 }
 
-/** How much limited holds take together. */
+/** The total weight of limited holds. */
 function usedBy(holds: readonly LeaseHold[]): number {
   return holds.reduce((used, { limited }) => used + (limited?.weight ?? 0), 0);
 }
 
-/** Of limited holds; `Infinity` without one. */
+/** The smallest limit of limited holds; `Infinity` if there are none. */
 function smallestLimit(holds: readonly LeaseHold[]): number {
   return holds.reduce((smallest, { limited }) => Math.min(smallest, limited?.limit ?? Infinity), Infinity);
 }
 
-/** The state of a key, for an operator, with the ids of its instances; `null` for one that is free. */
+/** The state of a key for operators, with instance ids; `null` if the key is free. */
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);
-  // Of what is only retained, the last one that had it.
+  // If all are retained, show the last one.
   const latest = holds.filter(isLive).at(-1) ?? holds.at(-1);
   if (!latest) return null;
   const holders = holds.filter(isLive).length;
@@ -145,7 +148,7 @@ export function infoOf(key: string, lease: Lease): LockInfo | null {
   };
 }
 
-/** The holder that keeps others out of the row; undefined where it is only retained. */
+/** The holder that keeps others out of the row; undefined if it is only retained. */
 export function holderIn({ holds, serverTime }: Lease): SeenHolder | undefined {
   const live = grantedOf(holds).filter(isLive);
   const [only] = live;

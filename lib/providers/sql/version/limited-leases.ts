@@ -2,10 +2,10 @@ import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
-/** Adds a value to those of a statement. They are counted where they occur in its text. */
+/** Adds a value to a statement and returns its placeholder. Must be called in the order of the text. */
 type Bind = (value: unknown) => string;
 
-/** A holder that is to be added, and the row as it has seen it. */
+/** A holder to add, and the row as it was read. */
 export interface NewHolder {
   readonly name: string;
   readonly seen: Lease;
@@ -13,21 +13,23 @@ export interface NewHolder {
   readonly limited: LimitShare;
 }
 
-// Each piece that is removed nests the expression once more. A claim adds one piece, so they do not accumulate.
+// Each removal nests the SQL expression one level deeper. A claim adds only one piece, so ended ones don't accumulate.
 const MOST_REMOVED = 50;
 
 /**
- * The holders of limited leases: pieces of text in the row of the key, in the order of their claims.
+ * The holders of limited leases: pieces of text in the key's row, in the order of their claims.
  *
- * A renewal or release is one statement, which changes the end in its own piece and compares no version. So other callers, however fast,
- * do not make it fail. A piece that was freed never changes again, and one that has ended only by a statement that was sent before.
+ * A renewal or release is a single statement that changes the end in its own piece without comparing the version, so
+ * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one only by a
+ * statement that was sent before.
  */
 export class LimitedLeases {
   constructor(readonly leases: LeaseTable) {}
 
   /**
-   * Takes a lease for `duration` ms beside the holders that were seen. Answers its token, or undefined when another claim was faster. The pieces
-   * that had ended must be the same still: so those that it counted can only have become fewer.
+   * Acquires a lease for `duration` ms alongside the holders that were read. Resolves to its token, or to undefined if
+   * another claim was faster. The ended pieces must be unchanged, so that the holders counted can only have become
+   * fewer.
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;
@@ -45,8 +47,8 @@ export class LimitedLeases {
   }
 
   /**
-   * Adds a holder behind all others, whether there is room for it or not, so no other claim makes it fail. Its caller then has to look at those
-   * before it. Executed until this time of the server, or never.
+   * Adds a holder behind all others, whether there is room or not, so no other claim can make it fail. The caller must
+   * then read the row to see whether there is room. Takes effect before `until`, in server time, or never.
    */
   reserve(added: NewHolder, duration: number, until: number): Promise<boolean> {
     const { now } = this.leases.family;
@@ -54,12 +56,12 @@ export class LimitedLeases {
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
-  /** Renews a hold to `duration` ms from now. Answers whether it had not ended. */
+  /** Renews a hold to `duration` ms from now. Resolves to whether it had not ended. */
   renew(name: string, holder: string, duration: number): Promise<boolean> {
     return this.#change(name, holder, HELD, duration);
   }
 
-  /** Ends a hold, or retains it for `keepFor` ms. Answers whether this holder had it. */
+  /** Ends a hold, or retains it for `keepFor` ms. Resolves to whether this holder held it. */
   release(name: string, holder: string, keepFor: number): Promise<boolean> {
     return this.#change(name, holder, RETAINED, keepFor);
   }
@@ -75,12 +77,12 @@ export class LimitedLeases {
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
-    // Of an earlier claim of its own that was not answered, and has ended: renewals look for the first piece.
+    // An ended piece of an earlier unanswered claim of the same holder: renewals would find that first.
     const own = ended.filter((text) => text.startsWith(pieceStart(holder)));
     const without = (pieces: readonly string[]) =>
       pieces.reduce((text, piece) => `REPLACE(${text}, ${bind(piece)}, '')`, `COALESCE(holders, '')`);
     const end = () => `${now} + ${bind(toMicroseconds(duration))}`;
-    // MySQL assigns from left to right, so `token` comes last.
+    // MySQL assigns from left to right, so `token` must be last.
     const holders = join(
       without([...own, ...ended].slice(0, MOST_REMOVED)),
       bind(pieceStart(holder) + HELD),

@@ -20,9 +20,10 @@ import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
 
-// How long the row of a key that is not used stays, in ms.
+// How long the row of an unused key is kept, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
-// A process that registers, which each does once an hour, cleans the table, unless another one has begun to in this time, in ms.
+// Each process registers every hour, and then purges the table, unless another one has started to within this time, in
+// ms.
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
@@ -44,7 +45,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   });
   #hasWarned = false;
 
-  /** The first looks at all keys are one statement. */
+  /** The first reads of all keys share one statement. */
   chains(): boolean {
     return true;
   }
@@ -89,7 +90,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       const held = page.find(({ name, lease }) => namespaceOfLease(name) !== undefined && infoOf(name, lease));
       const namespace = held && namespaceOfLease(held.name);
       if (namespace !== undefined) found.push(namespace);
-      // The other leases of that namespace need not be read. The exclamation mark comes before every character of a name.
+      // Skip the other leases of that namespace. The exclamation mark sorts before every character of a name.
       from = namespace === undefined ? `${last.name}!` : leaseNamesBetween(namespace, '')[1];
     }
   }
@@ -102,23 +103,22 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     } catch (error) {
       if (this.#hasWarned || !(error instanceof LockConfigError)) return;
       this.#hasWarned = true;
-      logger.warn(
-        `Lock provider "${name}" cannot delete rows that are not used any more: grant DELETE on its table. ${error.message}`,
-      );
+      logger.warn(`Lock provider "${name}" cannot delete unused rows. Grant DELETE on its table. ${error.message}`);
     }
   }
 
   /**
-   * Deletes the rows of keys that were not held or retained for `unusedFor` (1 s to 24.8 days), and never a row that is, and
-   * the rows of row locks in the same table that were created so long ago and that nobody holds. Answers how many. The next token of a
-   * deleted row begins at the time of the server, which is past its last token, unless the clock was set back since.
+   * Deletes the rows of keys that were not held or retained for `unusedFor` (1 s to 24.8 days), but never one that is.
+   * Also deletes unlocked rows of row locks in the same table that were created that long ago. Returns the number of
+   * deleted rows. The tokens of a deleted row restart at the server's time, which is higher than its last token unless
+   * the clock was set back.
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);
     return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
-  /** The lease that says so is not released: it ends before the next hour. */
+  /** Purges unless another process does. The lease for that is not released, and ends before the next hour. */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);
@@ -141,7 +141,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return new VersionRequest(context, database, request, this.#holders);
   }
 
-  /** The locks, with the names of instances instead of their ids. */
+  /** Replaces instance ids by names. */
   async #named(leases: LeaseTable, locks: readonly LockInfo[]): Promise<LockInfo[]> {
     const ids = new Set(locks.flatMap(({ instances }) => instances));
     const names = await leases.namesOfInstances(ids);

@@ -18,38 +18,44 @@ import { type FoundLease, type GrantedLease, LeaseClaim, remainingOf } from './l
 import type { LeaseTable } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 
-// How long before a busy row is looked at again. One look is one indexed read.
+// The delay between reads of a busy row. Each read is one index lookup.
 const PAUSE = { first: 10, most: 200 };
-// How long before the end of the wait the last look is made, in ms.
+// How long before the end of the wait the last read is made, in ms.
 const LAST_LOOK = 50;
-// How many claims of others may be faster than those of an attempt that does not wait.
+// How many times an attempt that doesn't wait may lose against other claims.
 const MOST_LOST = 5;
 
-/** The database of the leases, connected. */
+/** A connected database with leases. */
 export interface LeaseDatabase extends Database {
   readonly leases: LeaseTable;
   readonly limited: LimitedLeases;
 }
 
-/** A row as it was read. */
+/** A row as read. */
 interface Look {
   readonly seen: Lease | undefined;
-  /** When the look was sent, on the monotonic clock. */
-  readonly lookedAt: number;
+  /** When the read was sent. */
+  readonly readAt: number;
 }
 
-/** One attempt to hold one lease, from its first look to its release: when it looks, waits and ends. Its statements are those of its claim. */
+/**
+ * One attempt to hold one lease, from the first read to the release. Decides when to read, wait and end; its
+ * `LeaseClaim` sends the statements.
+ */
 export class VersionRequest implements SqlRequest {
   #released = false;
-  /** Its caller has left. `request.wait` does not show it: that has run down to 0 by then, as for an attempt that never waits. */
+  /**
+   * Whether the caller has left. `request.wait` doesn't show that: it has reached 0 by then, as for an attempt that
+   * never waits.
+   */
   #hasLeft = false;
-  /** Since when it looks or claims without an answer, on the monotonic clock. */
-  #askedAt: number | undefined;
-  /** Until when `minHold` lasts, on the monotonic clock. */
+  /** Since when a read or claim has been unanswered. */
+  #sentAt: number | undefined;
+  /** When `minHold` ends. */
   #keepUntil = -Infinity;
-  /** The answer to its last ask. */
+  /** The outcome of the latest call of `acquire`. */
   #answer: Promise<Grant | 'busy' | 'not-asked'> | undefined;
-  /** Called when it begins to wait. */
+  /** Called when the attempt starts to wait. */
   #onWait: (() => void) | undefined;
   readonly #name: string;
   readonly #claim: LeaseClaim;
@@ -66,40 +72,40 @@ export class VersionRequest implements SqlRequest {
   }
 
   get unansweredFor(): number {
-    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
+    return this.#sentAt === undefined ? 0 : this.context.clock.now() - this.#sentAt;
   }
 
   async renew(lease: number): Promise<RenewOutcome> {
     const sentAt = this.context.clock.now();
-    // A crash must not cut `minHold` short.
+    // A crash must not shorten `minHold`.
     const isRenewed = await this.#claim.renew(Math.max(lease, this.#keepUntil - sentAt));
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
-  /** Asks, again and again while `request.wait` lasts. A repeated call finds the hold that an unanswered one has left. */
+  /** Tries until `request.wait` ends. A repeated call finds the hold of an unanswered one. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
     this.#answer =
-      after === undefined ? this.#claimWhenFree() : this.#askBehind(after.state as VersionRequest | undefined);
+      after === undefined ? this.#claimWhenFree() : this.#claimAfter(after.state as VersionRequest | undefined);
     return this.#answer;
   }
 
   /**
-   * Looks now, in one statement with the other requests of its chain, and claims when the one before it is granted. Claims in one statement could
-   * wait for each other's rows.
+   * Reads now, in one statement with the other requests of the chain, and claims when the previous one is granted. If
+   * claims shared a statement, they could wait for each other's rows.
    */
-  async #askBehind(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
-    const lookedAt = this.context.clock.now();
+  async #claimAfter(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
+    const readAt = this.context.clock.now();
     const early = this.database.leases.read(this.#name).then(
-      (seen) => ({ seen, lookedAt }),
-      // A look that has failed is made again.
+      (seen) => ({ seen, readAt }),
+      // A failed read is repeated later.
       () => undefined,
     );
     const isAsked = (await before?.isGranted()) === true && !this.#isReleased();
     return isAsked ? this.#claimWhenFree(await early) : 'not-asked';
   }
 
-  /** Resolves to whether its ask is granted without a wait. For the one request that is behind it. */
+  /** Resolves to whether the request is granted without waiting. For the next request in the chain. */
   isGranted(): Promise<boolean> {
     const waits = new Promise<boolean>((resolve) => {
       this.#onWait = () => {
@@ -111,8 +117,8 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends it, in whatever state it is. Without a claim there is nothing to release: in an outage each caller would leave a statement that is
-   * repeated for a whole lease.
+   * Ends the attempt in any state. Without a claim, there is nothing to release. Otherwise, each caller in an outage
+   * would leave a statement that is repeated for a whole lease.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#released = true;
@@ -120,7 +126,7 @@ export class VersionRequest implements SqlRequest {
     return (await this.#claim.release(keepFor)) ? 'released' : 'lost';
   }
 
-  /** @param early a look that was made before its turn */
+  /** @param early a read that was made before its turn */
   async #claimWhenFree(early?: Look): Promise<Grant | 'busy'> {
     const answer = await this.#claimIfFree(early);
     if (typeof answer !== 'number') return answer;
@@ -128,22 +134,23 @@ export class VersionRequest implements SqlRequest {
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#hasLeft = true;
-        // The row was busy when it was seen last. But a claim that is in flight may be granted, so its answer decides.
+        // The row was busy when it was last read. But if a claim is in flight, it may be granted, so its answer
+        // decides.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Not before it waits: the signal is made when it is read. A first look is ended by the release of its caller, and what a caller without one was
-      // granted is given back.
+      // Read the signal only when waiting, because that creates it. Before, a release ends the attempt, and a lock
+      // granted to a caller that has left is released.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
   }
 
-  /** @param endsIn in how many ms the first of those ends that hold the lease */
+  /** @param endsIn when the first of the current holds ends, in ms from now */
   async #wait(endsIn: number): Promise<Grant | 'busy'> {
     const { request } = this;
     const { clock, random } = this.context;
     const waitUntil = clock.now() + request.wait;
     for (let round = 0, left = endsIn; ; round += 1) {
-      this.#askedAt = undefined;
+      this.#sentAt = undefined;
       this.#onWait?.();
       if (round === 0) request.waits();
       const lastLook = waitUntil - LAST_LOOK - clock.now();
@@ -157,22 +164,25 @@ export class VersionRequest implements SqlRequest {
     }
   }
 
-  /** Looks, and claims what is free. Resolves to a number where others hold the lease: in how many ms the first of them ends. */
+  /**
+   * Reads the row, and claims it if it is free. If it is held, resolves to how many ms remain until the first hold
+   * ends.
+   */
   async #claimIfFree(early?: Look): Promise<Grant | 'busy' | number> {
     const { request } = this;
     const { clock } = this.context;
     const { leases } = this.database;
     const claim = this.#claim;
     for (let lost = 0, look = early; ; look = undefined) {
-      this.#askedAt = clock.now();
-      const lookedAt = look?.lookedAt ?? this.#askedAt;
+      this.#sentAt = clock.now();
+      const readAt = look?.readAt ?? this.#sentAt;
       const seen = look ? look.seen : await leases.read(this.#name);
       if (this.#isReleased()) break;
       const found = await claim.look(seen);
       if (found) {
-        const confirmed = await this.#confirm(found, lookedAt);
+        const confirmed = await this.#confirm(found, readAt);
         if (confirmed) return confirmed;
-        // The release that was sent meanwhile has freed it, or it had ended: that shows the next look.
+        // It was freed by a release sent meanwhile, or had expired, as the next read will show.
         continue;
       }
       if (this.#hasEnded()) break;
@@ -181,26 +191,29 @@ export class VersionRequest implements SqlRequest {
         continue;
       }
       if (!claim.fits(seen)) {
-        // Since that look the row may have become free.
+        // The row may have become free since that early read.
         if (look) continue;
-        this.holders.saw(request, holderIn(seen), lookedAt);
+        this.holders.saw(request, holderIn(seen), readAt);
         return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
       }
       const claimedAt = clock.now();
       const granted = await claim.claim(seen);
-      // The release that was sent meanwhile makes the claim void, or frees what it was granted.
+      // A release sent meanwhile voids the claim, or frees what it acquired.
       if (this.#isReleased()) break;
       if (granted) return this.#grant(granted, claimedAt);
       lost += 1;
-      // Otherwise the next look shows for how long the faster claim holds, or whether a reserved place has room.
+      // Otherwise, the next read shows how long the faster claim lasts, or whether a reserved position has room.
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
   }
 
-  /** Grants what was found, once a write shows that it survives a failover. Resolves to nothing if it had ended before. */
-  async #confirm(found: FoundLease, lookedAt: number): Promise<Grant | undefined> {
-    if (found.isAcknowledged) return this.#grant(found, lookedAt);
+  /**
+   * Grants a lease that was found, after a write has proved that it survives a failover. Resolves to undefined if it
+   * had expired.
+   */
+  async #confirm(found: FoundLease, readAt: number): Promise<Grant | undefined> {
+    if (found.isAcknowledged) return this.#grant(found, readAt);
     const { lease, minHold } = this.request;
     const remaining = Math.max(lease, minHold);
     const sentAt = this.context.clock.now();
@@ -214,13 +227,13 @@ export class VersionRequest implements SqlRequest {
     return { lease, fencingToken, followers, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
-  /** @throws Error when a claim of an earlier call may still be granted: that is not busy, and the core releases it then */
+  /** @throws Error if an earlier claim may still be granted. That is not busy, and the core then releases it */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
-    throw new Error('A statement was not answered, and may still take the lock.');
+    throw new Error('A statement was not answered and may still acquire the lock.');
   }
 
-  // Methods, because the answers change while something is awaited.
+  // Methods, because TypeScript would assume that the state can't change during an await.
   #isReleased(): boolean {
     return this.#released;
   }

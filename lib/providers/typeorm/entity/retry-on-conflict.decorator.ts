@@ -7,9 +7,9 @@ import { setTimeout } from '../../../core/toolkit/real-timers.js';
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** How often a method runs again. */
+/** How often a method is retried. */
 export interface RetryOnConflictOptions {
-  /** How often the method runs at most, the first time included. Default 3. */
+  /** The maximum number of runs, including the first. Default 3. */
   readonly attempts?: number;
 }
 
@@ -34,16 +34,17 @@ export interface RetryDecorator {
 }
 
 /**
- * Runs the method again when its write met that of somebody else: on `VersionConflictError` and on TypeORM's
- * `OptimisticLockVersionMismatchError`. Every other error, and the last of these, passes as it is.
+ * Retries the method after a write conflict: `VersionConflictError`, or TypeORM's `OptimisticLockVersionMismatchError`.
+ * All other errors, and the conflict of the last run, are thrown as they are.
  *
- * The method must read again what it writes each time, and do nothing else that may not happen twice. A run needs a
- * transaction of its own, or it reads the same snapshot again: `@DistributedLock`, `@RetryOnConflict` and
- * `@Transactional` stand in this order from above.
+ * The method must read again what it writes, and have no other side effects that must not be repeated. Each run needs
+ * its own transaction, because otherwise it reads the same snapshot again. Apply the decorators in this order, from top
+ * to bottom: `@DistributedLock`, `@RetryOnConflict`, `@Transactional`.
  *
- * Pauses are random, from 0 to a bound that doubles from 20 ms to 1 s ("full jitter"): callers that met once would meet again after equal pauses.
+ * Delays are random, from 0 to a bound that doubles from 20 ms to 1 s ("full jitter"), because callers that conflicted
+ * would conflict again after equal delays.
  *
- * @throws LockConfigError at decoration for a method that cannot be run again, and for options that cannot work.
+ * @throws LockConfigError during decoration, if the method can't be retried or options are invalid
  */
 export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDecorator {
   const { attempts } = read({ name: '@RetryOnConflict' }, options, OPTIONS);

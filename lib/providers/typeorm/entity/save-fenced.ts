@@ -13,7 +13,7 @@ import { propertyOf } from '../../sql/connection/answer.js';
 
 type ColumnMetadata = EntityMetadata['columns'][number];
 
-/** The properties of an entity that can hold a fencing token or a version. */
+/** The properties of an entity that can store a fencing token or a version. */
 export type GuardColumn<E> = {
   [K in keyof E & string]-?: E[K] extends string | number | bigint | null | undefined ? K : never;
 }[keyof E & string];
@@ -80,7 +80,7 @@ export async function saveFenced<E extends ObjectLiteral>(
   return entity;
 }
 
-/** One entity, and what guards its row. */
+/** An entity and the guard of its row. */
 class GuardedRow<E extends ObjectLiteral> {
   readonly #repository: Repository<E>;
   readonly #id: ObjectLiteral;
@@ -143,7 +143,10 @@ class GuardedRow<E extends ObjectLiteral> {
     return query.set(values as Parameters<typeof query.set>[0]);
   }
 
-  /** Why no row was written. Asked after the fact, so of two reasons it may be the later one. */
+  /**
+   * Finds out why no row was written. This is checked afterwards, so if there are two reasons, it may find the later
+   * one.
+   */
   async refusal(): Promise<LockLostError | VersionConflictError> {
     const name = this.#repository.metadata.name;
     if (this.#fence && this.lock) {
@@ -180,7 +183,7 @@ class GuardedRow<E extends ObjectLiteral> {
     }
   }
 
-  /** The value in the row; undefined without a row. */
+  /** The value in the row; undefined if there is no row. */
   async #stored(column: ColumnMetadata): Promise<unknown> {
     const query = this.#repository.createQueryBuilder('entity').withDeleted().whereInIds([this.#id]);
     return propertyOf(await query.select(`entity.${column.propertyPath}`, 'value').getRawOne(), 'value');
@@ -201,7 +204,7 @@ class GuardedRow<E extends ObjectLiteral> {
         `"${this.property}" is not its @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn`,
       );
     }
-    // 32 bits are too few for a token, and text is not ordered as numbers are.
+    // 32 bits are too few for a token, and text doesn't sort like numbers.
     if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
       throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
     }

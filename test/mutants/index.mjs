@@ -7,7 +7,7 @@ import { SIMULATED } from './simulated.mjs';
 /**
  * Faults that are planted in the sources, one at a time, to see whether a test notices each of them.
  *
- * A fault replaces the text `from` in `file`, which is there one time, by `to`; `breaks` says what is wrong then. It is found by the simulation with
- * `seed`, or by the test `test` in the spec `killedBy`, or by both.
+ * A fault replaces the text `from`, which occurs one time in `file`, with `to`. `breaks` says what is wrong then. The
+ * simulation finds it with `seed`, or else the test `test` of the spec `killedBy` fails.
  */
 export const MUTANTS = [...SIMULATED, ...CORE, ...RECIPES, ...PROVIDERS, ...APPLICATION];

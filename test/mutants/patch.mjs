@@ -1,7 +1,8 @@
 /**
  * The text of `mutant.file` with its fault.
  *
- * @throws if the patch does not apply exactly once: then the code has changed, and the fault must be written anew for what does its job now
+ * @throws if `from` does not occur exactly one time. Then the code has changed: write the fault anew for what does its
+ * job now.
  */
 export function planted(mutant, text) {
   const places = text.split(mutant.from).length - 1;

@@ -128,9 +128,9 @@ export const PROVIDERS = [
   },
   {
     id: 'vote-behind-release',
-    file: `${REDLOCK}/renewal.ts`,
-    from: '    if (votes.isReleased) return;\n    const { fencingToken',
-    to: '    const { fencingToken',
+    file: `${REDLOCK}/node.ts`,
+    from: 'if (command.isOpen === false || votes?.isReleased === true) return undefined;',
+    to: 'if (command.isOpen === false) return undefined;',
     breaks: 'a node is asked for a vote again after its release was sent',
     killedBy: 'test/redlock/lost-votes.spec.ts',
     test: 'a vote that was asked for again does not outlive a release',

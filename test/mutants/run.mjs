@@ -8,7 +8,8 @@ import { SIMULATED } from './simulated.mjs';
 
 const USAGE = `usage: npm run mutants -- [options]
 
-Plants faults in the sources, one at a time, and lets the simulation or a spec find each of them. The files in lib/ stay as they are.
+Plants faults in the sources, one at a time, and lets the simulation or a spec find each of them.
+The files in lib/ stay as they are.
 
   --only id,id    only these
   --search        the simulation searches for each fault, with no seed that is known to find it

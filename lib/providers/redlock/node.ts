@@ -132,6 +132,7 @@ export class RedlockNode implements ConnectionListener {
       weight,
       encode: () => {
         if (!votesHere) return args;
+        // A vote that is sent after the release would outlive it.
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
         votes?.asked(this.index, roundOf(args));
         return args;

@@ -109,8 +109,6 @@ export class RedlockRenewal extends Recount {
 
   #askAgain(node: number): void {
     const { nodes, lock, votes, request } = this.own;
-    // Sent behind the release, the vote would outlive it.
-    if (votes.isReleased) return;
     const { fencingToken, followers = 0 } = this.grant;
     const round = nodes.nextRound();
     const onReply = (reply: unknown) => {

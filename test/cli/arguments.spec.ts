@@ -43,17 +43,17 @@ it('a key, a prefix and options', () => {
 });
 
 it.each([
-  [[], LIST, 'No server is named: use --url or --config, or set'],
-  [['--url', ''], LIST, 'No server is named'],
-  [[...REDIS, '--config', 'a.mjs'], LIST, '--url and --config were given'],
-  [[...REDIS, '--table', 't'], LIST, '--table is for SQL.'],
-  [['--config', 'a.mjs', '--table', 't'], LIST, '--table is for SQL.'],
+  [[], LIST, 'No server is given. Use --url or --config, or set'],
+  [['--url', ''], LIST, 'No server is given'],
+  [[...REDIS, '--config', 'a.mjs'], LIST, 'Use either --url or --config, not both.'],
+  [[...REDIS, '--table', 't'], LIST, '--table is only for SQL.'],
+  [['--config', 'a.mjs', '--table', 't'], LIST, '--table cannot be combined with --config.'],
   [['--url'], LIST, "Option '--url <value>' argument missing."],
   [[...REDIS, '--jsn'], LIST, "Unknown option '--jsn'."],
   [REDIS, FREE, 'The key is missing.'],
-  [['a', 'b', ...REDIS], FREE, 'There must be one key'],
+  [['a', 'b', ...REDIS], FREE, 'pass one key'],
   [['a', ...REDIS], DOCTOR, 'takes options only'],
-  [['a', '--prefix', 'b', ...REDIS], LIST, 'There must be one prefix'],
+  [['a', '--prefix', 'b', ...REDIS], LIST, 'pass one prefix'],
   [['a', '--prefix', 'b', ...REDIS], FREE, "Unknown option '--prefix'."],
   [['--yes', ...REDIS], LIST, "Unknown option '--yes'."],
 ] as const)('%j is refused', (args, shape, message) => {

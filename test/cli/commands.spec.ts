@@ -62,9 +62,9 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
 
 it('list: a sorted table, only keys with the prefix, an array for programs, and words for nothing', async () => {
   const { locks, run } = await shopAndPrompt();
-  const hint = 'If the application has another namespace, name it with --namespace.';
-  expect(await run(list)).toEqual({ code: 0, out: '', err: `No lock is held in the namespace "lock". ${hint}\n` });
-  expect(await run(list, { namespace: 'lock' })).toMatchObject({ err: 'No lock is held in the namespace "lock".\n' });
+  const hint = 'If the application uses another namespace, set --namespace.';
+  expect(await run(list)).toEqual({ code: 0, out: '', err: `No locks are held in the namespace "lock". ${hint}\n` });
+  expect(await run(list, { namespace: 'lock' })).toMatchObject({ err: 'No locks are held in the namespace "lock".\n' });
   expect(await run(list, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
   for (const key of ['order:2', 'order:1', 'invoice']) await locks.acquire(key);
   const { out } = await run(list);
@@ -83,12 +83,12 @@ it('list: a sorted table, only keys with the prefix, an array for programs, and 
 it('list: names the namespaces that hold locks, where it finds none in its own', async () => {
   const found: string[] = [];
   const { run } = await shopAndPrompt({ namespaces: () => Promise.resolve(found) });
-  const none = 'No lock is held in the namespace "lock".';
-  const hint = 'If the application has another namespace, name it with --namespace.';
+  const none = 'No locks are held in the namespace "lock".';
+  const hint = 'If the application uses another namespace, set --namespace.';
   expect(await run(list)).toMatchObject({ err: `${none} ${hint}\n` });
   found.push('shop');
   expect(await run(list)).toMatchObject({
-    err: `${none} Locks are held in the namespace "shop": name one with --namespace.\n`,
+    err: `${none} Locks are held in the namespace "shop". Choose one with --namespace.\n`,
   });
   expect(await run(list, { subject: 'order:' })).toMatchObject({ err: expect.not.stringContaining('shop') as string });
   found.push(...Array.from({ length: 11 }, (_, index) => `billing-${index + 10}`));
@@ -117,7 +117,7 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
     out: '"a" is free in the namespace "lock".\n',
   });
   const free =
-    '"a" is free in the namespace "lock". If the application has another namespace, name it with --namespace.\n';
+    '"a" is free in the namespace "lock". If the application uses another namespace, set --namespace.\n';
   expect(await run(inspect, { subject: 'a' })).toMatchObject({ code: 1, out: free });
   expect(await run(inspect, { subject: 'a', json: true })).toMatchObject({ code: 1, out: 'null\n' });
   await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });
@@ -135,7 +135,7 @@ it('free: asks a person, takes yes alone, and refuses without one', async () => 
   expect(yes.code).toBe(0);
   expect(await locks.isLocked('order:1')).toBe(false);
   await (await locks.acquire('job', { minHold: '1m' })).release();
-  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may run again');
+  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may then run again');
   const { code, out } = await run(free, { subject: 'job', yes: true, json: true });
   expect(code).toBe(0);
   expect(JSON.parse(out)).toMatchObject({ key: 'job', freed: true, was: { state: 'retained', instances: [] } });
@@ -159,7 +159,7 @@ it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', asy
 it('jobs: the last run of each job as a table and as JSON, and words for nothing', async () => {
   const { locks, clock, backend, run } = await shopAndPrompt();
   expect(await run(jobs, { namespace: 'lock' })).toEqual({
-    ...{ code: 0, out: '', err: 'No job has a record in the namespace "lock".\n' },
+    ...{ code: 0, out: '', err: 'There are no job records in the namespace "lock".\n' },
   });
   expect(await run(jobs, { json: true })).toEqual({ code: 0, out: '[]\n', err: '' });
   const due = new Date(clock.wallTime());

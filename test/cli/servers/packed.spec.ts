@@ -251,15 +251,15 @@ describe('mistakes and outages', () => {
     const none = await project.run(['list', '--config', 'none.config.mjs']);
     expect(none).toMatchObject({ status: 2, stdout: '' });
     expect(none.stderr).toContain('default export of none.config.mjs is undefined, but must be a lock provider');
-    expect((await project.run(['list', '--config', 'missing.mjs'])).stderr).toContain('cannot be loaded');
+    expect((await project.run(['list', '--config', 'missing.mjs'])).stderr).toContain('Could not load the file');
   }, 120_000);
 
   it('a mistake is one line and the way to the help; --help prints the usage, and --version the version', async () => {
     const nothing = await project.run([]);
     expect(nothing).toMatchObject({ status: 2, stdout: '' });
-    expect(nothing.stderr).toMatch(/^error: A command is missing: .*\nHelp: npx nestjs-distributed-lock --help\n$/);
+    expect(nothing.stderr).toMatch(/^error: The command is missing\. .*\nHelp: npx nestjs-distributed-lock --help\n$/);
     expect((await project.run(['lsit'])).stderr).toMatch(
-      /^error: There is no command "lsit": name one of list, inspect, jobs, free, doctor, sql\.\nHelp: .*\n$/,
+      /^error: Unknown command "lsit"\. Use one of list, inspect, jobs, free, doctor, sql\.\nHelp: .*\n$/,
     );
     for (const command of ['list', 'inspect', 'jobs', 'free', 'doctor', 'sql']) {
       const help = await project.run([command, '--help']);

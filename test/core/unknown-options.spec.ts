@@ -63,7 +63,7 @@ describe('an option that does not exist is refused beside a right source, and th
     );
     expect(messageOf(() => make({ quux: 1 }))).toMatch(
       new RegExp(
-        `^${owner.replace('()', '\\(\\)')}: there is no option "quux": remove it\\. The options are ".+"(; those of .+ belong into .+)?\\.$`,
+        `^${owner.replace('()', '\\(\\)')}: there is no option "quux": remove it\\. The options are ".+"(; .+)?\\.$`,
       ),
     );
   });

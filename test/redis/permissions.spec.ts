@@ -101,7 +101,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await admin.call('ACL', ['SETUSER', 'blind', 'on', '>secret', ...rules]);
       const started = await startBackend(library.server(`redis://blind:secret@127.0.0.1:${server.port}`));
       const grant = granted(await started.backend.acquire(request('k')));
-      await expect(keysOf(started)).rejects.toThrow(/Redis refuses it \(NOPERM .*'scan'/);
+      await expect(keysOf(started)).rejects.toThrow(/the Redis user lacks a permission \(NOPERM .*'scan'/);
       expect(await started.backend.release(grant, RELEASE)).toBe('released');
       await admin.call('ACL', ['LOG', 'RESET']);
       await started.backend.close();
@@ -127,7 +127,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       ]);
       expect(await deaf.backend.diagnose()).toContainEqual({
         severity: 'error',
-        message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),
+        message: expect.stringMatching(/denies what locks need on .* Grant \+subscribe\./),
       });
       await admin.call('ACL', ['LOG', 'RESET']);
       await deaf.backend.close();

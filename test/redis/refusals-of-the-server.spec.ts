@@ -124,7 +124,7 @@ describe('a user without permission', () => {
     const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error).toMatchObject({ key: 'k', provider: 'redis', refused: true });
-    expect(String(error)).toMatch(/Redis refuses it \(.*docs\/providers\/redis\.md/);
+    expect(String(error)).toMatch(/the Redis user lacks a permission \(.*docs\/providers\/redis\.md/);
     await allow('~*', '&*', '+@all');
     expect(await locks.withLock('k', () => 'done')).toBe('done');
   });

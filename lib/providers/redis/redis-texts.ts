@@ -49,7 +49,7 @@ export class RedisTexts implements WaitBoard {
 
   async publish(text: string | null, keepFor: number): Promise<void> {
     const name = this.#waitsOf(this.instance.id);
-    if (text === null) await this.servers.shardOf(name).ask('del', name);
+    if (text === null) await this.servers.shardOf(name).call('del', name);
     else await this.#write(name, text, keepFor);
   }
 
@@ -61,14 +61,14 @@ export class RedisTexts implements WaitBoard {
     const lock = this.layout.lockOf(key);
     const [value, records] = await Promise.all([
       this.#read(lock),
-      this.servers.shardOf(lock).ask('zrange', holdersOf(lock), '0', String(most - 1)),
+      this.servers.shardOf(lock).call('zrange', holdersOf(lock), '0', String(most - 1)),
     ]);
     return readHolders(value, records);
   }
 
   /** Of one server for all processes, also in a Cluster. */
   async serverTime(): Promise<number> {
-    const time = String(await this.servers.shardOf(this.layout.counter).ask('time'));
+    const time = String(await this.servers.shardOf(this.layout.counter).call('time'));
     const [, seconds, micros] = /^(\d{1,12}),(\d{1,6})$/.exec(time) ?? [];
     if (seconds === undefined) throw new Error('The server answers TIME with something else.');
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
@@ -80,11 +80,11 @@ export class RedisTexts implements WaitBoard {
   }
 
   async #write(name: string, text: string, keepFor: number): Promise<void> {
-    await this.servers.shardOf(name).ask('set', name, text, 'PX', String(Math.ceil(keepFor)));
+    await this.servers.shardOf(name).call('set', name, text, 'PX', String(Math.ceil(keepFor)));
   }
 
   async #read(name: string): Promise<string | null> {
-    const text = await this.servers.shardOf(name).ask('get', name);
+    const text = await this.servers.shardOf(name).call('get', name);
     return typeof text === 'string' ? text : null;
   }
 }

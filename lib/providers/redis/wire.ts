@@ -13,7 +13,7 @@ import type { SeenHolder } from '../shared/seen-holders.js';
 const PROVISIONAL = 3_000;
 
 /** Codes of operations that ask for a lock: with a place in the queue, and without. */
-const ASK = {
+const ACQUIRE = {
   exclusive: ['A', 'T'],
   several: ['N', 'M'],
   minHold: ['B', 'U'],
@@ -29,14 +29,14 @@ const RELEASE = { exclusive: 'R', shared: 'r', limited: 'e' } as const;
  * @param age how many ms ago the oldest caller came
  * @param isSame whether the request has its place in the queue for that caller
  */
-export function encodeQueueingAsk(
+export function encodeQueueingAcquire(
   request: AcquireRequest,
   callers: number,
   age: number,
   isSame: boolean,
 ): OperationArguments {
   const place = `${provisionalOf(request)}${termsOf(request)}:${isSame ? '=' : ''}${Math.round(Math.max(0, age) * 1_000)}`;
-  const code = ASK[kindOf(request, callers)][0] + place + callersOf(request, callers);
+  const code = ACQUIRE[kindOf(request, callers)][0] + place + callersOf(request, callers);
   return [code, request.id, wholeMs(request.lease)];
 }
 
@@ -45,9 +45,9 @@ export function encodeQueueingAsk(
  *
  * @param leaves whether it also takes the request out of the queue
  */
-export function encodeSingleAsk(request: AcquireRequest, callers: number, leaves: boolean): OperationArguments {
+export function encodeTryAcquire(request: AcquireRequest, callers: number, leaves: boolean): OperationArguments {
   const after = callersOf(request, callers);
-  const code = ASK[kindOf(request, callers)][1] + (leaves ? provisionalOf(request) : '') + termsOf(request);
+  const code = ACQUIRE[kindOf(request, callers)][1] + (leaves ? provisionalOf(request) : '') + termsOf(request);
   return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
 }
 
@@ -66,7 +66,7 @@ export function encodeRelease(request: AcquireRequest, keepFor: number, leaves: 
   return [code, request.id, wholeMs(keepFor)];
 }
 
-function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeof ASK {
+function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeof ACQUIRE {
   if (mode !== 'exclusive') return mode;
   if (minHold > 0) return 'minHold';
   return callers > 1 ? 'several' : 'exclusive';
@@ -98,7 +98,7 @@ export interface HeldReply {
   /** The last of the tokens that its callers may use. */
   readonly token: bigint;
   /** Granted by this very call, for the whole lease asked for. */
-  readonly isWhole: boolean;
+  readonly isFullLease: boolean;
   /** Milliseconds left on the server when it answered. */
   readonly left: number;
 }
@@ -111,7 +111,7 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   if (typeof reply !== 'string') return undefined;
   const [, whole, token = whole, left] = HELD.exec(reply) ?? [];
   if (token === undefined) return undefined;
-  return { token: BigInt(token), isWhole: whole !== undefined, left: left === undefined ? lease : Number(left) };
+  return { token: BigInt(token), isFullLease: whole !== undefined, left: left === undefined ? lease : Number(left) };
 }
 
 /** A reply that the request is queued. */

@@ -46,7 +46,7 @@ export async function inspect(
   instance: Instance,
 ): Promise<LockInfo | null> {
   const inspection = new Inspection(nodes, lock);
-  const votes = await inspection.ask();
+  const votes = await inspection.start();
   if (votes === 'unknown') throw nodes.unavailable(key, inspection);
   return votes === 'none' ? null : describe(key, votes, nodes.majority, instance);
 }

@@ -8,7 +8,7 @@ export const LOCK_SCRIPT = scriptOf(TEXT);
 export const Code = {
   vote: 'V',
   writeToken: 'W',
-  voteAgain: 'A',
+  restoreVote: 'A',
   extend: 'E',
   release: 'R',
   cleanUp: 'C',

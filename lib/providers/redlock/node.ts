@@ -61,7 +61,7 @@ export class RedlockNode implements ConnectionListener {
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
-    this.#sentHere.asked(index, NO_ROUND);
+    this.#sentHere.requested(index, NO_ROUND);
   }
 
   onUp(): void {
@@ -97,8 +97,8 @@ export class RedlockNode implements ConnectionListener {
     await this.#identified;
   }
 
-  ask(command: string, ...args: string[]): Promise<unknown> {
-    return this.#connection.ask(command, ...args);
+  call(command: string, ...args: string[]): Promise<unknown> {
+    return this.#connection.call(command, ...args);
   }
 
   close(): Promise<void> {
@@ -133,7 +133,7 @@ export class RedlockNode implements ConnectionListener {
       encode: () => {
         if (!votesHere) return args;
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
-        votes?.asked(this.index, roundOf(args));
+        votes?.requested(this.index, roundOf(args));
         return args;
       },
       onReply: (reply) => {
@@ -158,7 +158,7 @@ export class RedlockNode implements ConnectionListener {
         return;
       }
       // After that: a node of a Cluster would refuse the script for a reason that explains less.
-      await this.ask('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
+      await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
       // The connection is lost again, or the script is refused: then no command will be answered either.
@@ -184,7 +184,7 @@ export class RedlockNode implements ConnectionListener {
   /** Without the permission nothing is known of the server. Then it votes, except with `delayedRestart`. */
   async #info(): Promise<string> {
     try {
-      return String(await this.ask('info', 'server'));
+      return String(await this.call('info', 'server'));
     } catch (error) {
       if (!isReplyError(error)) throw error;
       this.#refusal = error;
@@ -204,7 +204,7 @@ export class RedlockNode implements ConnectionListener {
  * How many releases are remembered for one node at most. A node that went down can have as many votes as locks were held or asked for then.
  * Beyond this bound the oldest are forgotten, and their votes end with their leases.
  */
-const MOST_PENDING = 10_000;
+const MAX_PENDING = 10_000;
 
 /** The releases that one node has not answered, at most one for each request: the votes that they end would block their keys for a lease. */
 export class PendingReleases {
@@ -221,9 +221,9 @@ export class PendingReleases {
   add({ lock, args }: RedlockCommand): void {
     const holder = holderOf(args);
     const known = this.#byHolder.get(holder);
-    if (known !== undefined && endsAllOf(known.args, args)) return;
+    if (known !== undefined && endsVotesOf(known.args, args)) return;
     this.#byHolder.set(holder, { lock, args });
-    if (this.#byHolder.size <= MOST_PENDING) return;
+    if (this.#byHolder.size <= MAX_PENDING) return;
     for (const oldest of this.#byHolder.keys()) {
       this.#byHolder.delete(oldest);
       return;
@@ -239,13 +239,13 @@ export class PendingReleases {
 }
 
 /** Whether a release ends all votes that another one ends: the votes of all rounds, or for a clean-up those of its round and the rounds before. */
-function endsAllOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
+function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }
 
 /** Whether it makes a node vote. */
 function isVote({ args: [code] }: RedlockCommand): boolean {
-  return code === Code.vote || code === Code.voteAgain;
+  return code === Code.vote || code === Code.restoreVote;
 }
 
 /** Whether it ends votes for good: a key that is to be retained stays locked by its vote instead where a node does not answer. */

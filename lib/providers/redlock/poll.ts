@@ -45,7 +45,7 @@ export abstract class Poll<T> implements RedlockCommand {
   ) {}
 
   /** Asks at the end of this tick. Called once; resolves to the outcome. */
-  ask(): Promise<T> {
+  start(): Promise<T> {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {

@@ -52,7 +52,7 @@ export class Probation {
   /** The note on the node, or nothing where the ACL refuses the key. */
   async #note(): Promise<string> {
     try {
-      return String(await this.connection.ask('get', this.runKey));
+      return String(await this.connection.call('get', this.runKey));
     } catch (error) {
       if (!isReplyError(error)) throw error;
       return '';
@@ -63,7 +63,7 @@ export class Probation {
     const left = this.#votesFrom - this.clock.now();
     if (left <= 0) {
       // The node votes also where this fails. Other processes then count by themselves.
-      this.connection.ask('set', this.runKey, note).catch(() => undefined);
+      this.connection.call('set', this.runKey, note).catch(() => undefined);
       return;
     }
     const again = () => {

@@ -78,8 +78,8 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
     const { lock, votes } = state;
     state.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).ask();
-    this.#waiting.askNow(lock);
+    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).start();
+    this.#waiting.retryNow(lock);
     return released;
   }
 
@@ -90,7 +90,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
     const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '', NO_MS]);
-    const outcome = await poll.ask();
+    const outcome = await poll.start();
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll);
     return outcome !== 'refused';
   }

@@ -1,5 +1,5 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type Ask, examinePermissions, examineServer } from '../redis/client/server-diagnostics.js';
+import { type ServerCall, diagnosePermissions, diagnoseServer } from '../redis/client/server-diagnostics.js';
 import { permissionScript } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import type { RedlockNode } from './node.js';
@@ -19,7 +19,7 @@ export async function diagnoseNodes(
       message: `${nodes.length} nodes survive no more failures than ${nodes.length - 1}: use an odd number.`,
     });
   }
-  const each = await Promise.all(nodes.map((node) => diagnoseNode(node.ask.bind(node), layout, delayedRestart)));
+  const each = await Promise.all(nodes.map((node) => diagnoseNode(node.call.bind(node), layout, delayedRestart)));
   each.forEach((found, index) => {
     for (const { severity, message } of found) diagnostics.push({ severity, message: `Node ${index + 1}: ${message}` });
   });
@@ -27,19 +27,19 @@ export async function diagnoseNodes(
 }
 
 async function diagnoseNode(
-  ask: Ask,
+  call: ServerCall,
   { counter, run }: RedlockKeyLayout,
   delayedRestart: boolean,
 ): Promise<Diagnostic[]> {
-  const diagnostics = await examineServer(ask, 0);
-  diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `${counter}*`)));
-  if (delayedRestart && (await isRefused(ask('get', run)))) {
+  const diagnostics = await diagnoseServer(call, 0);
+  diagnostics.push(...(await diagnosePermissions(call, PERMISSION_SCRIPT, [counter], `${counter}*`)));
+  if (delayedRestart && (await isRefused(call('get', run)))) {
     diagnostics.push({
       severity: 'warning',
       message: `The ACL of this user refuses the key ${run}: with delayedRestart each process waits for maxLease after its own start. Allow ~${counter}*.`,
     });
   }
-  const info = String(await ask('info').catch(() => ''));
+  const info = String(await call('info').catch(() => ''));
   if (/^cluster_enabled:1/m.test(info)) {
     diagnostics.push({
       severity: 'error',

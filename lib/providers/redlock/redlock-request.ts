@@ -16,7 +16,7 @@ export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
   /** When the round in flight began, on the monotonic clock. */
-  #askedAt: number | undefined;
+  #roundStartedAt: number | undefined;
   #hasLeft = false;
   #isWaiting = false;
   #round: Round | undefined;
@@ -37,9 +37,9 @@ export class RedlockRequest {
     try {
       for (let failures = 0; !this.#hasLeft; failures += 1) {
         this.#round = new Round(this);
-        this.#askedAt = this.context.clock.now();
+        this.#roundStartedAt = this.context.clock.now();
         const outcome = await this.#round.run();
-        this.#askedAt = undefined;
+        this.#roundStartedAt = undefined;
         if (outcome !== 'busy') this.grant = outcome;
         if (outcome !== 'busy' || request.wait <= 0) return outcome;
         this.#wait();
@@ -53,11 +53,11 @@ export class RedlockRequest {
 
   /** For how many ms a majority has not answered the round in flight. */
   get unansweredFor(): number {
-    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
+    return this.#roundStartedAt === undefined ? 0 : this.context.clock.now() - this.#roundStartedAt;
   }
 
   /** The key was just released in this process: ask directly behind the release, if it pauses. */
-  askNow(): void {
+  retryNow(): void {
     this.#pausing?.abort();
   }
 
@@ -109,8 +109,8 @@ export class WaitingRequests {
   }
 
   /** The lock was just released in this process: they ask directly behind the release. */
-  askNow(lock: string): void {
-    for (const own of this.#byLock.get(lock) ?? []) own.askNow();
+  retryNow(lock: string): void {
+    for (const own of this.#byLock.get(lock) ?? []) own.retryNow();
   }
 
   /** No caller is left waiting. */

@@ -64,7 +64,7 @@ class Recount extends Poll<Agreement> {
 
 /** Makes a vote count that was acknowledged after the grant. */
 export function recount(own: RedlockRequest, lease: number): void {
-  if (!own.votes.isReleased) void new Recount(own, lease).ask();
+  if (!own.votes.isReleased) void new Recount(own, lease).start();
 }
 
 /**
@@ -88,10 +88,10 @@ export class RedlockRenewal extends Recount {
   }
 
   async run(): Promise<RenewOutcome> {
-    const outcome = await this.ask();
+    const outcome = await this.start();
     if (outcome !== 'agreed') return outcome === 'refused' ? 'lost' : 'unknown';
     this.#hasSucceeded = true;
-    for (const node of this.#missing) this.#askAgain(node);
+    for (const node of this.#missing) this.#restoreVote(node);
     return { validUntil: validUntil(this.sentAt, this.lease) };
   }
 
@@ -103,11 +103,11 @@ export class RedlockRenewal extends Recount {
   protected override onLate(reply: unknown, node: number): void {
     super.onLate(reply, node);
     if (typeof reply === 'string') return;
-    if (this.#hasSucceeded) this.#askAgain(node);
+    if (this.#hasSucceeded) this.#restoreVote(node);
     else this.#missing.push(node);
   }
 
-  #askAgain(node: number): void {
+  #restoreVote(node: number): void {
     const { nodes, lock, votes, request } = this.own;
     // Sent behind the release, the vote would outlive it.
     if (votes.isReleased) return;
@@ -117,6 +117,6 @@ export class RedlockRenewal extends Recount {
       if (reply === 1) this.acknowledge(node, round);
     };
     const vote = request.id + tokenDigits(Number(fencingToken) + followers) + round;
-    nodes.all[node]?.send({ lock, args: [Code.voteAgain, vote, this.#ms], votes, onReply });
+    nodes.all[node]?.send({ lock, args: [Code.restoreVote, vote, this.#ms], votes, onReply });
   }
 }

@@ -67,7 +67,7 @@ export class Round extends Poll<RoundOutcome> {
 
   /** @throws LockUnavailableError when a majority does not answer. */
   async run(): Promise<RedlockGrant | 'busy'> {
-    const outcome = await this.ask();
+    const outcome = await this.start();
     if (outcome === 'busy') {
       this.#cleanUp();
       return 'busy';
@@ -156,7 +156,7 @@ export class Round extends Poll<RoundOutcome> {
     const { nodes } = this;
     const { lock, args } = this.#write(token);
     const write = new AgreementPoll(nodes, lock, args, undefined, this.lease);
-    if ((await write.ask()) !== 'agreed') throw this.#failed(write.cause);
+    if ((await write.start()) !== 'agreed') throw this.#failed(write.cause);
     nodes.tokens.observe(token, nodes.clock.now());
   }
 

@@ -17,7 +17,7 @@ export class Votes {
   readonly #counted: string[] = [];
 
   /** The node is asked for its vote in this round. */
-  asked(node: number, round: string): void {
+  requested(node: number, round: string): void {
     this.#sent[node] = round;
   }
 

@@ -6,7 +6,7 @@ import type { RedlockNode } from './node.js';
 
 const PERMISSION_SCRIPT = permissionScript('');
 
-/** The settings of the nodes that weaken the guarantee. */
+/** Reports settings of the nodes that weaken the guarantee. */
 export async function diagnoseNodes(
   nodes: readonly RedlockNode[],
   layout: RedlockKeyLayout,
@@ -16,7 +16,7 @@ export async function diagnoseNodes(
   if (nodes.length % 2 === 0) {
     diagnostics.push({
       severity: 'warning',
-      message: `${nodes.length} nodes survive no more failures than ${nodes.length - 1}: use an odd number.`,
+      message: `${nodes.length} nodes tolerate no more failures than ${nodes.length - 1}. Use an odd number of nodes.`,
     });
   }
   const each = await Promise.all(nodes.map((node) => diagnoseNode(node.call.bind(node), layout, delayedRestart)));
@@ -36,7 +36,7 @@ async function diagnoseNode(
   if (delayedRestart && (await isRefused(call('get', run)))) {
     diagnostics.push({
       severity: 'warning',
-      message: `The ACL of this user refuses the key ${run}: with delayedRestart each process waits for maxLease after its own start. Allow ~${counter}*.`,
+      message: `The ACL of this user denies the key ${run}, so with delayedRestart, each process waits for maxLease after its start. Grant ~${counter}*.`,
     });
   }
   const info = String(await call('info').catch(() => ''));
@@ -44,14 +44,14 @@ async function diagnoseNode(
     diagnostics.push({
       severity: 'error',
       message:
-        'It is a node of a Redis Cluster, which refuses the keys of other nodes and fails over: a majority needs independent servers.',
+        'This server is a Redis Cluster node, which rejects keys of other nodes and may fail over. Redlock needs independent servers.',
     });
   }
   if (/^aof_enabled:0/m.test(info) && !delayedRestart) {
     diagnostics.push({
       severity: 'warning',
       message:
-        'If it restarts within a lease it votes again, and two may hold a lock. Set appendonly yes and appendfsync always, or delayedRestart: true.',
+        'If this server restarts within a lease, it may vote again, and two processes may hold a lock. Set appendonly yes and appendfsync always, or delayedRestart: true.',
     });
   }
   return diagnostics;

@@ -40,7 +40,7 @@ describe('the diagnostics of Redis', () => {
     const backend = backendOf({ url: server.url });
     const error: unknown = await backend.connect().catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(LockConfigError);
-    expect(String(error)).toMatch(/is a node of a Cluster.*Give the provider "cluster"/);
+    expect(String(error)).toMatch(/is a Cluster node.*Pass its nodes as "cluster"/);
     await backend.close();
     await server.stop();
   });
@@ -121,10 +121,10 @@ describe('the diagnostics of Redis', () => {
 
     it.each([
       ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
-      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'allow ~lock:*.'],
-      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'allow &lock:*.'],
-      ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'allow ~lock:* &lock:*.'],
-      ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'allow ~lock:* +zadd.'],
+      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'Grant ~lock:*.'],
+      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'Grant &lock:*.'],
+      ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'Grant ~lock:* &lock:*.'],
+      ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'Grant ~lock:* +zadd.'],
       ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
       ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
       ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],

@@ -89,7 +89,7 @@ describe('the options of RedisLockProvider', () => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
   });
 
-  const ENCODED = /If its user or password has one of the characters .*encodeURIComponent\(\)\.$/;
+  const ENCODED = /If the user or password contains a space or one of .*encodeURIComponent\(\)\.$/;
   it.each<[string, string, RegExp]>([
     ['a database without a number', 'redis://localhost:6379/abc', /is not a database number: write redis:/],
     ['two databases', 'redis://localhost/1/2', /is not a database number/],

@@ -20,7 +20,7 @@ export function addressOf(url: unknown, owner: Owner, option: string): string {
       `is not a URL: write it as redis://host:6379.${typeof url === 'string' && HAS_REDIS_SCHEME.test(url) ? ENCODING : ''}`,
     );
   }
-  if (url !== url.trim()) refuse('starts or ends with a space or a line break: remove it.');
+  if (url !== url.trim()) refuse('begins or ends with a space or a line break: remove it.');
   const { protocol, username, password, pathname, hash } = new URL(url);
   if (url.includes('://') && SCHEMES.includes(protocol)) {
     if (hash !== '' || !isEncoded(username + password)) refuse(`would be misread by the client.${ENCODING}`);

@@ -13,9 +13,9 @@ import type { Schedule } from './schedule.js';
 
 /** How long a request for a record is retried while the backend does not answer, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same for the end of a run, whose lock is kept meanwhile. */
+/** The same for the end of a run. Its lock is kept until then. */
 const END_TIMEOUT = 1_000;
-/** Between two polls of a busy lock, in ms. */
+/** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
 /** Due times of one key that are closer than this are meant to be the same, in ms. */

@@ -14,7 +14,7 @@ import { withJson } from '../core/toolkit/with-json.js';
 // candidate's fault: if it counted, a few losses in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only
+// Failures that may pass, and were reported. A refusal may pass as well, such as by a database that is read-only
 // during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 

@@ -141,7 +141,7 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the lock of the job: the next attempt, if the tick is that of a run which has lost its process.
+   * Starts a tick under the lock of the job: the next attempt, if an earlier run of the tick has lost its process.
    * If the record is not as it was seen, nothing starts, and the promise resolves to what it is.
    *
    * @throws as {@link startTick}; the lock is released then
@@ -253,8 +253,8 @@ export class Job {
 }
 
 /**
- * Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same
- * tick.
+ * The longest time that a process waits for another one that starts the same tick, in ms: half of the time until the
+ * next tick.
  */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {
   return ((schedule?.next(tick) ?? Infinity) - tick) / 2;

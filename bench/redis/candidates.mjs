@@ -4,7 +4,7 @@ import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { KeyLayout } from '../../dist/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../dist/providers/redis/lua/lock-script.js';
-import { encodeQueueingAsk, encodeRelease } from '../../dist/providers/redis/wire.js';
+import { encodeQueueingAcquire, encodeRelease } from '../../dist/providers/redis/wire.js';
 import { builds, load, OURS } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 
@@ -48,7 +48,7 @@ export async function scripts(client, terms = { mode: 'exclusive' }) {
   let count = 0;
   return async (key) => {
     const request = { ...terms, lease: LEASE, minHold: 0, id: (count += 1).toString(16).padStart(32, '0') };
-    while (/^q/i.test(await run(key, encodeQueueingAsk(request, 1, 0, false))))
+    while (/^q/i.test(await run(key, encodeQueueingAcquire(request, 1, 0, false))))
       await new Promise((done) => setTimeout(done, 10));
     return () => run(key, encodeRelease(request, 0, false));
   };

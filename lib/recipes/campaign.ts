@@ -14,7 +14,7 @@ import { withJson } from '../core/toolkit/with-json.js';
 // candidate's fault: if it counted, a few losses in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may pass, and were reported. A refusal may pass as well, such as that of a database which is read-only
+// Failures that may pass, and were reported. A refusal may pass as well, such as by a database that is read-only
 // during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
@@ -41,7 +41,7 @@ export interface LeaderTerm {
 /** The work of a leader. It runs until it ends or its term's signal aborts. */
 export type LeaderTask = (term: LeaderTerm) => PromiseLike<unknown>;
 
-/** What a campaign is for. */
+/** The subject of a campaign. */
 export interface Candidacy {
   readonly key: string;
   /** Checked options, with an endless wait. */
@@ -134,7 +134,7 @@ export class Campaign {
     if (failure && !onError) throw failure.error;
   }
 
-  /** Whatever the task has started keeps running, in each process that is elected. */
+  /** Warns that work which the task has started keeps running, in each process that was elected. */
   #warnOfReturn(): void {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
@@ -189,7 +189,7 @@ export class Term {
 
   /** How long anything of this term has kept running after a loss, or after its task has ended or failed, in ms. */
   get overdue(): number {
-    // Checks the clock.
+    // `signal.aborted` checks the clock.
     const isOver = this.#controller.signal.aborted;
     const since = isOver && this.#state.phase === 'ending' ? this.#state.overdueSince : undefined;
     return since === undefined ? 0 : this.clock.now() - since;

@@ -40,7 +40,7 @@ export class DistributedLockTestingModule {
       providers: [
         ...(definition.providers ?? []),
         { provide: TestLocks, useValue: locks },
-        // The last provider of a token counts.
+        // For each token, Nest uses the last provider.
         { provide: LockManager, useFactory: locks.manager.factory, inject: locks.manager.inject },
       ],
       exports: [...(definition.exports ?? []), TestLocks],

@@ -334,7 +334,7 @@ class StubRecords implements RecordStore {
   }
 
   async *list(): AsyncGenerator<never> {
-    // Nothing is kept.
+    // The stub keeps no records.
   }
 }
 

@@ -81,7 +81,7 @@ export class TestLocks {
    */
   async lose(key: string, provider?: string): Promise<void> {
     this.expectLocked(key, provider);
-    // Not by its forceRelease(), which some providers do not offer.
+    // Does not use forceRelease(), which some providers do not support.
     await this.#started(this.#application).plan({ provider }).core.queues.forceRelease(key);
   }
 
@@ -127,9 +127,9 @@ export class TestLocks {
 
   #fail(key: string, wanted: string): never {
     const held = this.#started(this.#application).admin.held();
-    const those = held.map((each) => `"${each.key}" (provider "${each.provider}")`).join(', ');
+    const heldKeys = held.map((each) => `"${each.key}" (provider "${each.provider}")`).join(', ');
     throw new AssertionError({
-      message: `Expected lock "${key}" ${wanted}; the application holds ${those || 'none'}.`,
+      message: `Expected lock "${key}" ${wanted}; the application holds ${heldKeys || 'none'}.`,
     });
   }
 }

@@ -112,7 +112,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.url'],
       place: 'RedisLockProvider',
       value: '"host"',
-      remedy: 'those of a client belong into "options"',
+      remedy: 'put the options of a client in "options"',
     },
     {
       id: 'redlock-option-misspelled',

@@ -2,15 +2,15 @@ import { flashSale } from './sale.mjs';
 
 const ITEMS = 100;
 const ORDERS = 150;
-/** The orders come in this time, so many at once, and a bank takes that long for each: a queue is served before the next orders come. */
+/** The timing of the sale. The orders of a batch are served before the next batch arrives. */
 const ORDERS_OVER = 9_000;
 const AT_ONCE = 5;
 const PAYMENT_TAKES = 20;
 const LAST_WRITES = 6;
 
 /**
- * A flash sale to look at: the same orders go to the endpoint without a lock and to the one with it, at the same time. What is
- * shown comes from the answers to the orders, and from the events of the library that the processes of the shop report.
+ * A flash sale to watch: the same orders go to the endpoint with a lock and to the one without, in parallel. The page shows the responses, and
+ * the library's events as reported by the shop's processes.
  */
 export class LiveSale {
   #shops;
@@ -52,7 +52,7 @@ export class LiveSale {
   open() {
     if (this.state.phase === 'open') return false;
     Object.assign(this.state, { phase: 'open', ...this.#empty() });
-    // Orders that are in flight when the shop ends are not answered.
+    // Orders in flight when the shop shuts down get no response.
     this.#run().catch((error) => {
       if (this.#isEnded) return;
       console.error(`The sale failed: ${error.message}`);
@@ -62,18 +62,18 @@ export class LiveSale {
     return true;
   }
 
-  /** Freezes the holder of the lock; false while there is nothing to freeze. */
+  /** Freezes the holder of the lock. Returns false if there is nothing to freeze. */
   freeze() {
     const { phase, freeze, guarded } = this.state;
     if (phase !== 'open' || guarded.left === 0 || (freeze && freeze.step !== 'over')) return false;
-    // A holder is done after a moment, so the next one is frozen while it waits for the bank.
+    // The current holder may be about to finish, so the next one is frozen while it waits for the bank.
     this.state.freeze = { step: 'armed' };
     if (this.#shops.length === 1) this.#shops[0].child.send('freeze');
     this.#onChange();
     return true;
   }
 
-  /** Before the shop ends: a process that is stopped would not. */
+  /** Called before the shop shuts down, because a stopped process would never exit. */
   end() {
     this.#isEnded = true;
     if (this.state.freeze?.process) this.#resume();
@@ -109,16 +109,16 @@ export class LiveSale {
       sell('/unguarded/orders', 'teapot', this.state.unguarded),
       sell('/orders', 'lamp', this.state.guarded),
     ]);
-    // Asked for too late: nobody held the lock any more.
+    // Too late: the lock is no longer held.
     if (this.state.freeze?.step === 'armed') this.#disarm();
     this.state.phase = 'closed';
     this.#onChange();
   }
 
-  /** The reports of one process come in their order, those of several do not. */
+  /** Reports of the same process arrive in order. Reports of different processes may not. */
   #receive(process, { type, fencingToken: token, ...report }) {
     const { state } = this;
-    // Orders for other items are none of this sale.
+    // Ignores orders for items of other sales.
     if (report.key !== undefined && report.key !== 'stock:lamp') return;
     switch (type) {
       case 'acquired':
@@ -142,12 +142,12 @@ export class LiveSale {
       case 'load':
         this.#waiting.set(process, report.waiting);
         state.waiting = [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
-        // An idle process does not ask for the lease.
+        // An idle process does not report the lease.
         if (report.expiresIn !== null || !state.holder) state.expiresIn = report.expiresIn;
     }
   }
 
-  /** Events of an end name no token, but a process holds its locks of one key one after the other. */
+  /** Events that end a hold have no token, but a process has at most one hold of a key at a time. */
   #onEnd(process, lossReason) {
     const { freeze } = this.state;
     const ended = this.#holds.find((hold) => hold.process === process);
@@ -160,13 +160,13 @@ export class LiveSale {
     else if (freeze.step === 'frozen') this.#missed();
   }
 
-  /** The first outcome stays: a hold that has sold ends too. */
+  /** Keeps the first outcome, because a hold that has sold an item also ends. */
   #setOutcome(token, outcome) {
     const grant = this.state.grants.find((each) => each.token === token);
     if (grant) grant.outcome ??= outcome;
   }
 
-  /** A frozen holder does not report that it has lost its lock. The largest token is the last that was given out. */
+  /** A frozen holder does not report the loss of its lock. The largest token is the latest grant. */
   #findHolder() {
     this.state.holder = this.#holds.reduce(
       (last, hold) => (last && BigInt(last.token) > BigInt(hold.token) ? last : hold),
@@ -185,7 +185,7 @@ export class LiveSale {
   /** A holder that waits for the bank has read the stock and will write it. */
   #onPayment(process, token) {
     if (this.state.freeze?.step !== 'armed' || this.#shops.length === 1) return;
-    // A process that is stopped at the end would never end.
+    // A process that is still stopped at the end would never exit.
     if (this.#isEnded) return;
     this.#shops[process - 1].child.kill('SIGSTOP');
     this.#frozen(process, token);
@@ -196,7 +196,7 @@ export class LiveSale {
     this.#setOutcome(token, isAccepted ? 'sold' : 'refused');
     if (isAccepted) guarded.left = left;
     writes.unshift({ token, process, left, isAccepted });
-    // A refused write stays in sight.
+    // A rejected write stays visible.
     const oldest = writes.findLastIndex((write) => write.isAccepted);
     if (writes.length > LAST_WRITES) writes.splice(oldest, 1);
     if (!freeze) return;
@@ -214,7 +214,7 @@ export class LiveSale {
     this.state.freeze = { step: 'frozen', process, token };
   }
 
-  /** The order was done before its process stood still: the next one is frozen instead. */
+  /** The order finished before its process was frozen, so the next one is frozen instead. */
   #missed() {
     this.#resume();
     this.state.freeze = { step: 'armed' };

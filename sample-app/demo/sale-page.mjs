@@ -10,7 +10,7 @@ const FILES = {
   '/page.css': ['page.css', 'text/css'],
   '/page.js': ['page.js', 'text/javascript'],
 };
-// The page needs no other host, and may not ask one.
+// The page needs no other host, so it may not connect to one.
 const POLICY = "default-src 'self'; img-src data:";
 const PUSH_INTERVAL = 100;
 
@@ -41,7 +41,7 @@ export async function serveSalePage(shops, provider) {
     'POST /freeze': (response) => response.writeHead(sale.freeze() ? 202 : 409).end(),
   };
   const server = createServer(({ method, url, headers }, response) => {
-    // A website that is open in the same browser could press the buttons, or read the events under a name of its own.
+    // Otherwise, another website in the same browser could press the buttons, or read the events through its own host name.
     const isOwn = [undefined, `http://${headers.host}`].includes(headers.origin);
     if (!isOwn || headers.host !== `127.0.0.1:${server.address().port}`) return response.writeHead(403).end();
     const [file, type] = FILES[method === 'GET' ? url : ''] ?? [];

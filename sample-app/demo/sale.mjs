@@ -2,16 +2,16 @@ import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /**
- * One flash sale over real HTTP, whose orders are spread over the instances of the shop.
+ * Runs a flash sale over HTTP, with orders spread over the instances of the shop.
  *
- * @param {string[]} urls where the instances are
+ * @param {string[]} urls the addresses of the instances
  * @param {string} path the endpoint that takes the orders
  * @param {object} sale
- * @param {string} sale.item what is sold
- * @param {number} sale.items how many of it there are
+ * @param {string} sale.item the item for sale
+ * @param {number} sale.items the stock
  * @param {number} sale.orders how many customers want one
- * @param {number} [sale.over] in which time the orders come, in ms. Default: all at once
- * @param {number} [sale.atOnce] how many of them come at a time. Default 1
+ * @param {number} [sale.over] the time over which the orders are spread, in ms. Default: all at the same time
+ * @param {number} [sale.atOnce] how many orders arrive together. Default 1
  * @param {number} [sale.paymentTakes] how long the bank takes for each, in ms
  * @param {(outcome: 'sold' | 'soldOut' | 'failed', sold: number) => void} [sale.onAnswer] called for each answer
  * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number, stoodStill: number }>} with the
@@ -22,7 +22,7 @@ export async function flashSale(
   path,
   { item, items, orders, over = 0, atOnce = 1, paymentTakes, onAnswer = () => undefined },
 ) {
-  // Every order has a connection of its own, as its customer would.
+  // Each order has its own connection, like a real customer.
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
   await call(agent, 'PUT', `${urls[0]}/stock/${item}`, { left: items });
   const startedAt = performance.now();

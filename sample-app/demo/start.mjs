@@ -11,7 +11,7 @@ import { serveSalePage } from './sale-page.mjs';
 const ORDERS = 500;
 const ITEMS = 100;
 
-// What keeps the locks and the stock of several processes: a server that the environment names, or one of our own.
+// The servers that keep the locks and the stock: addresses from the environment, or servers that we start.
 const SERVERS = {
   redis: {
     variable: 'REDIS_URL',
@@ -21,7 +21,7 @@ const SERVERS = {
   },
   mysql: {
     variable: 'MYSQL_URL',
-    // MySQL where it is installed. Debian has MariaDB.
+    // MySQL if it is installed. Debian has MariaDB.
     programs: ['mariadbd'],
     start: async () => (await import('../../test/servers/sql-server.mjs')).startMySqlOrMariaDb(),
   },
@@ -78,12 +78,12 @@ const isFailover = options.provider === 'failover';
 const servers = {};
 for (const name of PROVIDERS[options.provider]) {
   const { variable } = SERVERS[name];
-  // A failover kills a server, so it never gets one that somebody else runs.
+  // A failover kills a server, so it never uses one from the environment.
   if (environment[variable] !== undefined && !isFailover) continue;
   servers[name] = await startServer(SERVERS[name]);
   environment[variable] = servers[name].url ?? servers[name].connectString;
 }
-// The protocol of its address says what was started under the name mysql.
+// Under the name mysql, the protocol of the address shows which server was started.
 const mysql = servers.mysql?.url.startsWith('mariadb:') ? 'MariaDB' : 'MySQL';
 const place = options.provider === 'mysql' && servers.mysql ? mysql : options.provider;
 let shops = await startShops();
@@ -115,8 +115,8 @@ console.log(
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 
-// A sale to look at needs a lease that is short enough to watch it end. To stop a single process would stop all callers, so the page then
-// stops a task, whose lock `maxHold` ends.
+// For the page, the lease must be short enough to watch it end. With a single process, stopping it would stop all callers, so the page freezes a
+// task instead, whose lock `maxHold` ends.
 await Promise.all(shops.map(({ stop }) => stop()));
 Object.assign(environment, { SHOP_LEASE: '2s', ...(instances === 1 && { SHOP_MAX_HOLD: '2s' }) });
 shops = await startShops();
@@ -127,7 +127,7 @@ See it live: ${page.url}
 The shop itself is at ${shops.map(({ url }) => url).join(' ')}. Ctrl+C ends both.`);
 
 async function startShops() {
-  // The first one makes the tables where there are any.
+  // The first shop creates the tables, if there are any.
   const first = await startShop();
   return [first, ...(await Promise.all(Array.from({ length: instances - 1 }, startShop)))];
 }

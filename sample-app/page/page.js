@@ -20,7 +20,7 @@ new ResizeObserver(() => shown && showWaits(shown)).observe(find('waits'));
 openButton.addEventListener('click', () => press(openButton, '/sale'));
 freezeButton.addEventListener('click', () => press(freezeButton, '/freeze'));
 
-/** A disabled button keeps the focus, so it is disabled for assistive technology and here. */
+/** Uses `aria-disabled`, because a button with `disabled` would lose the focus. Clicks are ignored here. */
 function press(button, path) {
   if (button.getAttribute('aria-disabled') !== 'true') void fetch(path, { method: 'POST' });
 }
@@ -170,7 +170,7 @@ function showWrites({ writes }) {
   );
 }
 
-/** Says what has happened, not each number: for screen readers too. */
+/** Describes what happened in words, also for screen readers. */
 function announce(state) {
   const { phase, guarded, unguarded, items, freeze } = state;
   const sold = ({ answers }) => answers.filter((answer) => answer === 'sold').length;
@@ -199,7 +199,7 @@ function disable(button, isDisabled) {
   button.setAttribute('aria-disabled', String(Boolean(isDisabled)));
 }
 
-/** In groups of three digits, from the right. */
+/** Formats a number with groups of three digits. */
 function grouped(token) {
   return token.replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }

@@ -1,4 +1,4 @@
-// One process of the run that dashboard.mjs draws. Its metrics are on METRICS_PORT.
+// A process of the run that dashboard.mjs draws. It serves its metrics on METRICS_PORT.
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Module } from '@nestjs/common';
@@ -76,7 +76,7 @@ function decorate(method, decorator) {
   Object.defineProperty(Shop.prototype, method, descriptor);
 }
 
-/** So many callers that call again and again, whatever happens to their locks. */
+/** Starts callers that repeat their call, whatever happens to their locks. */
 function repeat(callers, call) {
   return Array.from({ length: callers }, async () => {
     for (;;)

@@ -1,5 +1,5 @@
-// node sample-app/pictures/dashboard.mjs: runs two processes on one Redis, which it freezes for a while, and draws what the panels of
-// docs/monitoring/grafana-dashboard.json show of that run into docs/images/dashboard.svg.
+// node sample-app/pictures/dashboard.mjs runs two processes on one Redis, which it freezes for a while, and draws the panels of
+// docs/monitoring/grafana-dashboard.json for that run into docs/images/dashboard.svg.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -35,7 +35,7 @@ const { from, frozenAt, results } = await measure();
 mkdirSync(join(root, 'docs/images'), { recursive: true });
 writeFileSync(file, await svgOf(dashboard()));
 
-/** Runs the shop, and asks Prometheus for what each panel shows. */
+/** Runs the shop, and queries Prometheus for the data of each panel. */
 async function measure() {
   const redis = await startRedisServer();
   const targets = {};
@@ -69,7 +69,7 @@ async function measure() {
   }
 }
 
-/** As Grafana does with everything selected. */
+/** Replaces the variables as Grafana does if everything is selected. */
 function filledIn(expression) {
   return expression.replaceAll('$__rate_interval', RATE_INTERVAL).replaceAll(/\$\w+/g, '.*');
 }
@@ -83,7 +83,7 @@ function dashboard() {
   };
 }
 
-/** The rows as they are at the end of the run. */
+/** The table rows at the end of the run. */
 function tableOf({ title, transformations: [{ options }] }, series) {
   const columns = Object.entries(options.renameByName).sort(
     ([one], [other]) => options.indexByName[one] - options.indexByName[other],

@@ -7,7 +7,7 @@ const { SHOP_LEASE: lease, SHOP_MAX_HOLD: maxHold } = process.env;
 const app = await NestFactory.create(AppModule.on(await backend(), { lease, maxHold }), { logger: ['error', 'warn'] });
 app.enableShutdownHooks();
 await app.listen(Number(process.env['PORT'] ?? 3000), '127.0.0.1');
-// For the script that has started this process, if one has.
+// If a script started this process, send it the address, and exit with it.
 process.on('disconnect', () => process.exit());
 process.send?.({ url: await app.getUrl() });
 

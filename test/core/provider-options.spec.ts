@@ -333,10 +333,10 @@ describe('options in the wrong shape are named with the right spelling', () => {
     [
       'a URL of HTTP',
       redis({ url: 'http://redis:6379' }),
-      /"url" begins with http:\/\/, and must begin with redis:\/\//,
+      /"url" begins with http:\/\/, but must begin with redis:\/\//,
     ],
-    ['a URL of Postgres', redis({ url: 'postgres://app:secret@db' }), /begins with postgres:\/\/, and must/],
-    ['a URL without a scheme', redis({ url: 'localhost:6379' }), /"url" has no scheme, and must begin with redis:\/\//],
+    ['a URL of Postgres', redis({ url: 'postgres://app:secret@db' }), /begins with postgres:\/\/, but must/],
+    ['a URL without a scheme', redis({ url: 'localhost:6379' }), /"url" has no scheme, but must begin with redis:\/\//],
     ['a node by HTTP', redis({ cluster: ['http://c1:6379'] }), /"cluster\[0\]" begins with http:\/\//],
   ])('%s', (_, make, message) => {
     expect(messageOf(make)).toMatch(message);

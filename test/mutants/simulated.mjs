@@ -196,8 +196,8 @@ export const SIMULATED = [
   {
     id: 'valid-from-receipt',
     file: `${REDIS}/redis-request.ts`,
-    from: 'validUntil(sentAt, left), isWhole);',
-    to: 'validUntil(this.requests.context.clock.now(), left), isWhole);',
+    from: 'validUntil(sentAt, left), isFullLease);',
+    to: 'validUntil(this.requests.context.clock.now(), left), isFullLease);',
     breaks: 'the lease of a grant counts from the receipt of the answer',
     seed: 90,
   },
@@ -228,7 +228,7 @@ export const SIMULATED = [
   {
     id: 'min-hold-unconfirmed',
     file: `${REDIS}/redis-request.ts`,
-    from: 'const isTooShort = !isWhole && this.request.minHold > 0;',
+    from: 'const isTooShort = !isFullLease && this.request.minHold > 0;',
     to: 'const isTooShort = false;',
     breaks: 'a handoff to a request with minHold is not confirmed before the task',
     seed: 28,
@@ -257,8 +257,8 @@ export const SIMULATED = [
   {
     id: 'never-asks-again',
     file: `${REDIS}/redis-request.ts`,
-    from: 'export const ASK_AGAIN = 1_000;',
-    to: 'export const ASK_AGAIN = 1_000_000;',
+    from: 'export const POLL_INTERVAL = 1_000;',
+    to: 'export const POLL_INTERVAL = 1_000_000;',
     breaks: 'a waiter whose message was lost does not ask again',
     seed: 14,
   },
@@ -299,7 +299,7 @@ export const SIMULATED = [
   {
     id: 'late-reply-believed',
     file: `${REDIS}/client/command-connection.ts`,
-    from: "          onFailure(new Error('The reply came after its connection was given up.'));\n          return;\n",
+    from: "          onFailure(new Error('The reply came after its connection was dropped.'));\n          return;\n",
     to: '',
     breaks: 'a reply counts that came after its connection was given up',
     killedBy: 'test/redis/reconnection.spec.ts',

@@ -1,7 +1,7 @@
 import { expect } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { examine, type Usage } from '../../lib/providers/redis/redis-diagnostics.js';
+import { diagnoseServers, type Usage } from '../../lib/providers/redis/redis-diagnostics.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
 import { backendOf, startBackend, until } from './seam.js';
@@ -9,7 +9,7 @@ import { LockConfigError } from '../../lib/api/errors.js';
 
 const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', channel: 'lock:{0}', pattern: 'lock:*' };
 const about = (info: string, changed: Partial<Usage> = {}) =>
-  examine([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
+  diagnoseServers([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
 
 describe('the diagnostics of Redis', () => {
   it('warns of a real server without persistence, with eviction', async () => {
@@ -40,7 +40,7 @@ describe('the diagnostics of Redis', () => {
     const backend = backendOf({ url: server.url });
     const error: unknown = await backend.connect().catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(LockConfigError);
-    expect(String(error)).toMatch(/is a node of a Cluster.*Give the provider "cluster"/);
+    expect(String(error)).toMatch(/is a Cluster node.*Pass its nodes as "cluster"/);
     await backend.close();
     await server.stop();
   });
@@ -74,7 +74,7 @@ describe('the diagnostics of Redis', () => {
     const finding = (severity: string, text: string) => [{ severity, message: expect.stringContaining(text) }];
     expect(await found(master.url, 0)).toEqual(finding('warning', 'Set waitReplicas'));
     expect(await found(master.url, 1)).toEqual([]);
-    expect(await found(master.url, 2)).toEqual(finding('error', 'waitReplicas is 2 and 1 replicas'));
+    expect(await found(master.url, 2)).toEqual(finding('error', 'waitReplicas is 2, but only 1 replicas'));
     await Promise.all([master.stop(), replica.stop()]);
   });
 
@@ -84,7 +84,7 @@ describe('the diagnostics of Redis', () => {
     await server.stop();
     await until(() => events.length > 0, 'it is lost');
     expect(await backend.diagnose()).toEqual([
-      { severity: 'warning', message: expect.stringContaining('does not answer INFO') },
+      { severity: 'warning', message: expect.stringContaining('did not reply to INFO') },
     ]);
     await backend.close();
   });
@@ -97,13 +97,13 @@ describe('the diagnostics of Redis', () => {
   it('calls Valkey by its own name', async () => {
     const valkey = 'redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\naof_enabled:0';
     expect(await about(valkey)).toEqual([
-      { severity: 'warning', message: expect.stringMatching(/^Valkey runs without AOF/) },
+      { severity: 'warning', message: expect.stringMatching(/^Valkey has no AOF/) },
     ]);
   });
 
   it('says once what all servers of a Cluster have in common', async () => {
-    const ask = (command: string) => Promise.resolve(command === 'info' ? 'role:slave' : []);
-    expect(await examine([ask, ask, ask], { ...usage, isCluster: true })).toHaveLength(1);
+    const call = (command: string) => Promise.resolve(command === 'info' ? 'role:slave' : []);
+    expect(await diagnoseServers([call, call, call], { ...usage, isCluster: true })).toHaveLength(1);
   });
 
   describe('where the ACL allows less than is needed', () => {
@@ -121,10 +121,10 @@ describe('the diagnostics of Redis', () => {
 
     it.each([
       ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
-      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'allow ~lock:*.'],
-      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'allow &lock:*.'],
-      ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'allow ~lock:* &lock:*.'],
-      ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'allow ~lock:* +zadd.'],
+      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'Grant ~lock:*.'],
+      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'Grant &lock:*.'],
+      ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'Grant ~lock:* &lock:*.'],
+      ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'Grant ~lock:* +zadd.'],
       ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
       ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
       ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],

@@ -101,7 +101,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await admin.call('ACL', ['SETUSER', 'blind', 'on', '>secret', ...rules]);
       const started = await startBackend(library.server(`redis://blind:secret@127.0.0.1:${server.port}`));
       const grant = granted(await started.backend.acquire(request('k')));
-      await expect(keysOf(started)).rejects.toThrow(/Redis refuses it \(NOPERM .*'scan'/);
+      await expect(keysOf(started)).rejects.toThrow(/the Redis user lacks a permission \(NOPERM .*'scan'/);
       expect(await started.backend.release(grant, RELEASE)).toBe('released');
       await admin.call('ACL', ['LOG', 'RESET']);
       await started.backend.close();
@@ -123,11 +123,11 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await other.backend.release(granted(await second), RELEASE);
       await deaf.backend.release(granted(await waiter), RELEASE);
       expect(warnings).toEqual([
-        expect.stringMatching(/gets a lock only when nobody else waits for it: allow SUBSCRIBE/),
+        expect.stringMatching(/only gets locks that no other process waits for. Grant SUBSCRIBE/),
       ]);
       expect(await deaf.backend.diagnose()).toContainEqual({
         severity: 'error',
-        message: expect.stringMatching(/refuses what locks need, on .*: allow \+subscribe\./),
+        message: expect.stringMatching(/denies what locks need on .* Grant \+subscribe\./),
       });
       await admin.call('ACL', ['LOG', 'RESET']);
       await deaf.backend.close();

@@ -78,15 +78,15 @@ describe('the options of RedisLockProvider', () => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
   });
 
-  const ENCODED = /If its user or password has one of the characters .*encodeURIComponent\(\)\.$/;
+  const ENCODED = /If the user or password contains a space or one of .*encodeURIComponent\(\)\.$/;
   it.each<[string, string, RegExp]>([
-    ['a database without a number', 'redis://localhost:6379/abc', /is not the number of a database: write redis:/],
-    ['two databases', 'redis://localhost/1/2', /is not the number of a database/],
+    ['a database without a number', 'redis://localhost:6379/abc', /is not a database number: write redis:/],
+    ['two databases', 'redis://localhost/1/2', /is not a database number/],
     ['a password with a hash sign', 'redis://:hunter#2@localhost', ENCODED],
     ['a password with a slash', 'redis://:hunter/2@localhost', ENCODED],
     ['a password of digits with a slash', 'redis://:12/hunter@localhost', ENCODED],
-    ['a password with a percent sign', 'redis://:hunter%2@localhost', /is read in another way than it is meant/],
-    ['a fragment', 'redis://localhost:6379#hunter', /is read in another way than it is meant/],
+    ['a password with a percent sign', 'redis://:hunter%2@localhost', /would be misread by the client/],
+    ['a fragment', 'redis://localhost:6379#hunter', /would be misread by the client/],
     ['a space before it', ' redis://:hunter@localhost', /begins or ends with a space or a line break: remove it\.$/],
     ['a line break behind it', 'redis://:hunter@localhost\n', /begins or ends with a space or a line break/],
     ['quotes around it', '"redis://:hunter@localhost"', /is not a URL: write it as redis:\/\/host:6379\.$/],
@@ -98,13 +98,9 @@ describe('the options of RedisLockProvider', () => {
   });
 
   it.each([{ db: 'abc' }, { db: 1.5 }, { database: -1 }])('refuses %p as the database', (options) => {
-    expect(() => new RedisLockProvider({ options })).toThrow(
-      /"options\.\w+" is .*, but must be the number of a database/,
-    );
+    expect(() => new RedisLockProvider({ options })).toThrow(/"options\.\w+" is .*, but must be a database number/);
     const client = { options, duplicate: () => undefined } as unknown as Redis;
-    expect(() => new RedisLockProvider({ client })).toThrow(
-      /"client\.\w+" is .*, but must be the number of a database/,
-    );
+    expect(() => new RedisLockProvider({ client })).toThrow(/"client\.\w+" is .*, but must be a database number/);
   });
 
   it.each([

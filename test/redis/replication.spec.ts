@@ -135,7 +135,7 @@ describe('replicas that fall behind', () => {
         commandTimeout: '1s',
       });
       await expect(operation(backend.records)).rejects.toThrow(
-        /^Record "job" .*: too few replicas have it \(0 of 1 replicas/,
+        /^Record "job" .*: too few replicas have acknowledged it \(0 of 1 replicas/,
       );
       await backend.close();
     }

@@ -98,7 +98,7 @@ describe('under the permissions that the documentation names', () => {
       (each) => [`+${each}`, 'error', `+${each}`] as const,
     ),
     ...['ping', 'client|info', 'client|kill'].map((each) => [`+${each}`, 'warning', `+${each}`] as const),
-    ['+info', 'warning', 'refuses INFO'],
+    ['+info', 'warning', 'denies INFO'],
   ] as const)('the diagnostics name what is missing of it: %s', async (rule, severity, text) => {
     await allow(...rules.filter((each) => each !== rule));
     const { backend } = await startRedlock({ nodes });

@@ -31,7 +31,7 @@ function pollOf(count: number): { poll: TestPoll; clock: FakeClock; outcome: Pro
     send: (command: RedlockCommand) => sent.push(command),
   } as unknown as RedlockNodes;
   const poll = new TestPoll(nodes, 'lock:redlock:order', ['W', '1'.repeat(32) + tokenDigits(1) + '1', '0']);
-  const outcome = poll.ask();
+  const outcome = poll.start();
   expect(sent).toEqual([poll]);
   return { poll, clock, outcome };
 }

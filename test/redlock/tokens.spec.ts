@@ -122,7 +122,7 @@ describe('tokens of one key, while nodes lose their data and messages come late'
       'without the write-back',
       () => {
         const { send } = RedlockNodes.prototype;
-        jest.spyOn(AgreementPoll.prototype, 'ask').mockImplementation(() => Promise.resolve('agreed'));
+        jest.spyOn(AgreementPoll.prototype, 'start').mockImplementation(() => Promise.resolve('agreed'));
         jest.spyOn(RedlockNodes.prototype, 'send').mockImplementation(function (this: RedlockNodes, command) {
           if (command.args[0] !== 'W') send.call(this, command);
         });

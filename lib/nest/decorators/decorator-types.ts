@@ -102,7 +102,7 @@ export interface LockDecorator<A extends readonly unknown[] = readonly [], S ext
   ): void;
 }
 
-/** A {@link LockDecorator} for methods whose result may be `undefined`, as that of a skipped call is. */
+/** A {@link LockDecorator} for methods whose result may be `undefined`, because a skipped call resolves to it. */
 export interface SkippableLockDecorator<
   A extends readonly unknown[] = readonly [],
   S extends readonly unknown[] = readonly [],

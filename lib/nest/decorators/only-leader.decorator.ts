@@ -6,7 +6,7 @@ import type { Configurable } from '../methods/decorator-options.js';
 import { serviceOf } from '../service/service-slot.js';
 import type { LockDecorator } from './decorator-types.js';
 
-/** Decorates async methods whose result may be `undefined`, as that of a skipped call is. */
+/** Decorates async methods whose result may be `undefined`, because a skipped call resolves to it. */
 export interface OnlyLeaderDecorator {
   // These signatures match no method, as in LockDecorator.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */

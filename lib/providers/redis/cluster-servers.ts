@@ -14,22 +14,22 @@ import { RedisServer, type ServerSettings, type ServersListener } from './redis-
 import { RedisServers, type Shard } from './redis-servers.js';
 import type { Subscription } from './subscription.js';
 
-/** How soon the map is read again while a slot is on its way, or a master does not answer: then less and less often, in ms. */
-const LOOK_AGAIN = 50;
-const LOOK_AT_LEAST = 1_000;
+/** The pause before the slot map is read again while a slot migrates or a master is down. It doubles up to the maximum. In ms. */
+const REFRESH_DELAY = 50;
+const MAX_REFRESH_DELAY = 1_000;
 
-/** The errors of a server that has not run a script call because the keys are on another server, or not there yet. */
+/** The errors of a server that did not run a script call because the keys are on another server, or have not arrived yet. */
 const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 
 /**
- * The masters of a Redis Cluster: connections to each that serves one of our buckets, and a batcher for each bucket.
+ * The masters of a Redis Cluster, with connections to each master that serves one of our buckets.
  *
- * Commands do not go through the library's Cluster client. It sends a command again when its connection breaks (of ioredis:
- * `retryDelayOnFailover`, up to `maxRedirections` times), and keeps those for which it knows no node. After a failover, an ask whose request is over would
- * still be executed. Here a call is sent again only when the server has answered that it did not run it.
+ * Commands do not go through the library's Cluster client, because it resends a command when its connection breaks (ioredis:
+ * `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands for which it knows no node. After a failover, it would still
+ * send an acquire whose request has ended. Here, a call is sent again only if the server reported that it did not run it.
  *
- * While a slot migrates, its bucket waits. `ASK` is not followed: the script also touches keys that are not named
- * in the call (queue, readers), and the importing node would take one that has not arrived yet for missing, and create it again.
+ * While a slot migrates, its bucket waits. We do not follow `ASK`: the script also touches keys that the call does not declare (queue,
+ * readers). If one of them has not arrived yet, the importing node would take it for missing and create it again.
  */
 export class ClusterServers extends RedisServers implements ServersListener {
   readonly #nodes = new Map<string, ClusterNode>();
@@ -38,8 +38,8 @@ export class ClusterServers extends RedisServers implements ServersListener {
   readonly #closing = new AbortController();
   #cluster: KnownCluster | undefined;
   #refreshing: Promise<void> | undefined;
-  #isWatching = false;
-  #delay = LOOK_AGAIN;
+  #isRefreshing = false;
+  #delay = REFRESH_DELAY;
 
   constructor(
     private readonly finder: () => Promise<FindCluster>,
@@ -47,7 +47,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     listener: ServersListener,
   ) {
     super(settings, listener, (shard, error, sentAt) => this.#redirect(shard, error, sentAt));
-    // A pause for each call that was refused is no leak.
+    // Each rejected call may add a listener, which is not a leak.
     setMaxListeners(0, this.#closing.signal);
   }
 
@@ -62,7 +62,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
       if (this.#nodes.size === 0) throw new Error('No node of the Cluster reports its slots.');
       await Promise.all([...this.#nodes.values()].map(({ connected }) => connected));
     } catch (error) {
-      this.#watch();
+      this.#refreshUntilServed();
       throw error;
     }
   }
@@ -78,8 +78,8 @@ export class ClusterServers extends RedisServers implements ServersListener {
 
   onDown(cause: unknown): void {
     this.listener.onDown(cause);
-    this.#delay = LOOK_AGAIN;
-    this.#watch();
+    this.#delay = REFRESH_DELAY;
+    this.#refreshUntilServed();
   }
 
   onListening(): void {
@@ -87,12 +87,12 @@ export class ClusterServers extends RedisServers implements ServersListener {
   }
 
   onRefused(): void {
-    this.#watch();
+    this.#refreshUntilServed();
   }
 
   onMessage(message: string, channel: string, from: Subscription): void {
     const shard = this.shards.find((each) => each.channel === channel);
-    // A message about a shard that another server has by now is not believed.
+    // Ignores messages from a server that no longer has the shard.
     if (shard?.server?.subscription === from) this.listener.onMessage(message, channel, from);
   }
 
@@ -103,58 +103,58 @@ export class ClusterServers extends RedisServers implements ServersListener {
   #redirect(shard: Shard, error: Error, sentAt: number): Promise<void> | undefined {
     if (!ELSEWHERE.test(error.message)) return undefined;
     if (this.#isClosed || this.settings.clock.now() - sentAt > this.settings.commandTimeout) return undefined;
-    return this.#seek(shard, error.message.startsWith('CLUSTERDOWN '));
+    return this.#findServer(shard, error.message.startsWith('CLUSTERDOWN '));
   }
 
   /**
-   * Resolves when another server is known to have the bucket, or when it is time to ask the same one again.
+   * Resolves when another server is known to have the bucket, or when it is time to try the same server again.
    *
-   * @param isCutOff whether its server has lost the majority of the Cluster, by its own account
+   * @param lacksMajority whether the shard's server reported that it has lost the majority of the Cluster
    */
-  async #seek(shard: Shard, isCutOff: boolean): Promise<void> {
+  async #findServer(shard: Shard, lacksMajority: boolean): Promise<void> {
     const before = shard.server;
-    // A server that refuses is asked again until that takes too long.
-    await this.#refresh(before, isCutOff).catch(() => undefined);
-    if (shard.server === before) await this.#pause(LOOK_AGAIN);
+    // If the map can't be read, the caller tries again until `commandTimeout`.
+    await this.#refresh(before, lacksMajority).catch(() => undefined);
+    if (shard.server === before) await this.#pause(REFRESH_DELAY);
     else
       await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
   }
 
-  /** Looks for the masters until each has answered and is listened to. */
-  #watch(): void {
-    if (this.#isWatching) return;
-    this.#isWatching = true;
+  /** Reads the slot map until the master of every shard is connected and subscribed to. */
+  #refreshUntilServed(): void {
+    if (this.#isRefreshing) return;
+    this.#isRefreshing = true;
     void (async () => {
       do {
         await this.#pause(this.#delay);
-        this.#delay = Math.min(this.#delay * 2, LOOK_AT_LEAST);
+        this.#delay = Math.min(this.#delay * 2, MAX_REFRESH_DELAY);
         await this.#refresh().catch(() => undefined);
       } while (!this.#isClosed && !this.shards.every(isServed));
-      this.#isWatching = false;
+      this.#isRefreshing = false;
     })();
   }
 
   /**
-   * Runs detached, because the connections to new masters outlive the call that was refused.
+   * Runs detached, because the connections to new masters outlive the call that caused the refresh.
    *
-   * @param refusing the server that has just refused a call, if one has
+   * @param refusing the server that has just rejected a call, if any
    */
-  #refresh(refusing?: RedisServer, isCutOff = false): Promise<void> {
-    this.#refreshing ??= detached(() => this.#readMap(refusing, isCutOff)).finally(() => {
+  #refresh(refusing?: RedisServer, lacksMajority = false): Promise<void> {
+    this.#refreshing ??= detached(() => this.#readMap(refusing, lacksMajority)).finally(() => {
       this.#refreshing = undefined;
     });
     return this.#refreshing;
   }
 
-  async #readMap(refusing: RedisServer | undefined, isCutOff: boolean): Promise<void> {
+  async #readMap(refusing: RedisServer | undefined, lacksMajority: boolean): Promise<void> {
     if (this.#isClosed) return;
-    // The server that has just reported a slot elsewhere knows best. One that is cut off from the others names itself as the master of its
-    // slots as long as the cut lasts, although its replica was promoted, so it is asked last.
-    const rank = isCutOff ? 1 : -1;
+    // A server that has just reported a moved slot has the newest map, so it is queried first. A server that is cut off from the others still
+    // names itself as the master of its slots after its replica was promoted, so it is queried last.
+    const rank = lacksMajority ? 1 : -1;
     const rankOf = ({ server }: ClusterNode) => (server === refusing ? rank : 0);
     const nodes = [...this.#nodes.values()].sort((a, b) => rankOf(a) - rankOf(b));
     for (const { address, server } of nodes) {
-      const reply = await server.commands.ask('cluster', 'SLOTS').catch(() => undefined);
+      const reply = await server.commands.call('cluster', 'SLOTS').catch(() => undefined);
       if (reply === undefined) continue;
       this.#apply(readSlotMap(reply, address, this.#cluster?.natMap));
       return;
@@ -169,7 +169,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     let hasMoved = false;
     for (const [index, shard] of this.shards.entries()) {
       const address = map[index];
-      // No master serves it for now: the old one may come back to it.
+      // Currently, no master serves the slot. Keep the old one, which may come back.
       if (address === undefined) continue;
       const { server } = this.#nodeAt(address);
       if (shard.server === server) continue;
@@ -184,7 +184,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
         void server.close();
       }
     }
-    // Holds are renewed where they are now before any request asks there. A new server reports by itself that it is up.
+    // Held locks must be renewed at their new server before requests are sent there. A server that is newly connected reports `onUp` itself.
     if (hasMoved) this.listener.onUp();
   }
 
@@ -193,11 +193,11 @@ export class ClusterServers extends RedisServers implements ServersListener {
     const known = this.#nodes.get(key);
     if (known) return known;
     const cluster = this.#cluster;
-    if (cluster === undefined) throw new Error('A node of the Cluster is named before one was found.');
+    if (cluster === undefined) throw new Error('Bug: the slot map was applied before a Cluster node was found.');
     const server = new RedisServer(this.settings, () => cluster.connectTo(address), this);
     const connected = server.connect();
     connected.catch(() => {
-      this.#watch();
+      this.#refreshUntilServed();
     });
     const node = { address, server, connected };
     this.#nodes.set(key, node);
@@ -227,9 +227,9 @@ const SLOTS = 16_384;
 const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(String(bucket)));
 
 /**
- * Reads the reply to `CLUSTER SLOTS`: the master of each shard, if any serves it.
+ * Reads the reply to `CLUSTER SLOTS`: the address of each shard's master, or `undefined` if no master serves it.
  *
- * A node that does not know its own name leaves it out, which means the one under which it was asked.
+ * A node that does not know its own host leaves it empty, so we use the host at which we queried it.
  */
 export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (Address | undefined)[] {
   const ranges = Array.isArray(reply) ? (reply as [number, number, [string | null, number]][]) : [];
@@ -241,7 +241,7 @@ export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (A
   });
 }
 
-/** The hash slot of a tag, as the specification of Redis Cluster has it: CRC16 (XMODEM) of the text in the braces. */
+/** The hash slot of a hash tag: CRC16 (XMODEM), according to the Redis Cluster specification. */
 export function hashSlotOf(tag: string): number {
   let crc = 0;
   for (const byte of Buffer.from(tag)) {

@@ -1,25 +1,25 @@
 const SMALLEST = 64;
-// The table shrinks only from here on: bursts of a few hundred locks would have it grow and shrink all the time.
+// Smaller tables never shrink. Otherwise, bursts of a few hundred locks would resize the table all the time.
 const SHRINKS_FROM = 4_096;
-// How many characters of an id count for its place: the last ones, since ids that are counted up differ there as well.
+// How many characters of an id are hashed: the last ones, because ids that are counted up differ there.
 const SIGNIFICANT = 6;
 
 /**
- * Values by holder id, in memory that is used again. Only for ids that this process has drawn: the place of an id follows from its last
- * characters without a seed, so for texts that others choose, such as keys, it would be slow at their will. A `Map` has a seed.
+ * A hash table from holder ids to values that reuses its memory. Use it only for ids that this process has generated: the hash has no seed, so
+ * whoever chooses the ids could make them collide. A `Map` has a seed.
  *
- * A `Map` in which entries come and go makes a new table every few dozen of them, and the old one points to the new one.
- * Once one of these tables is old to the garbage collector, all its successors are kept, with what they refer to, until
- * the next full collection. Measured on Redis with 64 locks in flight, after a first full collection: the garbage collector took 6.1 µs of CPU
- * time per cycle with a map for the requests and 2.0 with this table, of 14.7 and 11.0. Before it, both cost the same. Backends with slower
- * servers use maps, and so do the queues by key, for which a table saved nothing.
+ * A `Map` whose entries come and go allocates a new table every few dozen insertions, and the old table points to the new one. Once one of
+ * these tables is in V8's old generation, all later ones stay alive, with everything they refer to, until the next full garbage collection.
+ * Measured on Redis with 64 locks in flight, after a first full collection: garbage collection took 6.1 of 14.7 µs CPU time per cycle with a
+ * `Map` for the requests, and 2.0 of 11.0 µs with this table. Before that collection, both cost the same. Backends for slower servers use
+ * maps, and so do the queues by key, where a table saved nothing.
  *
- * Open addressing with linear probing, at most half full; a removed entry is closed by moving later ones up (Knuth, The Art of
- * Computer Programming 3, 6.4, algorithm R), so that no mark is left behind and nothing is rebuilt.
+ * Open addressing with linear probing, at most half full. Deleting an entry moves later ones up (Knuth, The Art of Computer Programming 3,
+ * 6.4, algorithm R), so that no tombstone is left and nothing is rebuilt.
  */
 export class HolderTable<T> {
-  #ids: (string | undefined)[] = free(SMALLEST);
-  #values: (T | undefined)[] = free(SMALLEST);
+  #ids: (string | undefined)[] = emptySlots(SMALLEST);
+  #values: (T | undefined)[] = emptySlots(SMALLEST);
   #mask = SMALLEST - 1;
   #size = 0;
 
@@ -44,7 +44,7 @@ export class HolderTable<T> {
     if (2 * this.#size > this.#mask) this.#resize(2 * (this.#mask + 1));
   }
 
-  /** Answers whether there was one. */
+  /** Returns whether the id had a value. */
   delete(id: string): boolean {
     if (this.#size === 0) return false;
     const at = this.#find(id);
@@ -60,12 +60,12 @@ export class HolderTable<T> {
     this.#resize(SMALLEST);
   }
 
-  /** All values as they are now, in no order. */
+  /** A copy of all values, in no particular order. */
   values(): T[] {
     return this.#values.filter((value) => value !== undefined);
   }
 
-  /** Where the id is, or would be. */
+  /** The slot that has the id, or where it would be inserted. */
   #find(id: string): number {
     let at = this.#home(id);
     while (this.#ids[at] !== undefined && this.#ids[at] !== id) at = (at + 1) & this.#mask;
@@ -80,9 +80,9 @@ export class HolderTable<T> {
     return (hash ^ (hash >>> 15)) & this.#mask;
   }
 
-  /** Frees a place, and moves up into it the later entries that belong nearer to their own place. */
-  #close(place: number): void {
-    let gap = place;
+  /** Empties a slot, and moves later entries up if that brings them nearer to their home slot. */
+  #close(slot: number): void {
+    let gap = slot;
     for (let at = (gap + 1) & this.#mask; this.#ids[at] !== undefined; at = (at + 1) & this.#mask) {
       const distance = (at - this.#home(this.#ids[at] as string)) & this.#mask;
       if (distance < ((at - gap) & this.#mask)) continue;
@@ -94,11 +94,11 @@ export class HolderTable<T> {
     this.#values[gap] = undefined;
   }
 
-  #resize(places: number): void {
+  #resize(slots: number): void {
     const [ids, values] = [this.#ids, this.#values];
-    this.#ids = free(places);
-    this.#values = free(places);
-    this.#mask = places - 1;
+    this.#ids = emptySlots(slots);
+    this.#values = emptySlots(slots);
+    this.#mask = slots - 1;
     if (this.#size === 0) return;
     ids.forEach((id, index) => {
       if (id === undefined) return;
@@ -109,6 +109,6 @@ export class HolderTable<T> {
   }
 }
 
-function free(places: number): undefined[] {
-  return new Array<undefined>(places).fill(undefined);
+function emptySlots(count: number): undefined[] {
+  return new Array<undefined>(count).fill(undefined);
 }

@@ -1,46 +1,45 @@
 import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
 
 /**
- * How many buckets the locks of a namespace are spread over. All records of one lock live in one hash slot, so that a Redis
- * Cluster can run the script. Fixed permanently: two versions of this package that differ here would not see each other's locks.
+ * The number of buckets over which the locks of a namespace are spread. All records of a lock are in one hash slot, so that a Redis Cluster
+ * can run the script. This number must never change: two versions of this package with different numbers would not see each other's locks.
  */
 export const BUCKETS = 16;
 
-// Behind the namespace. No encoded key contains the brace with which the suffixes of queues and readers begin.
+// Match the part after the namespace. An encoded key has no `}`, so the suffixes of queues and readers do not match.
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
 const ANY_LOCK = /^([A-Za-z0-9_.-]{1,64}):\{(?:\d|1[0-5])\}:[^}]*$/s;
 
-/** The pattern by which `SCAN` finds the locks of all namespaces. */
+/** The `SCAN` pattern for the locks of all namespaces. */
 export const ANY_LOCK_PATTERN = '*:{*}:*';
 
-/** The namespace in the name of a lock; `undefined` for any other name. */
+/** The namespace of a lock, by its key in Redis; `undefined` for any other key. */
 export function namespaceIn(name: string): string | undefined {
   return ANY_LOCK.exec(name)?.[1];
 }
 
-/** The queue of a lock. */
+/** The Redis key of a lock's queue. */
 export function queueOf(lock: string): string {
   return `${lock}}q`;
 }
 
-/** The readers or limited holders of a lock. */
+/** The Redis key of a lock's readers or limited holders. */
 export function holdersOf(lock: string): string {
   return `${lock}}r`;
 }
 
-/** The record of the processes that wait for locks of this counter. */
+/** The Redis key for the processes that wait for locks with this counter. */
 export function processesOf(counter: string): string {
   return `${counter}seen`;
 }
 
-/** The names of a namespace's records in Redis. */
+/** The Redis keys and channels of a namespace. */
 export class KeyLayout {
   /**
-   * The key under which numbers are counted, for tokens and tickets; the name of the record of processes begins with it. On a
-   * single server one is enough for all buckets, and lets one call carry operations on locks of all. In a Cluster each bucket has
-   * its own, see {@link counterOf}.
+   * The key of the token counter, which is also the prefix of the key for waiting processes. On a single server, all buckets share one
+   * counter, so that a call can carry operations on any lock. In a Cluster, each bucket has its own: see {@link counterOf}.
    */
   readonly counter: string;
   readonly #namespace: string;
@@ -60,55 +59,55 @@ export class KeyLayout {
     return Array.from({ length: BUCKETS }, (_, bucket) => this.counterOf(bucket));
   }
 
-  /** The bucket that is named in the key of a lock. */
+  /** The bucket of a lock, by its key in Redis. */
   bucketIn(lock: string): number {
     return Number.parseInt(lock.slice(this.#namespace.length + 2), 10);
   }
 
-  /** The key of a lock, with which the names of its queue and its holders begin. */
+  /** The Redis key of a lock, which is also the prefix of the keys for its queue and its holders. */
   lockOf(key: string): string {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
-  /** The key in the name of a lock of this namespace, or the hash that is stored instead; `undefined` for any other name. */
+  /** Reverses {@link lockOf}: the key, or its hash if the key is long; `undefined` for a Redis key that is not a lock of this namespace. */
   keyOf(name: string): string | undefined {
     return this.#decode(name, LOCK);
   }
 
-  /** The key of a record: in the bucket of the lock of that name, and without the `:` that follows the tag of a lock. Never a hash. */
+  /** The Redis key of a job record. It has no `:` after the hash tag, which distinguishes it from a lock, and the name is never hashed. */
   recordOf(name: string): string {
     return `${this.#namespace}:{${bucketOf(name)}}record:${encodeCharacters(name)}`;
   }
 
-  /** The name of the record at this key; `undefined` for any other key. */
+  /** Reverses {@link recordOf}; `undefined` for any other Redis key. */
   recordIn(key: string): string | undefined {
     return this.#decode(key, RECORD);
   }
 
-  /** The pattern by which `SCAN` finds the keys of the records. */
+  /** The `SCAN` pattern for job records. */
   get patternOfRecords(): string {
     return `${this.#namespace}:{*}record:*`;
   }
 
-  /** The pattern of all keys and channels, for an ACL. */
+  /** The ACL pattern for all keys and channels. */
   get pattern(): string {
     return `${this.#namespace}:*`;
   }
 
-  /** The pattern by which `SCAN` finds the locks whose key begins with `prefix`, and their queues and readers. */
+  /** The `SCAN` pattern for locks whose key begins with `prefix`. It also matches their queues and readers. */
   patternOf(prefix: string): string {
     return `${this.#namespace}:{*}:${encodeCharacters(prefix).replace(/[*?[\]\\]/g, '\\$&')}*`;
   }
 
   /**
-   * The key of a text that a process leaves for others: in the bucket of the lock of that name, and without the `:` that follows the tag of a
-   * lock. So the label of a key is on the server of its lock.
+   * The Redis key of a text that a process publishes for others. It has no `:` after the hash tag, which distinguishes it from a lock. The
+   * label of a key is in the bucket of its lock, so both are on the same server.
    */
   textOf(kind: 'instance' | 'label' | 'waits', name: string): string {
     return `${this.counterOf(bucketOf(name))}${kind}:${encodeKey(name)}`;
   }
 
-  /** The channel for messages about grants to a process: begins with the counter, as in the script. */
+  /** The channel for a process's grants. The script builds the same name. */
   channelOf(process: string, counter = this.counter): string {
     return counter + process;
   }
@@ -120,7 +119,7 @@ export class KeyLayout {
   }
 }
 
-/** FNV-1a over the UTF-16 code units: 20 ns for a usual key. */
+/** FNV-1a over the UTF-16 code units: 20 ns for a typical key. */
 function bucketOf(key: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);

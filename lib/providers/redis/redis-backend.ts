@@ -16,12 +16,12 @@ import type {
 } from '../../api/lock-provider.js';
 import { SeenHolders } from '../shared/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import type { Ask } from './client/server-diagnostics.js';
+import type { ServerCall } from './client/server-diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/server-diagnostics.js';
 import { isUndeclared } from './client/batcher.js';
 import { ClusterServers } from './cluster-servers.js';
-import { examine } from './redis-diagnostics.js';
+import { diagnoseServers } from './redis-diagnostics.js';
 import { KeyLayout } from './key-layout.js';
 import { RedisOperatorView } from './redis-operator-view.js';
 import { RedisRecords } from './redis-records.js';
@@ -32,20 +32,20 @@ import type { ServersListener } from './redis-server.js';
 import { type RedisServers, SingleServer } from './redis-servers.js';
 import { notConnected, notListed, unavailable } from './unavailable.js';
 
-/** The id of a process in the queue and on its channel: 48 random bits, as wide as the script expects. */
+/** The id of a process in queues and on its channel: 48 random bits, the width that the script expects. */
 const PROCESS_ID_DIGITS = 12;
 
-/** A node of a Cluster refuses the keys of other nodes, and fails over to a server that a provider of one server does not know. */
+/** A Cluster node rejects keys of other nodes, and may fail over to a server that a single-server provider does not know. */
 const CLUSTERED =
-  'this server is a node of a Cluster, and was given as a single server. Give the provider "cluster" with its nodes, such as { cluster: [{ host, port }] }, or a Cluster client.';
+  'this server is a Cluster node, but is configured as a single server. Pass its nodes as "cluster", such as { cluster: [{ host, port }] }, or pass a Cluster client.';
 
-/** Touches a key that the call does not declare, as the script of the locks does in a Cluster. */
+/** Touches an undeclared key, as the lock script does in a Cluster. */
 const UNDECLARED_KEY_SCRIPT = "return redis.call('EXISTS', ARGV[1])";
-/** A single server is given all keys when it refuses this. */
+/** Only for a Cluster. For a strict single server, the batcher declares all keys instead. */
 const STRICT_CLUSTER =
-  'this Cluster refuses scripts that touch keys which a call does not declare, so no lock could be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or give the provider a single server.';
+  'this Cluster rejects scripts that touch undeclared keys, so no lock could be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or use a single server.';
 
-/** The locks of one application on its Redis. */
+/** The backend of one provider on Redis. */
 export class RedisBackend implements LockBackend<RedisRequest>, ServersListener {
   readonly capabilities: LockCapabilities = {
     shared: true,
@@ -62,7 +62,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly records: RecordStore;
   readonly waits: WaitBoard;
   readonly #layout: KeyLayout;
-  /** Private, because `inspect` would show a password. */
+  /** Private, because `util.inspect` would otherwise show a password. */
   readonly #settings: RedisSettings;
   readonly #servers: RedisServers;
   readonly #requests: RedisRequests;
@@ -70,8 +70,8 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #operatorView: RedisOperatorView;
   readonly #holders: SeenHolders;
   #wasConnected = false;
-  /** How often a server was connected or took over. */
-  #ups = 0;
+  /** Counts connections and takeovers, to detect one during a scan. */
+  #epoch = 0;
   #isClosed = false;
 
   constructor(
@@ -88,7 +88,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#holders = new SeenHolders(context.instance, (id) => this.#texts.nameOf(id));
     const confirmsAll = settings.waitReplicas > 0;
     this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
-    this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#ups);
+    this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#epoch);
   }
 
   async connect(): Promise<void> {
@@ -100,7 +100,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
       if (cause instanceof LockConfigError) throw cause;
       throw notConnected(name, cause);
     } finally {
-      // The connections keep trying by themselves. From here on, a success is a recovery.
+      // The connections keep trying in the background. From here on, a success is a recovery.
       this.#wasConnected = true;
     }
   }
@@ -156,11 +156,11 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   async *list(query: { readonly prefix: string }): AsyncGenerator<LockInfo> {
-    const ups = this.#ups;
+    const epoch = this.#epoch;
     try {
       yield* this.#operatorView.list(query);
-      // The cursor of one server means nothing to another, and locks that moved with their slot may have been missed.
-      if (this.#ups !== ups) throw new Error('A connection was made again meanwhile.');
+      // A cursor is only valid on the server that returned it, and locks in a slot that has moved may have been missed.
+      if (this.#epoch !== epoch) throw new Error('A server was reconnected during the scan.');
     } catch (cause) {
       throw notListed(this.context.name, cause);
     }
@@ -179,15 +179,17 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   diagnose(): Promise<Diagnostic[]> {
-    const { isCluster, asks } = this.#servers;
+    const { isCluster, serverCalls } = this.#servers;
     const { waitReplicas } = this.#settings;
     const { counter: key, pattern } = this.#layout;
-    return examine(asks, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
+    return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError for a server that cannot keep these locks. Where INFO is refused, the first lock finds out. */
+  /** @throws LockConfigError for a server that cannot keep locks. If INFO is denied, the first lock finds out. */
   async #refuseUnfit(): Promise<void> {
-    const infos = await Promise.all(this.#servers.asks.map(async (ask) => String(await ask('info').catch(() => ''))));
+    const infos = await Promise.all(
+      this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),
+    );
     const reason =
       infos.map(whyTooOldRedis).find((why) => why !== undefined) ??
       (this.#servers.isCluster
@@ -201,17 +203,19 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   async #strictCluster(): Promise<string | undefined> {
-    const touch = async (ask: Ask) => {
-      await ask('eval', UNDECLARED_KEY_SCRIPT, '0', this.#layout.counter);
+    const touch = async (call: ServerCall) => {
+      await call('eval', UNDECLARED_KEY_SCRIPT, '0', this.#layout.counter);
     };
-    const errors = await Promise.all(this.#servers.asks.map((ask) => touch(ask).catch((error: unknown) => error)));
+    const errors = await Promise.all(
+      this.#servers.serverCalls.map((call) => touch(call).catch((error: unknown) => error)),
+    );
     return errors.some(isUndeclared) ? STRICT_CLUSTER : undefined;
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#requests.close(new Error('The backend was closed.'));
-    // Operations that were added in this tick are sent at its end.
+    // Wait for the end of this tick, when the operations that were added in it are sent.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });
@@ -219,8 +223,8 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   onUp(): void {
-    this.#ups += 1;
-    // The core renews holds before it asks again, so no request is granted a lock that is still ours.
+    this.#epoch += 1;
+    // The core renews held locks before it requests others, so no request is granted a lock that we still hold.
     if (this.#wasConnected) this.context.emit({ type: 'recovered' });
   }
 
@@ -231,7 +235,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   onListening(): void {
-    this.#requests.askAgain();
+    this.#requests.pollAll();
   }
 
   onMessage(message: string, channel: string): void {

@@ -1,33 +1,34 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type Ask, examinePermissions, examineServer } from './client/server-diagnostics.js';
+import { type ServerCall, diagnosePermissions, diagnoseServer } from './client/server-diagnostics.js';
 import { permissionScript } from './client/server-diagnostics.js';
 
-/** How the backend uses the servers that are examined. */
+/** How the backend uses its servers. */
 export interface Usage {
   readonly isCluster: boolean;
   readonly waitReplicas: number;
-  /** A key and a channel of ours. */
+  /** One of our keys. */
   readonly key: string;
+  /** One of our channels. */
   readonly channel: string;
-  /** The pattern of all of them. */
+  /** The ACL pattern for all our keys and channels. */
   readonly pattern: string;
 }
 
 /**
- * The settings of the servers that weaken the guarantee, as far as `INFO` and the ACL show them, and what could not be checked. The same
- * message from several servers is reported once.
+ * Reports server settings that weaken the guarantee, as far as `INFO` and the ACL show them, and what could not be checked. A message that
+ * several servers have in common is reported one time.
  */
-export async function examine(asks: readonly Ask[], usage: Usage): Promise<Diagnostic[]> {
+export async function diagnoseServers(serverCalls: readonly ServerCall[], usage: Usage): Promise<Diagnostic[]> {
   const diagnostics = await Promise.all(
-    asks.flatMap((ask) => [examineServer(ask, usage.waitReplicas), examineAcl(ask, usage)]),
+    serverCalls.flatMap((call) => [diagnoseServer(call, usage.waitReplicas), diagnoseAcl(call, usage)]),
   );
   return [...new Map(diagnostics.flat().map((diagnostic) => [diagnostic.message, diagnostic])).values()];
 }
 
 /**
- * For the locks of one server or a Cluster.
+ * Checks the commands that locks on a single server or a Cluster need.
  *
- * ARGV: a key, a channel, whether the server is one of a Cluster, how many replicas must acknowledge.
+ * ARGV: a key, a channel, whether the server is a Cluster node, and how many replicas must acknowledge writes.
  */
 const PERMISSION_SCRIPT = permissionScript(`
 local channel, isCluster, waitReplicas = ARGV[2], ARGV[3] == '1', ARGV[4] ~= '0'
@@ -42,7 +43,10 @@ if isCluster then checkPart('!', 'cluster', 'slots') end
 if waitReplicas then check('!', 'wait', '1', '0') end
 `);
 
-function examineAcl(ask: Ask, { isCluster, waitReplicas, key, channel, pattern }: Usage): Promise<Diagnostic[]> {
+function diagnoseAcl(
+  call: ServerCall,
+  { isCluster, waitReplicas, key, channel, pattern }: Usage,
+): Promise<Diagnostic[]> {
   const args = [key, channel, isCluster ? '1' : '0', String(waitReplicas)];
-  return examinePermissions(ask, PERMISSION_SCRIPT, args, pattern);
+  return diagnosePermissions(call, PERMISSION_SCRIPT, args, pattern);
 }

@@ -3,20 +3,20 @@ import { readOptions, type RedisLockProviderOptions, type RedisSettings } from '
 import { RedisBackend } from './redis-backend.js';
 
 /**
- * Locks on one Redis server (6.2 or later), on the master that Sentinel names, or on the masters of a Redis Cluster.
+ * Locks on a single Redis server (6.2 or later), on the master that Sentinel names, or on a Redis Cluster.
  *
- * It guarantees mutual exclusion, shared locks, first come first served over all processes, a fencing token with every
- * grant, and a handoff that takes one round trip, or none between waiters of one process that are queued behind each other.
- * Waiting costs no polling: a process with waiters sends one command a second.
+ * The provider guarantees mutual exclusion, first come first served across all processes, and a fencing token with every grant. It supports
+ * shared locks. A handoff to another process takes one round trip, and between consecutive waiters of one process none. Waiters don't poll:
+ * a process with waiters sends one command a second.
  *
- * It assumes that the server keeps its data (`noeviction`, and AOF if it may restart), that a replica which is promoted while
- * a lock is held has that lock (`waitReplicas`, because replication is asynchronous), and that the server's wall clock is not
- * stepped. Otherwise two holders are possible, and the later one has the larger fencing token.
+ * The guarantees assume that the server keeps its data (`noeviction`, and AOF if it may restart), that a replica which is promoted while a
+ * lock is held has that lock (set `waitReplicas`, because replication is asynchronous), and that the server's wall clock is not stepped.
+ * Otherwise, two processes may hold a lock, and the later one has the larger fencing token.
  */
 export class RedisLockProvider implements LockProvider {
   readonly #settings: RedisSettings;
 
-  /** @throws LockConfigError for options that cannot work. Connects to nothing. */
+  /** Checks the options, without connecting. @throws LockConfigError for invalid options */
   constructor(options: RedisLockProviderOptions) {
     this.#settings = readOptions(options);
   }

@@ -1,23 +1,23 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import type { LockLogger } from '../../api/logger.js';
 import { timeOfToken } from '../../core/toolkit/fencing-token.js';
-import { HEAVY, LOOK, LOOKS } from './client/batcher.js';
+import { HEAVY, INSPECTION, INSPECTIONS_PER_CALL } from './client/batcher.js';
 import { ANY_LOCK_PATTERN, type KeyLayout, namespaceIn } from './key-layout.js';
 import type { RedisTexts } from './redis-texts.js';
 import type { RedisServers } from './redis-servers.js';
 
-/** The state at the server of a lock that is held or retained. */
+/** A lock that is held or retained, as the server reported it. */
 interface SeenLock {
   readonly info: Omit<LockInfo, 'instances' | 'since'>;
-  /** That of the latest holder. */
+  /** The token of the latest holder. */
   readonly token: bigint;
-  /** When it answered, by its clock, in ms since 1970. */
+  /** The server's time at the inspection, in ms since 1970. */
   readonly serverTime: number;
-  /** The ids of the instances of the first 100 holders. */
+  /** The instance ids of the first 100 holders. */
   readonly instances: readonly string[];
 }
 
-/** The locks of all instances, for operators, who can free them. */
+/** Lists, inspects and frees the locks of all instances, for operators. */
 export class RedisOperatorView {
   constructor(
     private readonly servers: RedisServers,
@@ -29,7 +29,7 @@ export class RedisOperatorView {
   async inspect(key: string): Promise<LockInfo | null> {
     const seen = await this.#read(this.layout.lockOf(key), key);
     if (!seen) return null;
-    const [info = null] = await this.#named([seen], new Map());
+    const [info = null] = await this.#withInstanceNames([seen], new Map());
     return info;
   }
 
@@ -38,7 +38,7 @@ export class RedisOperatorView {
     return (await this.servers.shardOf(lock).batcher.run(lock, 'F', HEAVY)) === 1;
   }
 
-  /** Page by page, and each page in small calls, so that the server turns to other clients meanwhile. */
+  /** Reads page by page, and each page in small calls, so that the server can serve other clients in between. */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const instances = new Map<string, string>();
     for await (const names of this.servers.scan(this.layout.patternOf(prefix))) {
@@ -46,13 +46,13 @@ export class RedisOperatorView {
         const key = this.layout.keyOf(lock);
         return key === undefined ? [] : [{ lock, key }];
       });
-      for (let at = 0; at < locks.length; at += LOOKS) {
-        yield* await this.#lookAt(locks.slice(at, at + LOOKS), instances);
+      for (let at = 0; at < locks.length; at += INSPECTIONS_PER_CALL) {
+        yield* await this.#inspectAll(locks.slice(at, at + INSPECTIONS_PER_CALL), instances);
       }
     }
   }
 
-  /** The server reads all its names for this, as it does for a list. */
+  /** Scans all keys of the server, as `list` does. */
   async namespaces(): Promise<readonly string[]> {
     const found = new Set<string>();
     for await (const names of this.servers.scan(ANY_LOCK_PATTERN)) {
@@ -62,17 +62,17 @@ export class RedisOperatorView {
     return [...found];
   }
 
-  /** Asks about a lock; `null` when it is free. Many that are asked about in one tick travel together. */
+  /** Inspects a lock; `null` if it is free. Inspections of the same tick travel in the same call. */
   async #read(lock: string, key: string): Promise<SeenLock | null> {
     for (;;) {
-      const reply = await this.servers.shardOf(lock).batcher.run(lock, 'I', LOOK);
-      // Locks with many holders fill a call before its last look.
-      if (reply !== 'a') return readLook(key, reply);
+      const reply = await this.servers.shardOf(lock).batcher.run(lock, 'I', INSPECTION);
+      // 'a': locks with many holders used up the call's budget before this one was inspected.
+      if (reply !== 'a') return readInspection(key, reply);
     }
   }
 
-  /** @param names those of instances, as far as they are read */
-  async #lookAt(
+  /** @param names the instance names that were read so far */
+  async #inspectAll(
     locks: readonly { readonly lock: string; readonly key: string }[],
     names: Map<string, string>,
   ): Promise<LockInfo[]> {
@@ -80,42 +80,42 @@ export class RedisOperatorView {
       locks.map(({ lock, key }) =>
         this.#read(lock, key).catch((error: unknown) => {
           if (!isForeign(error)) throw error;
-          this.logger.warn(`"${lock}" in Redis is not a lock, so it is not listed (${error.message}); delete it.`);
+          this.logger.warn(`Redis key "${lock}" is not a lock (${error.message}), so it is not listed. Delete it.`);
           return null;
         }),
       ),
     );
-    return this.#named(
+    return this.#withInstanceNames(
       looks.filter((each) => each !== null),
       names,
     );
   }
 
-  /** @param names those of instances, as far as they are read */
-  async #named(found: readonly SeenLock[], names: Map<string, string>): Promise<LockInfo[]> {
+  /** @param names the instance names that were read so far */
+  async #withInstanceNames(found: readonly SeenLock[], names: Map<string, string>): Promise<LockInfo[]> {
     const unknown = new Set(found.flatMap(({ instances }) => instances).filter((id) => !names.has(id)));
     await Promise.all(Array.from(unknown, async (id) => names.set(id, await this.texts.nameOf(id))));
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => names.get(id) ?? id))],
-      // Those that hold it together share the token of the first.
+      // Shared and limited holders all have the token of the first one.
       since: info.mode === 'exclusive' ? timeOfToken(token, serverTime) : null,
     }));
   }
 }
 
-const LOOK_REPLY =
+const INSPECT_REPLY =
   /^(held|retained) (exclusive|shared|limited) (\d{1,9}) (\d{1,9}) (-?\d{1,15}) (\d{16}) (\d{16}) ([\w,]*)(?: (\d{1,15}) (\d{1,15}|inf))?$/;
 
 /**
- * Reads state, mode, holders, waiters, ms left, token, server time, instances, and of a limited lock what is used, and the limit.
+ * Reads state, mode, holders, waiters, ms left, token, server time and instances, and for a limited lock also the used weight and the limit.
  *
  * @throws SyntaxError for any other reply
  */
-function readLook(key: string, reply: unknown): SeenLock | null {
+function readInspection(key: string, reply: unknown): SeenLock | null {
   if (reply === '') return null;
-  const fields = LOOK_REPLY.exec(String(reply));
-  if (fields === null) throw new SyntaxError('This is no answer of the lock script.');
+  const fields = INSPECT_REPLY.exec(String(reply));
+  if (fields === null) throw new SyntaxError('The reply is not one of the lock script.');
   const [, state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = fields;
   const info: SeenLock['info'] = {
     key,
@@ -135,7 +135,7 @@ function readLook(key: string, reply: unknown): SeenLock | null {
   };
 }
 
-/** The script, or the reader of its answer, has failed on a record that no script has written. */
+/** Whether the error means that a key has a value that our script did not write. */
 function isForeign(error: unknown): error is Error {
   if (error instanceof SyntaxError) return true;
   return error instanceof Error && error.name === 'ReplyError' && /WRONGTYPE|user_script/.test(error.message);

@@ -4,38 +4,38 @@ import type { KeyLayout } from './key-layout.js';
 import type { RedisServers } from './redis-servers.js';
 import { recordsNotListed, recordUnavailable } from './unavailable.js';
 
-/** For how long a record is kept after its last write, in ms: 400 days, so that a job that runs once a year is remembered. */
-const KEEP = String(400 * 86_400_000);
+/** How long a record lives after its last write, in ms: 400 days, so that the record of a yearly job survives. */
+const RECORD_TTL = String(400 * 86_400_000);
 const ANSWER = /^(\d{13})(?:=(.*))?$/s;
-/** How many records are read at a time for a list. */
+/** How many records a list reads in parallel. */
 const READS = 32;
 
 /**
- * The records of a namespace: a string for each. Each operation is one script call, with the time of the server that ran it.
+ * The job records of a namespace, each stored as a string. Every operation is one script call, which also returns the server's time.
  *
- * A record is as durable as a lock. With `waitReplicas` as many replicas have what was written, and also what was read: a read then
- * writes the expiry, because `WAIT` covers only writes of its own connection.
+ * A record is as durable as a lock. With `waitReplicas`, that many replicas have everything that was written or read. For that, a read also
+ * sets the expiry, because `WAIT` only covers writes of its own connection.
  */
 export class RedisRecords implements RecordStore {
-  /** @param ups how often a server was connected or took over */
+  /** @param epoch counts connections and takeovers, to detect one during a scan */
   constructor(
     private readonly context: BackendContext,
     private readonly servers: RedisServers,
     private readonly layout: KeyLayout,
     private readonly isReplicated: boolean,
-    private readonly ups: () => number,
+    private readonly epoch: () => number,
   ) {}
 
   read(name: string): Promise<StoredRecord> {
-    return this.#run(name, ['r', '', this.isReplicated ? KEEP : '0']);
+    return this.#run(name, ['r', '', this.isReplicated ? RECORD_TTL : '0']);
   }
 
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
-    return this.#run(name, [expected === null ? '-' : `=${expected}`, next, KEEP]);
+    return this.#run(name, [expected === null ? '-' : `=${expected}`, next, RECORD_TTL]);
   }
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
-    const ups = this.ups();
+    const epoch = this.epoch();
     try {
       for await (const keys of this.servers.scan(this.layout.patternOfRecords)) {
         const names = keys.map((key) => this.layout.recordIn(key)).filter((name) => name !== undefined);
@@ -44,8 +44,8 @@ export class RedisRecords implements RecordStore {
           for (const { name, value } of await Promise.all(reads)) if (value !== null) yield { name, value };
         }
       }
-      // The cursor of one server means nothing to another, and records that moved with their slot may have been missed.
-      if (this.ups() !== ups) throw new Error('A connection was made again meanwhile.');
+      // A cursor is only valid on the server that returned it, and records in a slot that has moved may have been missed.
+      if (this.epoch() !== epoch) throw new Error('A server was reconnected during the scan.');
     } catch (cause) {
       throw recordsNotListed(this.context.name, cause);
     }
@@ -68,6 +68,6 @@ export class RedisRecords implements RecordStore {
 /** Reads `time` or `time '=' value`. */
 function readRecord(reply: unknown): StoredRecord {
   const [, time, value = null] = ANSWER.exec(String(reply)) ?? [];
-  if (time === undefined) throw new Error('This is no answer of the script of records.');
+  if (time === undefined) throw new Error('The reply is not one of the record script.');
   return { value, serverTime: Number(time) };
 }

@@ -2,14 +2,14 @@ import type { Timer } from '../../api/clock.js';
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, REPEATED } from './client/batcher.js';
+import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, POLL } from './client/batcher.js';
 import type { RedisRequests } from './redis-requests.js';
 import { unavailable } from './unavailable.js';
 import {
-  encodeQueueingAsk,
+  encodeQueueingAcquire,
   encodeRelease,
   encodeRenewal,
-  encodeSingleAsk,
+  encodeTryAcquire,
   type HeldReply,
   isBusyReply,
   type Notice,
@@ -19,59 +19,59 @@ import {
   readQueued,
 } from './wire.js';
 
-/** How often a process asks again for each lock that it waits for, in ms: well inside the 3 s after which it counts as dead. */
-export const ASK_AGAIN = 1_000;
-/** How many callers of a process may have a share of a limited lock one after the other. */
+/** How often a queued request polls, in ms: well below the 3 s after which its process counts as dead. */
+export const POLL_INTERVAL = 1_000;
+/** How many callers of a process may use one grant of a limited lock, one after the other. */
 const COHORT = 64;
 
 /**
- * How far a request has come.
+ * The state of a request.
  *
- * - `asking`: the first answer is awaited, or the first after a failure.
- * - `queued`: the server has queued the request, which asks again from time to time. A message announces the grant.
- * - `unconfirmed`: the server has granted the lock, and is asked whether it still has the grant before that is answered.
- * - `granted`: the request was answered with a grant.
- * - `unknown`: the request was answered without one. The core asks again, or releases it.
+ * - `acquiring`: waits for the first reply, or for the first one after a failure.
+ * - `queued`: is in the server's queue and polls. A message announces the grant.
+ * - `unconfirmed`: the server has granted the lock, and a renewal must confirm the grant before it is reported to the core.
+ * - `granted`: the grant was reported.
+ * - `unknown`: reported without a grant. The core sends the request again, or releases it.
  */
-type State = 'asking' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
+type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 
 /**
- * One request for one lock on this Redis, from its first ask to its release. Nobody else changes it.
+ * One request for a lock, from its first acquire to its release.
  *
- * The request is itself the operation by which it asks: one ask is in flight at a time, because two could be granted twice.
+ * The object is itself the acquire operation that it sends. At most one acquire is in flight, because the server could grant two of them.
  *
- * A grant that may have run out on its way, or whose provisional lease would not be renewed, is confirmed before it is answered.
+ * A grant is confirmed before it is reported if it may have expired on its way, or if the provisional lease would not be renewed otherwise.
  */
 export class RedisRequest implements Operation {
   #state: State = 'unknown';
   #weight = HEAVY;
-  /** The request before it in its chain, for its first ask. */
+  /** The request before this one in its chain, for the first acquire. */
   #after: RedisRequest | undefined;
-  /** Since when an ask is in flight, on the monotonic clock. */
-  #askingSince: number | undefined;
-  /** As soon as the ask in flight has queued the request, it asks once more: the server may have executed that ask before what this process learned since. */
-  #isToRepeat = false;
-  /** A confirmation is in flight. */
+  /** When the acquire in flight was sent (monotonic clock). */
+  #acquireSentAt: number | undefined;
+  /** Whether to poll when the acquire in flight returns, because the server may have run it before the change that this process was notified of. */
+  #pollAfterReply = false;
   #isConfirming = false;
-  /** An ask may have reached a server. */
+  /** Whether an acquire may have reached a server. */
   #sent = false;
-  /** The request may be in the server's queue. */
+  /** Whether the request may be in the server's queue. */
   #mayBeQueued = false;
-  /** When the oldest caller came: at the last ask, and at the last one that the server has queued. */
-  #askedFor: number | undefined;
-  #placedFor: number | undefined;
-  /** The number of callers at the last ask. */
+  /** The arrival of the oldest caller, as sent with the last acquire. */
+  #sentSince: number | undefined;
+  /** The arrival of the oldest caller on which the position in the server's queue is based. */
+  #queuedSince: number | undefined;
+  /** The number of callers in the last acquire. */
   #callers = 1;
-  /** The last of the tokens that the server has given to the request. */
+  /** The last token of the block that the server has granted. */
   #token = 0n;
-  /** The number of these tokens: one for each caller that may hold the lock. */
+  /** The size of that block: one token for each caller that may hold the lock. */
   #tokens = 1;
   #resolve!: (answer: Grant | 'busy' | 'not-asked') => void;
   #reject!: (error: Error) => void;
-  /** The listener to the abort of the signal, from the first place in the queue until the answer. */
+  /** The listener on the caller's signal while the request is queued. */
   #onAbort: (() => void) | undefined;
-  /** The ask at the time when the lock frees itself, if that is earlier than the next one anyway. */
-  #wakeUp: { readonly timer: Timer; readonly at: number } | undefined;
+  /** Polls when the lock becomes free without a release, if that is before the next poll. */
+  #wakeTimer: { readonly timer: Timer; readonly at: number } | undefined;
 
   constructor(
     readonly request: AcquireRequest,
@@ -79,12 +79,12 @@ export class RedisRequest implements Operation {
     private readonly requests: RedisRequests,
   ) {}
 
-  /** An answer is awaited. */
+  /** Whether the core still waits for the outcome. */
   get isOpen(): boolean {
     return this.#state !== 'granted' && this.#state !== 'unknown';
   }
 
-  /** An answer is awaited for longer than one ask takes. */
+  /** Whether the outcome takes longer than the reply to one acquire. */
   get isWaiting(): boolean {
     return this.#state === 'queued' || this.#state === 'unconfirmed';
   }
@@ -97,27 +97,27 @@ export class RedisRequest implements Operation {
     return this.#after;
   }
 
-  /** The weight of the last ask. */
+  /** The weight of the last acquire. */
   get weight(): number {
     return this.#weight;
   }
 
-  /** For how many ms the server has not answered an ask; `Infinity` while a grant waits for its confirmation. */
+  /** How long the acquire in flight has been without a reply, in ms; `Infinity` while a grant waits for its confirmation. */
   get unansweredFor(): number {
     if (this.#state === 'unconfirmed') return Infinity;
-    return this.#askingSince === undefined ? 0 : this.requests.context.clock.now() - this.#askingSince;
+    return this.#acquireSentAt === undefined ? 0 : this.requests.context.clock.now() - this.#acquireSentAt;
   }
 
-  /** Asks, the first time or again after a failure. */
+  /** Sends the first acquire, or the first one after a failure. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
-    this.#state = 'asking';
+    this.#state = 'acquiring';
     this.#after = this.request.after?.state as RedisRequest | undefined;
-    // After a failure: the queue may be another one.
-    this.#placedFor = undefined;
+    // After a failure, the position in the queue may be lost.
+    this.#queuedSince = undefined;
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
-      this.#ask(HEAVY);
+      this.#sendAcquire(HEAVY);
     });
   }
 
@@ -129,7 +129,7 @@ export class RedisRequest implements Operation {
     return new Promise((resolve) => {
       const onReply = (reply: unknown, sentAt: number) => {
         const held = readHeld(reply, lease);
-        // Another token: the provisional lease had run out and the lock was granted to us again. The tokens in use are overtaken.
+        // A different token means that the provisional lease expired and the lock was granted to us again, so the tokens in use are outdated.
         if (held?.token === token) resolve({ validUntil: validUntil(sentAt, Math.min(held.left, lease)) });
         else resolve(held || reply === 0 ? 'lost' : 'unknown');
       };
@@ -142,7 +142,7 @@ export class RedisRequest implements Operation {
     });
   }
 
-  /** Ends the request, whatever has become of it. */
+  /** Ends the request in any state. */
   release(keepFor: number): Promise<ReleaseOutcome> {
     this.requests.forget(this.request.id);
     if (this.isOpen) this.#leave();
@@ -162,70 +162,70 @@ export class RedisRequest implements Operation {
     });
   }
 
-  /** The outcome is unknown, unless the request is answered. */
+  /** Reports an unknown outcome, unless the core already has one. */
   fail(cause: unknown): void {
     if (!this.isOpen) return;
     this.#end('unknown');
     this.#reject(unavailable(this.requests.context.name, this.request.key, cause, this.#sent));
   }
 
-  /** Asks again, unless a question is in flight. */
-  repeat(): void {
-    if (!this.isOpen || this.#askingSince !== undefined || this.#isConfirming) return;
+  /** Sends the acquire again, unless one or a confirmation is in flight. */
+  poll(): void {
+    if (!this.isOpen || this.#acquireSentAt !== undefined || this.#isConfirming) return;
     this.#after = undefined;
-    this.#ask(REPEATED);
+    this.#sendAcquire(POLL);
   }
 
-  /** Asks again, also if an ask is in flight: when that is answered. */
-  askAgain(): void {
-    if (this.#askingSince === undefined) this.repeat();
-    else this.#isToRepeat = true;
+  /** Polls now, or when the acquire in flight gets its reply. */
+  pollAfterReply(): void {
+    if (this.#acquireSentAt === undefined) this.poll();
+    else this.#pollAfterReply = true;
   }
 
-  /** Asks again in so many ms, when the lock frees itself unless it is renewed. */
+  /** Polls in `freeIn` ms, when the lock becomes free unless its holder renews it. */
   wakeIn(freeIn: number): void {
-    if (!this.isOpen || freeIn >= ASK_AGAIN) return;
+    if (!this.isOpen || freeIn >= POLL_INTERVAL) return;
     const { clock } = this.requests.context;
     const at = clock.now() + freeIn;
-    if (this.#wakeUp && at >= this.#wakeUp.at) return;
-    this.#stopWaking();
+    if (this.#wakeTimer && at >= this.#wakeTimer.at) return;
+    this.#clearWakeTimer();
     const wake = () => {
-      this.#wakeUp = undefined;
-      this.askAgain();
+      this.#wakeTimer = undefined;
+      this.pollAfterReply();
     };
-    // A key that ends in 0 ms is there until the next one.
-    this.#wakeUp = { timer: clock.setTimer(wake, freeIn + 1), at };
+    // A key with 0 ms left exists until the next millisecond.
+    this.#wakeTimer = { timer: clock.setTimer(wake, freeIn + 1), at };
   }
 
-  /** The lock was handed to the request at `grantedAt` on the monotonic clock; `undefined` if that is not known. */
+  /** The lock was handed to this request at `grantedAt` (monotonic clock), or `undefined` if that time is unknown. */
   onHandoff({ token, tokens, provisional }: Notice, grantedAt: number | undefined): void {
-    // Unless an ask is in flight that may queue it once more.
-    this.#mayBeQueued = this.#askingSince !== undefined;
+    // An acquire in flight may queue the request again.
+    this.#mayBeQueued = this.#acquireSentAt !== undefined;
     this.#grant(token, tokens, grantedAt === undefined ? -Infinity : validUntil(grantedAt, provisional), false);
   }
 
-  /** The fields of an ask; `undefined` when the request is answered. */
+  /** The fields of an acquire, or `undefined` if the core already has its outcome. */
   encode(now: number): OperationArguments | undefined {
     if (!this.isOpen) {
-      this.#askingSince = undefined;
+      this.#acquireSentAt = undefined;
       return undefined;
     }
     const { request } = this;
     const { since } = request;
     this.#callers = request.mode === 'exclusive' && request.minHold === 0 ? request.callers : 1;
-    this.#askedFor = since;
+    this.#sentSince = since;
     this.#sent = true;
-    // A request that has a place in the queue keeps it, also when the wait of its caller is over.
-    if (request.wait === 0 && this.#placedFor === undefined) {
-      return encodeSingleAsk(request, this.#callers, this.#mayBeQueued);
+    // A queued request keeps its position, even if its oldest caller no longer waits.
+    if (request.wait === 0 && this.#queuedSince === undefined) {
+      return encodeTryAcquire(request, this.#callers, this.#mayBeQueued);
     }
     this.#mayBeQueued = true;
-    return encodeQueueingAsk(request, this.#callers, now - since, since === this.#placedFor);
+    return encodeQueueingAcquire(request, this.#callers, now - since, since === this.#queuedSince);
   }
 
-  /** An ask is answered. */
+  /** Handles the reply to an acquire. */
   onReply(reply: unknown, sentAt: number): void {
-    this.#askingSince = undefined;
+    this.#acquireSentAt = undefined;
     if (!this.isOpen) return;
     const held = readHeld(reply, this.request.lease);
     if (held) {
@@ -239,40 +239,40 @@ export class RedisRequest implements Operation {
     else if (isBusy || reply === NOT_RUN) {
       this.requests.forget(this.request.id);
       this.#leave(isBusy ? 'busy' : 'not-asked');
-    } else this.fail(new Error('The server answered something that is not an answer of the lock script.'));
+    } else this.fail(new Error('The reply is not one of the lock script.'));
   }
 
-  /** An ask has failed. */
+  /** Handles the failure of an acquire. */
   onFailure(error: unknown): void {
-    this.#askingSince = undefined;
+    this.#acquireSentAt = undefined;
     this.fail(error);
   }
 
-  #ask(weight: number): void {
+  #sendAcquire(weight: number): void {
     this.#weight = weight;
-    this.#askingSince = this.requests.context.clock.now();
-    this.#isToRepeat = false;
+    this.#acquireSentAt = this.requests.context.clock.now();
+    this.#pollAfterReply = false;
     this.requests.servers.shardOf(this.lock).batcher.add(this);
   }
 
-  #onHeld({ token, left, isWhole }: HeldReply, sentAt: number): void {
-    if (isWhole) this.#mayBeQueued = false;
-    // A message should have announced the grant.
+  #onHeld({ token, left, isFullLease }: HeldReply, sentAt: number): void {
+    if (isFullLease) this.#mayBeQueued = false;
+    // A message should have announced this grant.
     else if (this.#state === 'queued') this.requests.servers.shardOf(this.lock).server?.subscription.probe();
-    this.#grant(token, isWhole ? this.#callers : 1, validUntil(sentAt, left), isWhole);
+    this.#grant(token, isFullLease ? this.#callers : 1, validUntil(sentAt, left), isFullLease);
   }
 
   #onQueued({ serverTime, freeIn }: QueuedReply, sentAt: number): void {
     const { requests } = this;
-    this.#placedFor = this.#askedFor;
+    this.#queuedSince = this.#sentSince;
     requests.servers.shardOf(this.lock).server?.serverClock.observe(sentAt, serverTime);
-    requests.askAgainLater();
+    requests.schedulePoll();
     this.wakeIn(freeIn);
     if (this.#state !== 'queued') this.#queue();
-    if (this.#isToRepeat) this.repeat();
+    if (this.#pollAfterReply) this.poll();
   }
 
-  /** The request waits in the server's queue, until it is granted the lock or its signal aborts. */
+  /** The server has queued the request, which waits until it is granted or aborted. */
   #queue(): void {
     const { request } = this;
     this.#state = 'queued';
@@ -288,22 +288,22 @@ export class RedisRequest implements Operation {
     request.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  /** @param callers how many may have the lock one after the other; `token` is that of the last */
-  #grant(token: bigint, callers: number, until: number, isWhole: boolean): void {
+  /** @param token the last of the block, which has one for each of the `callers` */
+  #grant(token: bigint, callers: number, until: number, isFullLease: boolean): void {
     this.#token = token;
     this.#tokens = callers;
-    const isTooShort = !isWhole && this.request.minHold > 0;
+    const isTooShort = !isFullLease && this.request.minHold > 0;
     if (this.requests.confirmsAll || isTooShort) this.#confirm();
     else this.#hold(until);
   }
 
-  /** Renews the grant to its whole lease before it is answered, if the server still has it. */
+  /** Renews the grant to its full lease before it is reported, if the server still has it. */
   #confirm(): void {
     this.#state = 'unconfirmed';
     if (this.#isConfirming) return;
     this.#isConfirming = true;
     const { requests, request, lock } = this;
-    requests.askAgainLater();
+    requests.schedulePoll();
     const confirmation: Operation = {
       lock,
       weight: HEAVY,
@@ -327,16 +327,16 @@ export class RedisRequest implements Operation {
   #onConfirmed(reply: unknown, sentAt: number): void {
     const held = readHeld(reply, this.request.lease);
     if (!held) {
-      this.repeat();
+      this.poll();
       return;
     }
-    // Another token: the provisional lease had run out, and it was granted the lock again. How many callers that was for is unknown.
+    // A different token means that the provisional lease expired and the lock was granted again, for an unknown number of callers.
     if (held.token !== this.#token) this.#tokens = 1;
     this.#token = held.token;
     this.#hold(validUntil(sentAt, held.left));
   }
 
-  /** Answers the grant, which is confirmed again if it may have run out meanwhile. */
+  /** Reports the grant, or confirms it again if it may have expired by now. */
   #hold(until: number): void {
     if (until <= this.requests.context.clock.now()) {
       this.#confirm();
@@ -349,7 +349,7 @@ export class RedisRequest implements Operation {
     this.#resolve({ fencingToken, followers, validUntil: until, lease });
   }
 
-  /** Answers that the lock is not had. */
+  /** Reports that the lock was not acquired. */
   #leave(answer: 'busy' | 'not-asked' = 'busy'): void {
     this.#end('unknown');
     this.#resolve(answer);
@@ -358,14 +358,14 @@ export class RedisRequest implements Operation {
   #end(state: 'granted' | 'unknown'): void {
     this.#state = state;
     this.#after = undefined;
-    if (this.#wakeUp) this.#stopWaking();
+    if (this.#wakeTimer) this.#clearWakeTimer();
     if (!this.#onAbort) return;
     this.request.signal.removeEventListener('abort', this.#onAbort);
     this.#onAbort = undefined;
   }
 
-  #stopWaking(): void {
-    if (this.#wakeUp) this.requests.context.clock.clearTimer(this.#wakeUp.timer);
-    this.#wakeUp = undefined;
+  #clearWakeTimer(): void {
+    if (this.#wakeTimer) this.requests.context.clock.clearTimer(this.#wakeTimer.timer);
+    this.#wakeTimer = undefined;
   }
 }

@@ -14,7 +14,7 @@ export interface ServerSettings extends ConnectionSettings {
   readonly waitReplicas: number;
 }
 
-/** Reacts to what servers report without a call. */
+/** Reacts to events of the servers. */
 export interface ServersListener extends ConnectionListener, SubscriptionListener {
   /** A grant in the reply to a call that was sent at `sentAt`. */
   onNotice(notice: string, sentAt: number): void;
@@ -23,8 +23,8 @@ export interface ServersListener extends ConnectionListener, SubscriptionListene
 /**
  * Our connections to one server: for commands, for messages and, with `waitReplicas`, for commands that replicas must acknowledge.
  *
- * A failover may be seen by one connection alone: an address leads elsewhere, and a connection that was made before does not. A master
- * that hung and wakes up would still grant by the others. So they are made again after the one for commands was.
+ * Only one of the connections may notice a failover: the address leads to the new master, but an established connection still leads to the
+ * old one. If that master wakes up, it would keep granting locks on it. So when the command connection is replaced, the others are too.
  */
 export class RedisServer implements ConnectionListener {
   readonly serverClock = new ServerClock();
@@ -44,7 +44,7 @@ export class RedisServer implements ConnectionListener {
     const onUp = () => {
       listener.onUp();
     };
-    // The connection for commands reports that the server is down.
+    // The command connection reports outages.
     const onDown = () => undefined;
     this.confirmations = new WaitConnection(connect(), settings, { onUp, onDown }, settings.waitReplicas);
   }
@@ -66,7 +66,7 @@ export class RedisServer implements ConnectionListener {
     this.serverClock.forget();
     if (this.#wasLost) {
       this.subscription.reconnect();
-      this.confirmations?.reconnect(new Error('The connection for commands was made again.'));
+      this.confirmations?.reconnect(new Error('The command connection was replaced.'));
     }
     this.listener.onUp();
   }

@@ -1,21 +1,21 @@
-import { Batcher, LOOK, type Operation } from './client/batcher.js';
-import type { Ask } from './client/server-diagnostics.js';
+import { Batcher, INSPECTION, type Operation } from './client/batcher.js';
+import type { ServerCall } from './client/server-diagnostics.js';
 import { type Connect, NotSent } from './client/redis-connection.js';
 import { CLUSTER_LOCK_SCRIPT, LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
 import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
 
-// Names that the server reads for one SCAN: 0.5 to 0.9 ms on a busy machine.
+// The number of keys that one SCAN reads: 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
-/** Cluster: when a call to this shard may be sent again that a server has refused before it ran. See `Redirect`. */
+/** Cluster: handles a rejected call to a shard. See `Redirect`. */
 export type RedirectOf = (shard: Shard, error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** Locks that share a counter, a channel and a server: all locks of a namespace on a single server, or one of its buckets on a Cluster. */
+/** Locks with the same counter, channel and server: all locks of a namespace on a single server, or one bucket in a Cluster. */
 export class Shard {
-  /** Where this process is notified about these locks. */
+  /** The channel on which this process receives notices about these locks. */
   readonly channel: string;
   readonly batcher: Batcher;
-  /** For records: its operations are answered when as many replicas have them as the options ask for. */
+  /** Runs operations on job records. Their replies are delivered after `waitReplicas` replicas have acknowledged them. */
   readonly recorder: Batcher;
   readonly #confirmer: Batcher;
   #server: RedisServer | undefined;
@@ -35,7 +35,7 @@ export class Shard {
     this.recorder = batcher(RECORD_SCRIPT);
   }
 
-  /** The server that keeps these locks now. */
+  /** The server that currently has these locks. */
   get server(): RedisServer | undefined {
     return this.#server;
   }
@@ -47,22 +47,22 @@ export class Shard {
     this.recorder.connection = server.confirmations ?? server.commands;
   }
 
-  /** Sends an operation that keeps its lock held for `lease` ms: answered when as many replicas have it as the options ask for. */
+  /** Sends a renewal to `lease` ms. Its reply is delivered after `waitReplicas` replicas have acknowledged it. */
   confirm(operation: Operation, lease: number): void {
     this.#server?.confirmations?.limit(lease);
     this.#confirmer.add(operation);
   }
 
-  /** Sends a command without the script of the locks. Commands of one tick travel together. */
-  ask(command: string, ...args: string[]): Promise<unknown> {
+  /** Sends a plain command. Commands of the same tick are pipelined. */
+  call(command: string, ...args: string[]): Promise<unknown> {
     return (
-      this.#server?.commands.ask(command, ...args) ??
+      this.#server?.commands.call(command, ...args) ??
       Promise.reject(new NotSent('No server is known to keep this key.'))
     );
   }
 }
 
-/** The servers of a backend: one, the master that Sentinel names, or the masters of a Cluster. Each shard is on one of them at a time. */
+/** The servers of a backend: a single server, the master that Sentinel names, or the masters of a Cluster. Each shard is on one of them. */
 export abstract class RedisServers {
   protected readonly shards: readonly Shard[];
 
@@ -83,45 +83,45 @@ export abstract class RedisServers {
     return this.settings.topology === 'cluster';
   }
 
-  /** All that are in use. */
+  /** All servers in use. */
   protected abstract get all(): readonly RedisServer[];
 
-  /** Rejects when one of them cannot be reached, and keeps trying. */
+  /** Rejects if one of them cannot be reached. They keep reconnecting in the background. */
   abstract connect(): Promise<void>;
 
-  /** How to ask each of them, for diagnostics. */
-  get asks(): readonly Ask[] {
+  /** A function for each server that sends it a command. */
+  get serverCalls(): readonly ServerCall[] {
     return this.all.map(
       ({ commands }) =>
         (command, ...args) =>
-          commands.ask(command, ...args),
+          commands.call(command, ...args),
     );
   }
 
-  /** The shard of a lock, or of any other key of ours. */
+  /** The shard of a lock, or of any other Redis key of ours. */
   shardOf(lock: string): Shard {
     return (this.shards[this.isCluster ? this.settings.layout.bucketIn(lock) : 0] ?? this.shards[0]) as Shard;
   }
 
   /**
-   * The keys of all servers that match a pattern, page by page. They are all there unless a connection was made again, or a slot moved,
-   * meanwhile: both are reported as `onUp`, before this ends.
+   * Scans all servers for keys that match a pattern, page by page. The result is complete unless a server was reconnected or a slot moved
+   * during the scan. Both are reported as `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
-    // The keys of a shard without a server would be missing.
+    // The keys of a disconnected shard would be missing.
     if (!this.shards.every(({ batcher }) => batcher.isReachable)) throw new Error('A server is not connected.');
-    for (const ask of this.asks) {
+    for (const call of this.serverCalls) {
       let cursor = '0';
       do {
-        const [next, names] = (await ask('scan', cursor, 'MATCH', pattern, 'COUNT', PAGE)) as [string, string[]];
+        const [next, names] = (await call('scan', cursor, 'MATCH', pattern, 'COUNT', PAGE)) as [string, string[]];
         yield names;
         cursor = next;
       } while (cursor !== '0');
     }
     if (!this.isCluster) return;
-    // A slot may move from a server that is still to be read to one that was read already. Whether it has, its server says when it is asked:
-    // for a key that no lock has, since the empty key is refused.
-    await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', LOOK)));
+    // A slot may have moved from a server that was not yet scanned to one that was. The slot's server reports that if we inspect a lock there.
+    // We use the empty key, which no lock can have.
+    await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', INSPECTION)));
   }
 
   async close(): Promise<void> {
@@ -148,7 +148,7 @@ export class SingleServer extends RedisServers {
 
   async connect(): Promise<void> {
     const connect = await this.connections();
-    if (this.#isClosed) throw new Error('It was closed before it had connected.');
+    if (this.#isClosed) throw new Error('The backend was closed before it was connected.');
     const server = new RedisServer(this.settings, connect, this.listener);
     this.#server = server;
     for (const shard of this.shards) shard.moveTo(server);

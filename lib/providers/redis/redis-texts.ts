@@ -7,8 +7,8 @@ import { holderIn, readHolders } from './wire.js';
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /**
- * The texts that processes leave on the server for each other, each a string with an expiry: the names of instances, the trace labels of holders,
- * and what the callers of a process wait for. Plain commands write and read them, so that the script of the locks is as fast as without them.
+ * Texts that processes publish on the server for each other, each a string with an expiry: instance names, trace labels of holders, and what the
+ * callers of a process wait for. Plain commands read and write them, so that they cost the lock script nothing.
  */
 export class RedisTexts implements WaitBoard {
   constructor(
@@ -18,26 +18,26 @@ export class RedisTexts implements WaitBoard {
     private readonly instance: Instance,
   ) {}
 
-  /** Writes the name of this instance, with whose id the ids of its holders begin. */
+  /** Publishes the name of this instance. Its id is the prefix of its holders' ids. */
   register(): Promise<void> {
     return this.#write(this.layout.textOf('instance', this.instance.id), this.instance.name, INSTANCE_NAMES_KEPT);
   }
 
-  /** The name of an instance; the id if no name is recorded, or none can be read. */
+  /** The name of an instance, or its id if the name is unknown or cannot be read. */
   async nameOf(id: string): Promise<string> {
     const name = await this.#read(this.layout.textOf('instance', id)).catch(() => null);
     return isInstanceName(name) ? name : id;
   }
 
   /**
-   * A label begins with the id of the request that holds the lock. The lock names that too, so a label of an earlier holder is recognized: no release
-   * has to delete it. A failure is not reported, because the lock does not depend on it.
+   * Stores the label behind the id of the request that holds the lock. The lock has the same id, so a reader can ignore the label of an earlier
+   * holder, and no release has to delete it. A failure is not reported, because the lock does not depend on it.
    */
   label({ key, id }: AcquireRequest, text: string, duration: number): void {
     this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
   }
 
-  /** Both commands travel together. If the lock changes hands between them, the label is not that of the holder, or the holder has just left. */
+  /** Reads both keys in one round trip. If the lock changes hands in between, the ids differ, or the holder has just left. */
   async labelOf(key: string): Promise<string | null> {
     const [value, label] = await Promise.all([
       this.#read(this.layout.lockOf(key)),
@@ -49,7 +49,7 @@ export class RedisTexts implements WaitBoard {
 
   async publish(text: string | null, keepFor: number): Promise<void> {
     const name = this.#waitsOf(this.instance.id);
-    if (text === null) await this.servers.shardOf(name).ask('del', name);
+    if (text === null) await this.servers.shardOf(name).call('del', name);
     else await this.#write(name, text, keepFor);
   }
 
@@ -61,30 +61,30 @@ export class RedisTexts implements WaitBoard {
     const lock = this.layout.lockOf(key);
     const [value, records] = await Promise.all([
       this.#read(lock),
-      this.servers.shardOf(lock).ask('zrange', holdersOf(lock), '0', String(most - 1)),
+      this.servers.shardOf(lock).call('zrange', holdersOf(lock), '0', String(most - 1)),
     ]);
     return readHolders(value, records);
   }
 
-  /** Of one server for all processes, also in a Cluster. */
+  /** Always reads the same server's time, so that all processes agree even in a Cluster. */
   async serverTime(): Promise<number> {
-    const time = String(await this.servers.shardOf(this.layout.counter).ask('time'));
+    const time = String(await this.servers.shardOf(this.layout.counter).call('time'));
     const [, seconds, micros] = /^(\d{1,12}),(\d{1,6})$/.exec(time) ?? [];
-    if (seconds === undefined) throw new Error('The server answers TIME with something else.');
+    if (seconds === undefined) throw new Error('The server sent an unexpected reply to TIME.');
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 
-  /** Two providers of one application may share a server and a namespace. */
+  /** Includes the provider's name, because two providers of one application may share a server and a namespace. */
   #waitsOf(instance: string): string {
     return this.layout.textOf('waits', `${instance}:${this.provider}`);
   }
 
   async #write(name: string, text: string, keepFor: number): Promise<void> {
-    await this.servers.shardOf(name).ask('set', name, text, 'PX', String(Math.ceil(keepFor)));
+    await this.servers.shardOf(name).call('set', name, text, 'PX', String(Math.ceil(keepFor)));
   }
 
   async #read(name: string): Promise<string | null> {
-    const text = await this.servers.shardOf(name).ask('get', name);
+    const text = await this.servers.shardOf(name).call('get', name);
     return typeof text === 'string' ? text : null;
   }
 }

@@ -1,30 +1,30 @@
 /**
- * The earliest time at which something happened at the server, on this process's monotonic clock.
+ * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
- * A message about a grant does not show how long it was in flight. But a command that was answered with the server's time was
- * executed after it was sent, so a grant that the server dates `d` later happened at least `d` after that sending, less the 1 % by
- * which the two clocks may run at different speeds. Clocks of two machines are never compared: both server times come from one server.
+ * A message about a grant does not show how long it was in flight. But a command whose reply has the server's time ran after it was sent. So a
+ * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different clock speeds. Clocks of two
+ * machines are never compared: both times come from the same server.
  */
 export class ServerClock {
   #sentAt = 0;
   #serverTime = 0;
   #known = false;
 
-  /** A command sent at `sentAt` was answered with the server's time, in µs. */
+  /** Records the server's time (µs) in the reply to a command that was sent at `sentAt`. */
   observe(sentAt: number, serverTime: number): void {
     this.#sentAt = sentAt;
     this.#serverTime = serverTime;
     this.#known = true;
   }
 
-  /** The connection was lost: the next server may be another one. */
+  /** Drops the observation, because the next connection may lead to another server. */
   forget(): void {
     this.#known = false;
   }
 
   /** The earliest time for the server time `serverTime` (µs); `undefined` without a recent observation. */
   earliest(serverTime: number, now: number): number | undefined {
-    // Over a longer time the two clocks drift apart, and the server's is more likely to have been stepped.
+    // Over a longer time, the clocks drift apart, and the server's clock is more likely to have been stepped.
     if (!this.#known || now - this.#sentAt > RECENT) return undefined;
     const later = (serverTime - this.#serverTime) / 1_000;
     return Math.min(now, this.#sentAt + later - Math.abs(later) * DRIFT);
@@ -32,5 +32,5 @@ export class ServerClock {
 }
 
 const RECENT = 10_000;
-/** As in the margin of a lease: a lease that counted from a time that is too late by more would be believed after its end. */
+/** The same share as in the margin of a lease. If the estimate were too late by more than that, a lease would be trusted after its end. */
 const DRIFT = 0.01;

@@ -2,25 +2,25 @@ import type { Timer } from '../../api/clock.js';
 import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
 import { isReplyError, type RedisConnection } from './client/redis-connection.js';
 
-/** Reacts to a subscription. */
+/** Reacts to events of a subscription. */
 export interface SubscriptionListener {
   /** The subscription listens: for the first time, or again after messages may have been missed. */
   onListening(): void;
-  /** The server of a Cluster does not have the slot of a channel, or has had to end a subscription to it meanwhile. */
+  /** A Cluster server does not have the slot of a channel, or has lost it and ended the subscription. */
   onRefused?(): void;
   onMessage(message: string, channel: string, from: Subscription): void;
 }
 
 /**
- * The connection on which this process receives messages about grants that other processes cause.
+ * The connection on which this process receives the grants that a release in another process triggers.
  *
- * While it is down, the server finds no receiver for a grant and passes this process over. The process then finds its grants by the
- * replies to its own timed asks. So a lost message only costs time.
+ * While it is down, the server finds no receiver for a grant and skips this process, which then finds its grants by polling. So a lost message
+ * only costs time.
  */
 export class Subscription extends OpenConnection {
   #probe: Timer | undefined;
   #channels: readonly string[] = [];
-  /** On the servers of a Cluster, which has channels in hash slots since Redis 7. */
+  /** Whether to use sharded channels: in a Cluster, since Redis 7. */
   #isSharded: boolean;
 
   constructor(
@@ -30,12 +30,12 @@ export class Subscription extends OpenConnection {
   ) {
     super(connection, settings);
     this.#isSharded = settings.topology === 'cluster';
-    connection.on('moved', (channel) => {
+    connection.on('moved', (channel?: string) => {
       this.#forget(channel === undefined ? this.#channels : [channel]);
     });
     for (const event of ['message', 'smessage']) {
       connection.on(event, (channel = '', message = '') => {
-        // While it connects again, the server that it leaves may still send.
+        // Ignores messages from the old server during a reconnect.
         if (this.isReady) listener.onMessage(message, channel, this);
       });
     }
@@ -49,19 +49,18 @@ export class Subscription extends OpenConnection {
     void this.#subscribe(this.#channels);
   }
 
-  /** From now on these are the channels. A server of a Cluster ends subscriptions to channels that have moved by itself. */
+  /** Replaces the list of channels. A Cluster server ends subscriptions to channels that have moved on its own. */
   listenTo(channels: readonly string[]): void {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
     if (this.isReady && added.length > 0) void this.#subscribe(added);
   }
 
-  /** Whether this is one of its channels. */
   listensTo(channel: string): boolean {
     return this.#channels.includes(channel);
   }
 
-  /** Connects again unless it is down already: the address may lead to another server now. */
+  /** Reconnects, unless it is already down: the address may now lead to another server. */
   reconnect(): void {
     if (!this.isReady) return;
     this.isReady = false;
@@ -73,7 +72,7 @@ export class Subscription extends OpenConnection {
     this.shut();
   }
 
-  /** A grant was found that a message should have announced. Connects again if the server does not answer here. */
+  /** Called when a message about a grant was missing. Reconnects if the server does not reply to a ping on this connection. */
   probe(): void {
     if (this.#probe !== undefined) return;
     const { clock, commandTimeout } = this.settings;
@@ -97,21 +96,21 @@ export class Subscription extends OpenConnection {
     if (outcomes.includes(true)) this.listener.onListening();
   }
 
-  /** Answers whether it listens to the channel now. */
+  /** Returns whether the channel is now subscribed. */
   async #subscribeTo(channel: string): Promise<boolean> {
     try {
-      // One by one: a sharded command names channels of one hash slot.
+      // One channel at a time, because the channels of one SSUBSCRIBE must be in the same hash slot.
       await (this.#isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
       return true;
     } catch (error) {
       if (!isReplyError(error)) return false;
       if (error.message.startsWith('NOPERM')) {
         this.settings.logger.warn(
-          `Redis refuses this process its channel (${error.message}), so it gets a lock only when nobody else waits for it: ` +
-            `allow ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
+          `Redis denies this process its channel (${error.message}), so it only gets locks that no other process waits for. ` +
+            `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.#isSharded && error.message.includes('unknown command')) {
-        // Before Redis 7. The script falls back in the same way.
+        // Redis before 7 has no SSUBSCRIBE. The script falls back in the same way.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
       } else if (this.#isSharded) this.#forget([channel]);
@@ -119,7 +118,7 @@ export class Subscription extends OpenConnection {
     }
   }
 
-  /** Until a server is known to have their slots: this one again, where it did not know that yet or has lost them in the meantime. */
+  /** Removes channels, so that the next `listenTo` subscribes again. By then, a server may know that it has the slots. */
   #forget(channels: readonly string[]): void {
     this.#channels = this.#channels.filter((each) => !channels.includes(each));
     this.listener.onRefused?.();

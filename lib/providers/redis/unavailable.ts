@@ -4,41 +4,41 @@ import { isReplyError } from './client/redis-connection.js';
 import { refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
 
-/** The error for an operation on `key` that was not answered, or refused; with `sent` false no command has left this process. */
+/** The error for an operation on `key` that failed or got no reply. `sent: false` means that no command has left this process. */
 export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockError {
   const what = `Lock "${key}" of provider "${provider}"`;
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { key, provider, cause, sent });
 }
 
-/** The error for a list of all locks. */
+/** The error for an incomplete list of locks. */
 export function notListed(provider: string, cause: unknown): LockError {
   const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
   return errorOf(`The locks of provider "${provider}" were not all listed`, otherwise, { provider, cause });
 }
 
-/** The error for a record that was not read or written. */
+/** The error for a record that could not be read or written. */
 export function recordUnavailable(provider: string, name: string, cause: unknown): LockError {
   const what = `Record "${name}" of provider "${provider}" is not available`;
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { provider, cause });
 }
 
-/** The error for a list of all records. */
+/** The error for an incomplete list of records. */
 export function recordsNotListed(provider: string, cause: unknown): LockError {
   if (LockError.is(cause)) return cause;
   const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
   return errorOf(`The records of provider "${provider}" were not all listed`, otherwise, { provider, cause });
 }
 
-/** The error for a start without a connection. */
+/** The error if no connection could be made at startup. */
 export function notConnected(provider: string, cause: unknown): LockError {
   const otherwise = `it does not answer${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
   return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
 }
 
 /**
- * A refusal names itself. It is an outage as long as it may pass by itself, and a {@link LockConfigError} from then on.
+ * Makes a `LockUnavailableError` for an outage, or a {@link LockConfigError} if Redis refused definitely. The message explains a refusal.
  *
- * @param otherwise the reason where Redis refuses nothing
+ * @param otherwise the reason if Redis refused nothing
  */
 function errorOf(
   what: string,
@@ -58,11 +58,11 @@ function errorOf(
 }
 
 function reasonOf(cause: unknown): string {
-  if (cause instanceof NotReplicated) return `too few replicas have it (${cause.message})`;
-  if (cause instanceof SyntaxError) return 'its record in Redis is not that of a lock';
+  if (cause instanceof NotReplicated) return `too few replicas have acknowledged it (${cause.message})`;
+  if (cause instanceof SyntaxError) return 'its key in Redis has a value that is not a lock';
   const [refusal, slot = ''] = isReplyError(cause) ? (/^(?:TRYAGAIN|ASK (\d+)) /.exec(cause.message) ?? []) : [];
   if (refusal !== undefined) {
-    return `its hash slot ${slot && `${slot} `}is marked as MIGRATING. If no migration runs, clear the mark by CLUSTER SETSLOT ${slot || '<slot>'} STABLE on the slot's owner`;
+    return `its hash slot ${slot && `${slot} `}is marked as MIGRATING. If no migration is running, clear the mark with CLUSTER SETSLOT ${slot || '<slot>'} STABLE on the slot's owner`;
   }
   return isReplyError(cause) ? `Redis refuses it (${cause.message})` : 'Redis did not answer';
 }

@@ -9,16 +9,16 @@ interface Sending {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Too few replicas have acknowledged a write in time, or it is not known how many. */
+/** The error if too few replicas acknowledged a write in time, or if their number is unknown. */
 export class NotReplicated extends Error {
   override readonly name = 'NotReplicated';
 }
 
 /**
- * Sends commands that are answered only when `replicas` replicas have acknowledged what they wrote.
+ * Sends commands, and delivers their replies after `replicas` replicas have acknowledged the writes.
  *
- * `WAIT` covers the last write of its own connection, and blocks that connection. So it needs a connection of its own, and one `WAIT` is
- * in flight at a time for all commands that were sent before it. Commands that come meanwhile go with the next one.
+ * `WAIT` covers the writes of its own connection, and blocks that connection, so it needs a separate one. Commands are sent in batches, each
+ * followed by one `WAIT`. Commands that arrive in the meantime go into the next batch.
  */
 export class WaitConnection extends CommandConnection {
   #next: Sending[] = [];
@@ -35,7 +35,7 @@ export class WaitConnection extends CommandConnection {
     this.#limit = settings.commandTimeout;
   }
 
-  /** The next `WAIT` leaves most of a lease of `lease` ms to the task. */
+  /** Limits the next `WAIT` to a quarter of `lease`, so that most of the lease is left for the task. */
   limit(lease: number): void {
     this.#limit = Math.min(this.#limit, lease / 4);
   }
@@ -46,7 +46,7 @@ export class WaitConnection extends CommandConnection {
   }
 
   #flush(): void {
-    // Half the timeout: a server that is silent for longer counts as dead, and WAIT is silent.
+    // At most half the timeout, because WAIT blocks, and a server that is silent for longer counts as dead.
     const { commandTimeout } = this.settings;
     const limit = Math.max(1, Math.floor(Math.min(this.#limit, commandTimeout / 2)));
     this.#limit = commandTimeout;
@@ -57,13 +57,13 @@ export class WaitConnection extends CommandConnection {
         sending.command,
         sending.args,
         (reply) => answered.push({ sending, reply }),
-        // The server's refusal is passed on as it is; nothing was written.
+        // Nothing was written, so the server's error is passed on.
         sending.onFailure,
       );
     }
     const fail = (error: NotReplicated) => {
       for (const { sending, reply } of answered) {
-        // Written or not, a hold may not be counted on. That there is none is true without any replica.
+        // Without the replicas, a reply that says "held" must not be trusted. A reply that says "not held" is true anyway.
         if (Array.isArray(reply)) sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
         else if (isHold(reply)) sending.onFailure(error);
         else sending.onReply(reply);
@@ -74,11 +74,11 @@ export class WaitConnection extends CommandConnection {
       [String(this.replicas), String(limit)],
       (count) => {
         if (Number(count) >= this.replicas) for (const { sending, reply } of answered) sending.onReply(reply);
-        else fail(new NotReplicated(`${Number(count)} of ${this.replicas} replicas have acknowledged it.`));
+        else fail(new NotReplicated(`${Number(count)} of ${this.replicas} replicas`));
         this.#done();
       },
       (cause) => {
-        fail(new NotReplicated('It is not known whether the replicas have it.', { cause }));
+        fail(new NotReplicated('their number is unknown', { cause }));
         this.#done();
       },
     );
@@ -90,7 +90,7 @@ export class WaitConnection extends CommandConnection {
   }
 }
 
-/** Confirmations and renewals are sent here. Of their replies, texts mean that the lock is held. */
+/** Only confirmations and renewals are sent on this connection, and a string as their reply means that the lock is held. */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

@@ -3,17 +3,17 @@ import type { OperationArguments } from './client/batcher.js';
 import type { SeenHolder } from '../shared/seen-holders.js';
 
 /*
- * The texts that operations, replies and messages of the lock script have: see lua/operations.lua.
+ * Encodes operations for the lock script, and parses its replies and messages: see lua/operations.lua.
  */
 
 /**
- * How long a lock is kept for the receiver of a handoff that has not confirmed it, in ms: while a dead or frozen process
- * is at the head of the queue, the others wait this long, not a lease.
+ * The provisional lease of a handoff, in ms, until the receiver confirms it. If the head of the queue is a dead or frozen process, the others
+ * wait for this time instead of a whole lease.
  */
 const PROVISIONAL = 3_000;
 
-/** Codes of operations that ask for a lock: with a place in the queue, and without. */
-const ASK = {
+/** The codes of acquires: with queueing, and without. */
+const ACQUIRE = {
   exclusive: ['A', 'T'],
   several: ['N', 'M'],
   minHold: ['B', 'U'],
@@ -24,30 +24,30 @@ const ASK = {
 const RELEASE = { exclusive: 'R', shared: 'r', limited: 'e' } as const;
 
 /**
- * An ask that is queued if the lock is not free.
+ * An acquire that is queued if the lock is not free.
  *
- * @param age how many ms ago the oldest caller came
- * @param isSame whether the request has its place in the queue for that caller
+ * @param age how many ms ago the oldest caller arrived
+ * @param isSame whether the request's position in the queue is already based on that caller
  */
-export function encodeQueueingAsk(
+export function encodeQueueingAcquire(
   request: AcquireRequest,
   callers: number,
   age: number,
   isSame: boolean,
 ): OperationArguments {
   const place = `${provisionalOf(request)}${termsOf(request)}:${isSame ? '=' : ''}${Math.round(Math.max(0, age) * 1_000)}`;
-  const code = ASK[kindOf(request, callers)][0] + place + callersOf(request, callers);
+  const code = ACQUIRE[kindOf(request, callers)][0] + place + callersOf(request, callers);
   return [code, request.id, wholeMs(request.lease)];
 }
 
 /**
- * An ask that is answered as busy if the lock is not free.
+ * An acquire that gets "busy" as its reply if the lock is not free.
  *
- * @param leaves whether it also takes the request out of the queue
+ * @param leaves whether it also removes the request from the queue
  */
-export function encodeSingleAsk(request: AcquireRequest, callers: number, leaves: boolean): OperationArguments {
+export function encodeTryAcquire(request: AcquireRequest, callers: number, leaves: boolean): OperationArguments {
   const after = callersOf(request, callers);
-  const code = ASK[kindOf(request, callers)][1] + (leaves ? provisionalOf(request) : '') + termsOf(request);
+  const code = ACQUIRE[kindOf(request, callers)][1] + (leaves ? provisionalOf(request) : '') + termsOf(request);
   return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
 }
 
@@ -59,51 +59,51 @@ export function encodeRenewal(request: AcquireRequest, lease: number, minHold = 
 /**
  * A release.
  *
- * @param leaves whether it also takes the request out of the queue
+ * @param leaves whether it also removes the request from the queue
  */
 export function encodeRelease(request: AcquireRequest, keepFor: number, leaves: boolean): OperationArguments {
   const code = RELEASE[request.mode] + (leaves ? provisionalOf(request) : '') + termsOf(request);
   return [code, request.id, wholeMs(keepFor)];
 }
 
-function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeof ASK {
+function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeof ACQUIRE {
   if (mode !== 'exclusive') return mode;
   if (minHold > 0) return 'minHold';
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, and a mark for a request with a `minHold`: no other caller may hold the lock after this one. */
+/** The provisional lease, with the mark `m` for a request with a `minHold`, whose grant cannot pass to another caller of the process. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
 
-/** The share that a limited lock takes, and the limit. */
+/** The weight and the limit of a limited lock. */
 function termsOf({ limited }: AcquireRequest): string {
   return limited ? ` ${limited.weight} ${limited.limit}` : '';
 }
 
-/** The last field of an ask, for all but one caller without a `minHold`. */
+/** The last field of an acquire; empty for a single caller without a `minHold`. */
 function callersOf({ minHold }: AcquireRequest, callers: number): string {
   if (minHold > 0) return `:${wholeMs(minHold)}`;
   return callers > 1 ? `::${callers}` : '';
 }
 
-/** Milliseconds as the script takes them. Rounded up: the server may keep a lock longer than we count on it. */
+/** Whole milliseconds for the script. Rounded up, because the server may keep a lock for longer than we rely on it. */
 function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
 
-/** A reply that the lock is held. */
+/** A reply that says that the lock is held. */
 export interface HeldReply {
-  /** The last of the tokens that its callers may use. */
+  /** The last token of the block for its callers. */
   readonly token: bigint;
-  /** Granted by this very call, for the whole lease asked for. */
-  readonly isWhole: boolean;
-  /** Milliseconds left on the server when it answered. */
+  /** Whether this call granted the lock, for the full lease. */
+  readonly isFullLease: boolean;
+  /** The remaining lease at the server, in ms. */
   readonly left: number;
 }
 
-// Replies are read strictly: a reader that throws would end the process, and leave the other operations of the call without an answer.
+// Replies are parsed strictly. A parser that throws would end the process, and the other operations of the call would get no reply.
 const HELD = /^(?:(\d{16})|h(\d{16})(-?\d{1,15}))$/;
 
 /** Reads `token` or `h token ms`; `undefined` for any other reply. */
@@ -111,14 +111,14 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   if (typeof reply !== 'string') return undefined;
   const [, whole, token = whole, left] = HELD.exec(reply) ?? [];
   if (token === undefined) return undefined;
-  return { token: BigInt(token), isWhole: whole !== undefined, left: left === undefined ? lease : Number(left) };
+  return { token: BigInt(token), isFullLease: whole !== undefined, left: left === undefined ? lease : Number(left) };
 }
 
-/** A reply that the request is queued. */
+/** A reply that says that the request is queued. */
 export interface QueuedReply {
-  /** When it was queued, by the server's clock, in µs. */
+  /** The server's time when it queued the request, in µs. */
   readonly serverTime: number;
-  /** In how many ms the lock frees itself unless it is renewed. */
+  /** In how many ms the lock becomes free unless its holder renews it. */
   readonly freeIn: number;
 }
 
@@ -133,12 +133,12 @@ export function readQueued(reply: unknown): QueuedReply | undefined {
 
 const HOLDER = / (?:\+(\d+)|([0-9a-f]{12})(?: (\d+))?)$/;
 
-/** Whether the lock is busy, for an ask without a place in the queue: reads `b holder`. */
+/** Whether the reply is `b holder`: the lock is busy, for an acquire without queueing. */
 export function isBusyReply(reply: unknown): boolean {
   return typeof reply === 'string' && /^b(?: |$)/.test(reply);
 }
 
-/** Reads the holder at the end of `q time ms holder` and `b holder`; `undefined` where none is known. */
+/** Reads the holder at the end of `q time ms holder` and `b holder`; `undefined` if it is unknown. */
 export function readHolder(reply: unknown): SeenHolder | undefined {
   const [found, holders, instance = null, heldFor] = HOLDER.exec(String(reply)) ?? [];
   if (found === undefined) return undefined;
@@ -149,11 +149,11 @@ export function readHolder(reply: unknown): SeenHolder | undefined {
 export interface Notice {
   readonly lock: string;
   readonly holder: string;
-  /** The last of the tokens that its callers may use. */
+  /** The last token of the block for its callers. */
   readonly token: bigint;
-  /** How many tokens there are: that one and those before it. */
+  /** The size of the block. */
   readonly tokens: number;
-  /** When it was granted, by the server's clock, in µs. */
+  /** The server's time of the grant, in µs. */
   readonly serverTime: number;
   /** The provisional lease in ms. */
   readonly provisional: number;
@@ -177,7 +177,7 @@ export function readNotice(text: string): Notice | undefined {
 
 const FREE_IN = /^k(\d+):([0-9a-f]{32})$/;
 
-/** Reads `k ms ':' holder`: the lock for which this request waits frees itself in so many ms. */
+/** Reads `k ms ':' holder`: the lock for which this request waits becomes free in that many ms. */
 export function readFreeIn(text: string): { readonly holder: string; readonly freeIn: number } | undefined {
   const [, freeIn, holder] = FREE_IN.exec(text) ?? [];
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
@@ -185,16 +185,16 @@ export function readFreeIn(text: string): { readonly holder: string; readonly fr
 
 /** The value of a lock with one holder: `p` and `w` token holder, `m` token time holder, `c` token time process holder. */
 const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
-/** The value of a lock that readers have, who are in records: `h` holder, or `c` process holder. */
+/** The value of a lock with readers. Their records are `h` holder, or `c` process holder. */
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 
-/** Reads the id of the one request that holds a lock with this value; `undefined` where nobody or several hold it. */
+/** Reads the id of the only request that holds a lock with this value; `undefined` if there is no holder, or more than one. */
 export function holderIn(value: unknown): string | undefined {
   return EXCLUSIVE.exec(String(value))?.[1];
 }
 
-/** Reads the holders in the value of a lock and its records: none for a lock that is retained, limited, or written by others. */
+/** Reads the holders from a lock's value and its records. The list is empty if the lock is retained or limited, or if its value is not ours. */
 export function readHolders(value: unknown, records: unknown): readonly { id: string; mode: 'exclusive' | 'shared' }[] {
   if (typeof value !== 'string') return [];
   const holder = holderIn(value);

@@ -7,7 +7,7 @@ import { Poll } from './poll.js';
 
 type Shown = readonly ShownVote[] | 'none' | 'unknown';
 
-/** Asks who has a majority of the votes. */
+/** Finds the holder with a majority of the votes. */
 class Inspection extends Poll<Shown> {
   readonly #byHolder = new Map<string, ShownVote[]>();
 
@@ -35,9 +35,9 @@ class Inspection extends Poll<Shown> {
 }
 
 /**
- * Shows who has a majority of the votes; nothing when no holder has one.
+ * Reports the holder with a majority of the votes; `null` if there is none.
  *
- * @throws LockUnavailableError when a majority does not answer
+ * @throws LockUnavailableError if no majority answers
  */
 export async function inspect(
   nodes: RedlockNodes,
@@ -46,7 +46,7 @@ export async function inspect(
   instance: Instance,
 ): Promise<LockInfo | null> {
   const inspection = new Inspection(nodes, lock);
-  const votes = await inspection.ask();
+  const votes = await inspection.start();
   if (votes === 'unknown') throw nodes.unavailable(key, inspection);
   return votes === 'none' ? null : describe(key, votes, nodes.majority, instance);
 }

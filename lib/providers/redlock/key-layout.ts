@@ -1,18 +1,18 @@
 import { encodeKey } from '../redis/client/encode-key.js';
 
 /**
- * The names of a namespace's records on every node. They never change: two versions of this package that differ here would not see
- * each other's locks. None begins as the records of `RedisLockProvider` do (`namespace:{`), so both may share a server.
+ * The Redis keys of a namespace, on every node. They must never change: two versions of this package with different keys would not see each
+ * other's locks. No key starts like those of `RedisLockProvider` (`namespace:{`), so both providers may share a server.
  */
 export class RedlockKeyLayout {
-  /** The key under which tokens are counted. */
+  /** The key of the token counter. */
   readonly counter: string;
-  /** The key under which a process notes on a node which of its runs has lasted for `maxLease`. */
+  /** The key under which a process records on a node that the node's current run has lasted for `maxLease`. */
   readonly run: string;
 
   constructor(namespace: string) {
     this.counter = `${namespace}:redlock`;
-    // Not behind another colon: there it would be the vote for a lock of that name.
+    // Not after a colon, because that would be the vote for a lock named "run".
     this.run = `${this.counter}-run`;
   }
 

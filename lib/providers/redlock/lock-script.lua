@@ -1,29 +1,27 @@
 --[[
-What a node does for any number of locks, in one call.
+Runs the operations of a call on a node, each on one lock.
 
-KEYS   the counter of tokens, which only `V`, `W` and `A` need, then the lock of each operation
-ARGV   the calling process, which is not used, then three per operation: its code, the vote that it is about or the beginning of it, and a
-       duration in ms
+KEYS   the token counter, which only `V`, `W` and `A` use, then the lock of each operation
+ARGV   the calling process (unused), then three per operation: its code, the vote or the first fields of it, and a duration in ms
 
-A vote is `holder token round` (32, 16 and 12 digits), stored under the lock's key until its lease is over; its token is zeros until a
-majority has agreed on one. A retained key (`minHold`) has dashes instead of a holder. Numbers have fixed widths, so that they
-compare as text and no digit is lost (Lua's own conversion loses them above 1e14).
+A vote is `holder token round` (32, 16 and 12 digits), stored under the lock's key until its lease ends. The token is all zeros until a majority
+has agreed on one. A retained key (`minHold`) has dashes instead of a holder. Numbers have a fixed width, so that they compare as text and lose
+no digits (Lua's own conversion loses digits above 1e14).
 
-- `V` votes for the holder. The node raises its counter to the token if it is larger than all that it knows, and answers 1. Of a block of
-  tokens the vote has the last one, and the first one follows: the node compares the first and writes the last. Else it
-  answers `known`, the token of the vote so far, the smallest token that it would accept, and the ms left.
-  `known` is `?` for a node that knows no token at all: it is new, or has lost its data. A vote that exists already is not extended,
-  but belongs to the newer round then. 0: another holder has its vote.
-- `W` writes the token that was agreed on; 1 where the holder has the vote. A node that knows no token learns it only with the vote of
-  that very round: a write that was in flight while the node lost its data may be older than tokens that were granted since.
-- `A` asks again for a vote that was lost, with the token of the grant: 1 where no holder had the node's vote. It never makes a counter
-  where there is none, because a node that has lost its data must not be taken for one that remembers.
-- `E` answers with the round of the vote, and extends it unless the ms are 0. `R` releases or retains, for any round; `C` cleans up after
-  a round and those before it, not after a later one.
+- `V` votes for the holder. If the token is larger than the node's counter, the node raises the counter and returns 1. For a block of tokens, the
+  vote has the last one, followed by the first one: the node compares the first and stores the last. Otherwise, it returns `known`, the
+  token of the existing vote, the smallest token that it would accept, and the ms left. `known` is `?` if the node has no counter, because
+  it is new or has lost its data. An existing vote is not extended, but moves to the newer round. 0: the node has voted for another holder.
+- `W` writes the agreed token; 1 if the holder has the vote. A node without a counter only takes the token together with its vote in the same
+  round: a write that was in flight while the node lost its data may be older than tokens granted since.
+- `A` restores a lost vote, with the token of the grant; 1 if the node had no vote. It never creates a counter, because a node that has lost its
+  data must not look like a node that still has it.
+- `E` returns the round of the vote, and extends the vote unless the ms are 0. `R` releases or retains, for any round. `C` cleans up after a round
+  and earlier ones, but not after a later one.
 - `I` shows the vote, `F` removes it.
 
-One vote or one release alone takes a shorter path and is answered without a list: a single caller is bound by each microsecond, on all
-nodes. So a vote is written before it is known whether its token is large enough, which is rarely wrong and saves one command of three.
+A single vote or release takes a shorter path, and its reply is not a list, because with one caller each microsecond counts, on all nodes.
+There, a vote is written before its token is checked. The token is rarely too small, and this saves one of three commands.
 ]]
 local call, sub = redis.call, string.sub
 local counter, operations = KEYS[1], #KEYS - 1

@@ -1,14 +1,14 @@
 import { type OperationArguments, scriptOf } from '../redis/client/batcher.js';
 import TEXT from './lock-script.lua.js';
 
-/** The script by which a node serves any number of locks in one call: lock-script.lua lists the operations. */
+/** The script that runs operations on a node. lock-script.lua describes them. */
 export const LOCK_SCRIPT = scriptOf(TEXT);
 
-/** The operations by their codes, which lock-script.lua describes. */
+/** The codes of the operations, described in lock-script.lua. */
 export const Code = {
   vote: 'V',
   writeToken: 'W',
-  voteAgain: 'A',
+  restoreVote: 'A',
   extend: 'E',
   release: 'R',
   cleanUp: 'C',
@@ -20,14 +20,14 @@ const TOKEN_DIGITS = 16;
 const ROUND_DIGITS = 12;
 
 export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
-/** The duration of an operation that has none. */
+/** The duration argument of an operation that needs none. */
 export const NO_MS = '0';
 export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
 /** The holder of a retained key. */
 export const RETAINED = '-'.repeat(32);
 const HOLDER_DIGITS = RETAINED.length;
 
-/** The holder that an operation is about. */
+/** The holder in an operation's arguments. */
 export function holderOf([, vote]: OperationArguments): string {
   return vote.slice(0, HOLDER_DIGITS);
 }
@@ -45,32 +45,32 @@ export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
 }
 
-/** Milliseconds as the script takes them. Rounded up: a node may keep a vote for longer than we count on it. */
+/** Whole milliseconds for the script. Rounded up, because a node may keep a vote for longer than we rely on it. */
 export function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
 
-/** A node's vote for us. Tokens are below 2^53 until the year 2255, so numbers hold them. */
+/** A node's vote for us. Tokens stay below 2^53 until the year 2255, so they fit in a number. */
 export interface Vote {
-  /** The token in the vote, 0 if none was agreed on yet. */
+  /** The token in the vote; 0 until one is agreed on. */
   readonly written: number;
   /** The smallest token that the node would accept. */
   readonly least: number;
-  /** Whether the node knows which tokens were granted before. */
+  /** Whether the node has a counter, so it knows the tokens granted before. */
   readonly remembers: boolean;
   /** Milliseconds until the vote ends. */
   readonly left: number;
 }
 
-// A number, a vote, the round of a vote, or a vote that is shown.
+// 0 or 1, a vote, the round of a vote, or the reply to `I`.
 const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
 
-/** Whether a node may answer an operation so. Anything else is a fault of the node: a reader that throws would end the process. */
+/** Whether the reply has a valid form. Otherwise, it counts as a fault of the node: a parser that throws would end the process. */
 export function isAnswer(reply: unknown): boolean {
   return (typeof reply === 'number' || typeof reply === 'string') && ANSWER.test(String(reply));
 }
 
-/** Reads the reply to a question for a vote, unless it says that the node has voted as asked, or for another holder. */
+/** Reads a reply to `V` other than 0 and 1. */
 export function readVote(reply: string): Vote {
   return {
     written: Number(reply.slice(1, 1 + TOKEN_DIGITS)),
@@ -80,7 +80,7 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** A vote, as a node shows it: its holder (in clear, so it must not leave the backend), its token, and the ms left. */
+/** A vote, as `I` shows it. The holder's id must not leave the backend, because it is the right to release the lock. */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

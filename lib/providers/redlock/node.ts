@@ -10,36 +10,36 @@ import type { RedlockSettings } from './redlock-options.js';
 import { Votes } from './votes.js';
 
 const SAME_SERVER =
-  'is the same server as another node, and a majority must be of independent servers. Give each node a server of its own.';
+  'is the same server as another node, but Redlock needs independent servers. Use a separate server for each node.';
 const CLUSTERED =
-  'belongs to a Redis Cluster, and a majority must be of independent servers. For a Cluster use RedisLockProvider.';
+  'belongs to a Redis Cluster, but Redlock needs independent servers. For a Cluster, use RedisLockProvider.';
 
-/** One operation on one lock, on its way to the nodes. */
+/** An operation on one lock that is sent to nodes. */
 export interface RedlockCommand {
   readonly lock: string;
   readonly args: OperationArguments;
-  /** The votes of the request that it is about. */
+  /** The votes of the request that the operation belongs to. */
   readonly votes?: Votes | undefined;
-  /** Whether a caller still waits for the outcome. Default true. A vote that no caller waits for is not sent. */
+  /** Whether a caller still waits for the outcome. Default true. Otherwise, no vote is requested. */
   readonly isOpen?: boolean;
   onReply?(reply: unknown, node: number): void;
-  /** Called when there is no answer: the node is down, refuses, may not vote yet, or its connection was lost. */
+  /** Called instead of `onReply` if the node is down, refuses, may not vote yet, or loses its connection. */
   onFault?(cause: unknown): void;
 }
 
-/** One of the independent servers. */
+/** A node: one of the independent servers that vote. */
 export class RedlockNode implements ConnectionListener {
-  /** The server's own name for its current run; it changes with each start. */
+  /** The server's id for its current run, which changes with each start. */
   runId: string | undefined;
-  /** Why it cannot be one of the nodes, so it is not asked: its failures are not independent of those of others, or it is too old. */
+  /** Why the server cannot be a node: it does not fail independently of the others, or is too old. Nothing is sent to it then. */
   unfitness: string | undefined;
   readonly #connection: CommandConnection;
-  /** Has the connection while the node can be asked. */
+  /** Has a connection only while the node is ready. */
   readonly #batcher: Batcher;
   readonly #probation: Probation | undefined;
-  /** Releases that this node has not answered. */
+  /** Releases that failed on this node, and are sent again when it is back. */
   readonly #pending = new PendingReleases();
-  /** The votes of a request that was sent here, as all were whose release is pending. */
+  /** Stands for the votes of every pending release: a vote was requested from this node. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
   #identified = Promise.resolve();
@@ -50,18 +50,18 @@ export class RedlockNode implements ConnectionListener {
     private readonly settings: RedlockSettings,
     private readonly layout: RedlockKeyLayout,
     connection: RedisConnection,
-    /** Its number among the nodes, from 0. */
+    /** The index of this node, from 0. */
     readonly index: number,
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
   ) {
     const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    // Whole, because a waiter must know that it was refused when the request that was granted in the same call is released: that wakes it.
+    // 'whole': a release wakes the waiters of this process. A request that got "busy" in the same call as the grant must be waiting by then.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
-    this.#sentHere.asked(index, NO_ROUND);
+    this.#sentHere.requested(index, NO_ROUND);
   }
 
   onUp(): void {
@@ -71,34 +71,34 @@ export class RedlockNode implements ConnectionListener {
   onDown(): void {
     this.runId = undefined;
     this.#probation?.stop();
-    // From here on the connection gives the cause: its probation may be over for long.
+    // From here on, the connection's error is the cause. The earlier refusal, such as a probation, may be long over.
     this.#refusal = undefined;
     this.#setReady(false);
   }
 
-  /** Whether it can be asked. */
+  /** Whether the node accepts operations. */
   get isReady(): boolean {
     return this.#batcher.connection !== undefined;
   }
 
-  /** How many calls it has not answered yet. */
+  /** How many calls have no reply yet. */
   get unanswered(): number {
     return this.#connection.unanswered;
   }
 
-  /** Why it does not answer or vote. */
+  /** Why the node does not reply or vote. */
   get cause(): unknown {
     return this.#refusal ?? this.#connection.cause;
   }
 
-  /** Resolves when it is ready or has refused, and rejects when it cannot be reached; it then keeps trying by itself. */
+  /** Resolves when the node is ready or has refused. Rejects if it cannot be reached, and keeps reconnecting in the background. */
   async connect(): Promise<void> {
     await this.#connection.connect();
     await this.#identified;
   }
 
-  ask(command: string, ...args: string[]): Promise<unknown> {
-    return this.#connection.ask(command, ...args);
+  call(command: string, ...args: string[]): Promise<unknown> {
+    return this.#connection.call(command, ...args);
   }
 
   close(): Promise<void> {
@@ -106,14 +106,14 @@ export class RedlockNode implements ConnectionListener {
     return this.#connection.close();
   }
 
-  /** Whether its vote counts yet. Otherwise it is asked for everything else. */
+  /** Whether the node may vote. During its probation, it still runs all other operations. */
   mayVote(now: number): boolean {
     return this.#probation?.isOver(now) ?? true;
   }
 
   /**
-   * Sends at the end of this tick, with all other commands of the tick in as few calls as is useful. A vote that no caller waits for any more
-   * is left out, also where the node does not know the script and gets it with the next call: it would overtake its own clean-up.
+   * Sends the command at the end of this tick, batched with the others of the tick. A vote that no caller waits for any longer is dropped. That
+   * also applies when a call is repeated because the node did not know the script: by then, the vote's clean-up may have been sent.
    */
   send(command: RedlockCommand, weight = HEAVY): void {
     const { lock, args, votes } = command;
@@ -123,7 +123,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Also while the node is down for longer than any lease: it may only be frozen, with votes that it has not read yet.
+      // Kept even if the node is down for longer than any lease: it may be frozen, and still have votes to read.
       if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -134,12 +134,12 @@ export class RedlockNode implements ConnectionListener {
         if (!votesHere) return args;
         // A vote that is sent after the release would outlive it.
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
-        votes?.asked(this.index, roundOf(args));
+        votes?.requested(this.index, roundOf(args));
         return args;
       },
       onReply: (reply) => {
         if (isAnswer(reply)) command.onReply?.(reply, this.index);
-        else fail(new Error('The node answered something that is not an answer of the lock script.'));
+        else fail(new Error('The reply is not one of the lock script.'));
       },
       onFailure: (error) => {
         fail(error instanceof NotSent ? this.cause : error);
@@ -147,7 +147,7 @@ export class RedlockNode implements ConnectionListener {
     });
   }
 
-  /** Before anything else on a new connection: which server is it, and may it vote? */
+  /** Finds out which server a new connection leads to, and whether it may vote, before anything else is sent. */
   async #identify(): Promise<void> {
     this.#refusal = undefined;
     try {
@@ -158,16 +158,16 @@ export class RedlockNode implements ConnectionListener {
         this.#refusal = new Error(`The node ${this.unfitness}`);
         return;
       }
-      // After that: a node of a Cluster would refuse the script for a reason that explains less.
-      await this.ask('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
+      // After the check above, because a Cluster node would reject the script with a less helpful error.
+      await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
-      // The connection is lost again, or the script is refused: then no command will be answered either.
+      // The connection was lost again, or the server refuses the script, so it would fail every operation.
       this.#refusal = error;
       return;
     }
     if (this.runId !== undefined && !this.mayVote(this.context.clock.now())) {
-      this.#refusal = new Error('It does not vote yet: its current run was first seen less than maxLease ago.');
+      this.#refusal = new Error('The node does not vote yet: its current run was first seen less than maxLease ago.');
     }
     this.#setReady(true);
   }
@@ -176,16 +176,16 @@ export class RedlockNode implements ConnectionListener {
     const isDouble =
       this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
     if (isDouble) return SAME_SERVER;
-    // A node of a Cluster refuses the keys of other nodes, and fails over.
+    // A Cluster node rejects keys of other nodes, and may fail over.
     if (/^(redis|server)_mode:cluster/m.test(info)) return CLUSTERED;
     const reason = whyTooOldRedis(info);
     return reason && `cannot be used: ${reason}`;
   }
 
-  /** Without the permission nothing is known of the server. Then it votes, except with `delayedRestart`. */
+  /** The server's `INFO`, or '' if the ACL denies it. Without `INFO`, the node votes, unless `delayedRestart` is set. */
   async #info(): Promise<string> {
     try {
-      return String(await this.ask('info', 'server'));
+      return String(await this.call('info', 'server'));
     } catch (error) {
       if (!isReplyError(error)) throw error;
       this.#refusal = error;
@@ -202,12 +202,12 @@ export class RedlockNode implements ConnectionListener {
 }
 
 /**
- * How many releases are remembered for one node at most. A node that went down can have as many votes as locks were held or asked for then.
- * Beyond this bound the oldest are forgotten, and their votes end with their leases.
+ * The maximum of pending releases per node. A node that went down can have a vote for every lock that was held or requested at that time. Beyond
+ * this bound, the oldest releases are dropped, and their votes end with their leases.
  */
-const MOST_PENDING = 10_000;
+const MAX_PENDING = 10_000;
 
-/** The releases that one node has not answered, at most one for each request: the votes that they end would block their keys for a lease. */
+/** The failed releases of one node, at most one per request. Without them, the votes would block their keys for a lease. */
 export class PendingReleases {
   readonly #byHolder = new Map<string, RedlockCommand>();
 
@@ -216,15 +216,15 @@ export class PendingReleases {
   }
 
   /**
-   * Of several releases of one request, the one that ends all votes is kept, and not the one that has failed last: what is not sent for want
-   * of a connection fails immediately, and what was lost with the connection fails when the library has closed its socket.
+   * If a request has several releases, keeps the one that ends the most votes, not the one that failed last. They may fail out of order:
+   * without a connection, a release fails immediately, but one in flight fails only when the library has closed its socket.
    */
   add({ lock, args }: RedlockCommand): void {
     const holder = holderOf(args);
     const known = this.#byHolder.get(holder);
-    if (known !== undefined && endsAllOf(known.args, args)) return;
+    if (known !== undefined && endsVotesOf(known.args, args)) return;
     this.#byHolder.set(holder, { lock, args });
-    if (this.#byHolder.size <= MOST_PENDING) return;
+    if (this.#byHolder.size <= MAX_PENDING) return;
     for (const oldest of this.#byHolder.keys()) {
       this.#byHolder.delete(oldest);
       return;
@@ -239,17 +239,17 @@ export class PendingReleases {
   }
 }
 
-/** Whether a release ends all votes that another one ends: the votes of all rounds, or for a clean-up those of its round and the rounds before. */
-function endsAllOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
+/** Whether the first release ends all votes that the second one ends. A clean-up only ends the votes of its round and earlier ones. */
+function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }
 
-/** Whether it makes a node vote. */
+/** Whether the command requests a vote. */
 function isVote({ args: [code] }: RedlockCommand): boolean {
-  return code === Code.vote || code === Code.voteAgain;
+  return code === Code.vote || code === Code.restoreVote;
 }
 
-/** Whether it ends votes for good: a key that is to be retained stays locked by its vote instead where a node does not answer. */
+/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not sent again: the node's vote keeps it locked. */
 function isRelease({ args: [code, , ms] }: RedlockCommand): boolean {
   return code === Code.cleanUp || (code === Code.release && ms === NO_MS);
 }

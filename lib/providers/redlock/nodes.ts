@@ -10,16 +10,16 @@ import { roundDigits } from './lock-script.js';
 import { type RedlockCommand, RedlockNode } from './node.js';
 import type { RedlockSettings } from './redlock-options.js';
 
-/** The share of a lease that a node may take to answer: a round must leave most of it. */
+/** The share of a lease that a node may take to reply, so that most of the lease is left after a round. */
 const SHARE_OF_LEASE = 0.1;
 
-/** Why a question has no answer, and how many nodes have refused it for good. */
+/** Why a poll failed, and how many nodes definitely refused it. */
 interface Faults {
   readonly cause: unknown;
   readonly refusals: number;
 }
 
-/** The nodes together. */
+/** All nodes of a provider. */
 export class RedlockNodes {
   /** Empty until {@link connect}. */
   readonly all: RedlockNode[] = [];
@@ -48,24 +48,24 @@ export class RedlockNodes {
     return Math.floor(this.count / 2) + 1;
   }
 
-  /** Rounds of all requests are numbered in one sequence, so that a clean-up never meets a later round of the same holder. */
+  /** One sequence for the rounds of all requests, so that a clean-up never ends a vote of a later round of the same holder. */
   nextRound(): string {
     this.#rounds += 1;
     return roundDigits(this.#rounds);
   }
 
   /**
-   * Connects to all; a majority is enough.
+   * Connects to all nodes. A majority is enough.
    *
-   * @throws LockConfigError when two nodes are one server, or one belongs to a Cluster. LockUnavailableError when no majority answers.
+   * @throws LockConfigError if two nodes are the same server, or one belongs to a Cluster; LockUnavailableError if no majority answers
    */
   async connect(): Promise<void> {
     const { context, settings, layout, all } = this;
     const majority = new Promise<void>((resolve) => (this.#onMajority = resolve));
     const connects = await Promise.all(settings.nodes.map((node) => connectionsOf(node, context.random)));
-    // `close` has come meanwhile, and could not close what did not exist yet.
+    // `close` was called before the nodes existed, so it could not close them.
     if (this.#isClosing) {
-      const message = `Lock provider "${context.name}" does not connect, because the application stops.`;
+      const message = `Lock provider "${context.name}" does not connect, because the application is shutting down.`;
       throw new LockUnavailableError(message, { provider: context.name, sent: false });
     }
     connects.forEach((connect, index) => {
@@ -76,13 +76,13 @@ export class RedlockNodes {
     });
     const tries = Promise.allSettled(all.map((node) => node.connect()));
     await Promise.race([tries, majority]);
-    // The others have a moment more: a mistake in the addresses is better found now than later.
+    // Give the other nodes a moment, to find mistakes in their addresses at startup.
     await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
     this.#refuseUnfit();
     this.#hadMajority = this.#hasMajority();
     if (!this.#hadMajority) {
-      const reached = `Lock provider "${context.name}" reaches ${this.#ready()} of ${this.count} Redis nodes, which is no majority.`;
+      const reached = `Lock provider "${context.name}" reaches only ${this.#ready()} of ${this.count} Redis nodes, but needs ${this.majority}.`;
       throw this.#errorOf(reached, 'Check their addresses and credentials, and that they are up.', 0, {
         provider: context.name,
         cause: this.#cause(),
@@ -90,38 +90,38 @@ export class RedlockNodes {
     }
   }
 
-  /** How long the nodes have for an answer about a lock with this lease, in ms. */
+  /** How long the nodes may take to reply for a lock with this lease, in ms. */
   timeoutOf(lease: number): number {
     return Math.min(this.settings.commandTimeout, lease * SHARE_OF_LEASE);
   }
 
-  /** Sends at the end of this tick, in the order of the calls. */
+  /** Sends a command to all nodes at the end of this tick. Commands stay in order. */
   send(command: RedlockCommand): void {
-    // One that has fallen silent is the last, because each sending takes time in which the others work already.
+    // Silent nodes come last: each send takes time, and the responsive nodes should work in the meantime.
     for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) node.send(command);
   }
 
   /**
-   * The error for a question that no majority has answered.
+   * The error for a poll that no majority has answered.
    *
-   * @param refusals how many nodes have refused it for good
+   * @param refusals how many nodes definitely refused it
    */
   unavailable(key: string, { cause, refusals }: Faults, sent = true): LockError {
     const { name } = this.context;
-    const what = `Lock "${key}" of provider "${name}": no majority of the ${this.count} Redis nodes answered in time.`;
+    const what = `Lock "${key}" of provider "${name}": fewer than ${this.majority} of the ${this.count} Redis nodes answered in time.`;
     return this.#errorOf(what, 'Check the nodes and their logs.', refusals, { key, provider: name, cause, sent });
   }
 
   async close(): Promise<void> {
     this.#isClosing = true;
-    // Commands of this tick are sent at its end.
+    // Wait for the end of this tick, when its commands are sent.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });
     await Promise.all(this.all.map((node) => node.close()));
   }
 
-  /** @throws LockConfigError for nodes that are too old, or whose failures are not independent of each other. */
+  /** @throws LockConfigError for nodes that are too old, or do not fail independently of each other */
   #refuseUnfit(): void {
     const { name } = this.context;
     for (const { unfitness, cause, index } of this.all) {
@@ -148,8 +148,8 @@ export class RedlockNodes {
   }
 
   /**
-   * The remedy for nodes that do not answer: where one refuses, that comes first. It is a refusal if so many refuse that the others are no
-   * majority; otherwise the nodes that are down may come back.
+   * Makes the error for a missing majority. If a node refuses, its remedy comes first. The error is a `LockConfigError` if so many nodes refuse
+   * that the others are no majority. Otherwise, nodes that are down may come back.
    */
   #errorOf(
     what: string,
@@ -171,16 +171,16 @@ export class RedlockNodes {
   }
 }
 
-// Two clocks drift apart by up to 100 µs a second: after this many ms, 6 ms.
+// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, so by 6 ms in this time.
 const RECENT = 60_000;
 
 /**
  * Estimates which token the nodes will accept.
  *
- * A token has to be larger than all earlier ones, and a majority has to know it before it is used. Asking the nodes first and writing
- * the largest answer back takes two round trips. When the votes carry a token that is larger than the counters of a majority, one
- * is enough. The estimate grows as the nodes' own clocks do, from the last token that they agreed on, so that tokens stay near their
- * time. Nothing depends on it being right: nodes that know a larger token answer with theirs, and the two round trips are made.
+ * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
+ * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
+ * is enough. The estimate grows with the clock, from the last agreed token, so that tokens stay close to their time. It need not be right:
+ * a node that knows a larger token returns it, and the round takes two round trips.
  */
 class Tokens {
   #isMissingAtNode = false;
@@ -188,32 +188,32 @@ class Tokens {
   #agreedAt = -Infinity;
   #last = 0;
 
-  /** The next grant has to write its token to the nodes. */
+  /** Whether the next grant must write its token to the nodes. */
   get isMissingAtNode(): boolean {
     return this.#isMissingAtNode;
   }
 
   /**
-   * A node without a counter has answered after a decision, and maybe after a release: the next grant writes its token to the nodes,
-   * while that node has a vote for it.
+   * A node without a counter replied after the decision, perhaps even after the release. So the next grant writes its token to the nodes, while
+   * that node has a vote for it.
    */
   missedAtNode(): void {
     this.#isMissingAtNode = true;
   }
 
-  /** A grant was agreed on, and has written its token if that was missing. */
+  /** A grant was agreed on, and its token was written if a node needed it. */
   granted(): void {
     this.#isMissingAtNode = false;
   }
 
-  /** A majority has agreed on this token just now, after the nodes have named theirs. */
+  /** A majority has just agreed on this token, which is based on the nodes' own tokens. */
   observe(token: number, now: number): void {
     this.#agreed = token;
     this.#agreedAt = now;
     this.#last = Math.max(this.#last, token);
   }
 
-  /** The first of `count` tokens that this process has not named yet; nothing when the nodes have not agreed on one for long. */
+  /** The first of `count` tokens to propose; `undefined` if the last agreement is too old for an estimate. */
   next(now: number, count: number): number | undefined {
     if (now - this.#agreedAt > RECENT) return undefined;
     const first = Math.max(this.#last + 1, this.#agreed + Math.floor((now - this.#agreedAt) * 1_000));

@@ -5,37 +5,37 @@ import type { RedlockCommand } from './node.js';
 import type { RedlockNodes } from './nodes.js';
 import type { Votes } from './votes.js';
 
-/** The answer of a majority. */
+/** Whether a majority agrees. */
 export type Agreement =
   | 'agreed'
-  /** A majority cannot agree any more. */
+  /** A majority can no longer agree. */
   | 'refused'
-  /** A majority has answered, some of them with yes. Whether a majority agrees, only the silent nodes could answer. */
+  /** A majority has replied, some with yes. Only the silent nodes know whether a majority agrees. */
   | 'undecided'
-  /** No majority has answered. */
+  /** No majority has replied. */
   | 'unknown';
 
 /**
- * One question to all nodes, and the answers to it so far. It is decided as soon as enough of them have come.
+ * An operation that is sent to all nodes, and their replies so far. It is decided as soon as enough nodes have replied.
  *
- * A fault is anything but an answer: a node that is down, refuses, or has not answered in time. It is never counted as a no.
+ * A node that is down, refuses, or does not reply in time counts as a fault, never as a no.
  */
 export abstract class Poll<T> implements RedlockCommand {
   yes = 0;
   no = 0;
   faults = 0;
-  /** How many of the faults are refusals for good. */
+  /** How many of the faults are definite refusals. */
   refusals = 0;
   isTimedOut = false;
-  /** When it was sent, on the monotonic clock: before the first node got it. */
+  /** When the operation was sent (monotonic clock), before any node received it. */
   sentAt = 0;
-  /** Why a node has not answered. */
+  /** Why a node failed. */
   cause: unknown;
   #resolve!: (outcome: T) => void;
   #isOpen = true;
   #timer: Timer | undefined;
 
-  /** @param lease of the lock in ms: a tenth of it is the longest that the answers are waited for */
+  /** @param lease the lock's lease in ms, a tenth of which is the longest timeout for replies */
   constructor(
     protected readonly nodes: RedlockNodes,
     readonly lock: string,
@@ -44,12 +44,12 @@ export abstract class Poll<T> implements RedlockCommand {
     protected readonly lease = Infinity,
   ) {}
 
-  /** Asks at the end of this tick. Called once; resolves to the outcome. */
-  ask(): Promise<T> {
+  /** Sends the operation at the end of this tick, and resolves to the outcome. Must be called only one time. */
+  start(): Promise<T> {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {
-      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+      // After the event loop was blocked, timers run before sockets are read. Give replies that have arrived a chance.
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');
@@ -66,37 +66,37 @@ export abstract class Poll<T> implements RedlockCommand {
     return this.#isOpen;
   }
 
-  /** A majority has said yes. */
+  /** Whether a majority said yes. */
   get isAgreed(): boolean {
     return this.yes >= this.nodes.majority;
   }
 
-  /** So many have said no that the others are no majority. */
+  /** Whether too many said no for a majority. */
   get isRefused(): boolean {
     return this.no > this.nodes.count - this.nodes.majority;
   }
 
-  /** So many do not answer that the others are no majority. */
+  /** Whether too many failed for a majority. */
   get isUnavailable(): boolean {
     return this.faults > this.nodes.count - this.nodes.majority;
   }
 
-  /** A majority has said yes or no. */
+  /** Whether a majority said yes or no. */
   get isAnswered(): boolean {
     return this.yes + this.no >= this.nodes.majority;
   }
 
-  /** How many nodes have not answered yet. */
+  /** How many nodes have neither replied nor failed. */
   get missing(): number {
     return this.nodes.count - this.yes - this.no - this.faults;
   }
 
-  /** Nothing more is waited for, so it must be decided now. */
+  /** Whether there is nothing left to wait for, so that the poll must be decided now. */
   get isComplete(): boolean {
     return this.isTimedOut || this.missing === 0;
   }
 
-  /** The outcome, once it is certain; until then nothing. It must decide when the answers are complete. */
+  /** The outcome, or `undefined` while it is uncertain. Must return an outcome if `isComplete`. */
   abstract decide(): T | undefined;
 
   onReply(reply: unknown, node: number): void {
@@ -117,7 +117,7 @@ export abstract class Poll<T> implements RedlockCommand {
     this.#settleIfDecided();
   }
 
-  /** Decides now, whatever the answers are. */
+  /** Ends the poll with this outcome. */
   settle(outcome: T): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
@@ -125,14 +125,13 @@ export abstract class Poll<T> implements RedlockCommand {
     this.#resolve(outcome);
   }
 
-  /** Whether the reply is a yes. */
   protected isYes(reply: unknown, _node: number): boolean {
     return reply === 1;
   }
 
-  /** A reply has come after the decision. */
+  /** Handles a reply that comes after the decision. */
   protected onLate(_reply: unknown, _node: number): void {
-    // An answer that changes nothing.
+    // By default, a late reply changes nothing.
   }
 
   /** Whether a majority agrees, as far as that is certain. */
@@ -150,7 +149,7 @@ export abstract class Poll<T> implements RedlockCommand {
   }
 }
 
-/** Asks whether a majority agrees. */
+/** A poll whose outcome is whether a majority agrees. */
 export class AgreementPoll extends Poll<Agreement> {
   decide(): Agreement | undefined {
     return this.agreement();

@@ -3,15 +3,15 @@ import type { CommandConnection } from '../redis/client/command-connection.js';
 import { isReplyError } from '../redis/client/redis-connection.js';
 
 /**
- * With `delayedRestart`: when a node may vote.
+ * Decides when a node may vote, with `delayedRestart`.
  *
- * The node may have forgotten a vote that it gave before it started. Such a vote is over when some process has seen this run of the server
- * for `maxLease`. The time is counted here, on a monotonic clock: the server's own uptime follows its wall clock, which jumps when it is
- * corrected after the boot. At the end this process notes the run on the node, so that processes that come later need not count again.
+ * A node may have lost a vote that it gave before it started. Any such vote has expired once a process has observed the server's current run for
+ * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock, which jumps when it is
+ * corrected after a boot. At the end, this process stores the run's id on the node, so that later processes need not wait again.
  */
 export class Probation {
   #votesFrom = Infinity;
-  /** The run of the server that was seen last, and since when, on our clock. */
+  /** The run that was observed last, and since when (monotonic clock). */
   #seen: { readonly runId: string; readonly since: number } | undefined;
   #timer: Timer | undefined;
 
@@ -19,7 +19,7 @@ export class Probation {
     private readonly connection: CommandConnection,
     private readonly clock: Clock,
     private readonly maxLease: number,
-    /** The key of the note on the node. */
+    /** The key on the node that stores the finished probation. */
     private readonly runKey: string,
   ) {}
 
@@ -28,31 +28,31 @@ export class Probation {
   }
 
   /**
-   * Called on each new connection, with the run that it leads to. Without one (the ACL refuses `INFO`), the probation never ends.
+   * Called for each new connection, with the server's run id. If the id is unknown because the ACL denies `INFO`, the probation never ends.
    *
-   * @throws the error of a connection that is lost again
+   * @throws the connection's error if it is lost again
    */
   async begin(runId: string | undefined): Promise<void> {
     this.#votesFrom = Infinity;
     if (runId === undefined) return;
     if (this.#seen?.runId !== runId) this.#seen = { runId, since: this.clock.now() };
     const [notedRun, notedFor] = (await this.#note()).split(' ');
-    // The count for a shorter maxLease is too short.
+    // A probation for a shorter maxLease is not long enough.
     const isNoted = notedRun === runId && Number(notedFor) >= this.maxLease;
     this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;
     if (!isNoted) this.#noteLater(`${runId} ${this.maxLease}`);
   }
 
-  /** The connection is lost or closed. */
+  /** Stops the timer, because the connection was lost or closed. */
   stop(): void {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
   }
 
-  /** The note on the node, or nothing where the ACL refuses the key. */
+  /** Reads the note on the node; '' if the ACL denies the key. */
   async #note(): Promise<string> {
     try {
-      return String(await this.connection.ask('get', this.runKey));
+      return String(await this.connection.call('get', this.runKey));
     } catch (error) {
       if (!isReplyError(error)) throw error;
       return '';
@@ -62,8 +62,8 @@ export class Probation {
   #noteLater(note: string): void {
     const left = this.#votesFrom - this.clock.now();
     if (left <= 0) {
-      // The node votes also where this fails. Other processes then count by themselves.
-      this.connection.ask('set', this.runKey, note).catch(() => undefined);
+      // If this fails, the node votes anyway, and other processes have to wait themselves.
+      this.connection.call('set', this.runKey, note).catch(() => undefined);
       return;
     }
     const again = () => {

@@ -20,12 +20,12 @@ import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { RedlockRenewal } from './renewal.js';
 
-/** The locks of one application on the nodes. */
+/** The backend of one Redlock provider. */
 export class RedlockBackend implements LockBackend<RedlockRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number;
   readonly #layout: RedlockKeyLayout;
-  /** Private, because `inspect` would show a password. */
+  /** Private, because `util.inspect` would otherwise show a password. */
   readonly #settings: RedlockSettings;
   readonly #nodes: RedlockNodes;
   readonly #waiting = new WaitingRequests();
@@ -78,8 +78,8 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
     const { lock, votes } = state;
     state.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).ask();
-    this.#waiting.askNow(lock);
+    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).start();
+    this.#waiting.retryNow(lock);
     return released;
   }
 
@@ -90,7 +90,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   async forceRelease(key: string): Promise<boolean> {
     const lock = this.#layout.lockOf(key);
     const poll = new AgreementPoll(this.#nodes, lock, [Code.forceRelease, '', NO_MS]);
-    const outcome = await poll.ask();
+    const outcome = await poll.start();
     if (outcome === 'unknown') throw this.#nodes.unavailable(key, poll);
     return outcome !== 'refused';
   }
@@ -105,7 +105,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   }
 }
 
-/** Releases a lock that a majority of the nodes had the vote for, or not. */
+/** Releases a lock, and reports whether a majority of the nodes had voted for it. */
 class Release extends Poll<ReleaseOutcome> {
   decide(): ReleaseOutcome | undefined {
     const agreement = this.agreement();
@@ -116,7 +116,7 @@ class Release extends Poll<ReleaseOutcome> {
 const RELEASED: Readonly<Record<Agreement, ReleaseOutcome>> = {
   agreed: 'released',
   refused: 'lost',
-  // A majority is certainly without the vote by now.
+  // A majority of the nodes no longer has the vote.
   undecided: 'released',
   unknown: 'unknown',
 };

@@ -1,12 +1,12 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type Ask, examinePermissions, examineServer } from '../redis/client/server-diagnostics.js';
+import { type ServerCall, diagnosePermissions, diagnoseServer } from '../redis/client/server-diagnostics.js';
 import { permissionScript } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import type { RedlockNode } from './node.js';
 
 const PERMISSION_SCRIPT = permissionScript('');
 
-/** The settings of the nodes that weaken the guarantee. */
+/** Reports settings of the nodes that weaken the guarantee. */
 export async function diagnoseNodes(
   nodes: readonly RedlockNode[],
   layout: RedlockKeyLayout,
@@ -16,10 +16,10 @@ export async function diagnoseNodes(
   if (nodes.length % 2 === 0) {
     diagnostics.push({
       severity: 'warning',
-      message: `${nodes.length} nodes survive no more failures than ${nodes.length - 1}: use an odd number.`,
+      message: `${nodes.length} nodes tolerate no more failures than ${nodes.length - 1}. Use an odd number of nodes.`,
     });
   }
-  const each = await Promise.all(nodes.map((node) => diagnoseNode(node.ask.bind(node), layout, delayedRestart)));
+  const each = await Promise.all(nodes.map((node) => diagnoseNode(node.call.bind(node), layout, delayedRestart)));
   each.forEach((found, index) => {
     for (const { severity, message } of found) diagnostics.push({ severity, message: `Node ${index + 1}: ${message}` });
   });
@@ -27,31 +27,31 @@ export async function diagnoseNodes(
 }
 
 async function diagnoseNode(
-  ask: Ask,
+  call: ServerCall,
   { counter, run }: RedlockKeyLayout,
   delayedRestart: boolean,
 ): Promise<Diagnostic[]> {
-  const diagnostics = await examineServer(ask, 0);
-  diagnostics.push(...(await examinePermissions(ask, PERMISSION_SCRIPT, [counter], `${counter}*`)));
-  if (delayedRestart && (await isRefused(ask('get', run)))) {
+  const diagnostics = await diagnoseServer(call, 0);
+  diagnostics.push(...(await diagnosePermissions(call, PERMISSION_SCRIPT, [counter], `${counter}*`)));
+  if (delayedRestart && (await isRefused(call('get', run)))) {
     diagnostics.push({
       severity: 'warning',
-      message: `The ACL of this user refuses the key ${run}: with delayedRestart each process waits for maxLease after its own start. Allow ~${counter}*.`,
+      message: `The ACL of this user denies the key ${run}, so with delayedRestart, each process waits for maxLease after its start. Grant ~${counter}*.`,
     });
   }
-  const info = String(await ask('info').catch(() => ''));
+  const info = String(await call('info').catch(() => ''));
   if (/^cluster_enabled:1/m.test(info)) {
     diagnostics.push({
       severity: 'error',
       message:
-        'It is a node of a Redis Cluster, which refuses the keys of other nodes and fails over: a majority needs independent servers.',
+        'This server is a Redis Cluster node, which rejects keys of other nodes and may fail over. Redlock needs independent servers.',
     });
   }
   if (/^aof_enabled:0/m.test(info) && !delayedRestart) {
     diagnostics.push({
       severity: 'warning',
       message:
-        'If it restarts within a lease it votes again, and two may hold a lock. Set appendonly yes and appendfsync always, or delayedRestart: true.',
+        'If this server restarts within a lease, it may vote again, and two processes may hold a lock. Set appendonly yes and appendfsync always, or delayedRestart: true.',
     });
   }
   return diagnostics;

@@ -3,21 +3,21 @@ import { RedlockBackend } from './redlock-backend.js';
 import { readRedlockOptions, type RedlockLockProviderOptions, type RedlockSettings } from './redlock-options.js';
 
 /**
- * Locks by the votes of a majority of independent Redis servers: the Redlock algorithm, with a fencing token.
+ * Locks by a majority vote of independent Redis servers: the Redlock algorithm, with fencing tokens.
  *
- * Promised: mutual exclusion and growing fencing tokens while any minority of the nodes is down, frozen or cut off. A node
- * that does not answer delays no lock: it is decided as soon as a majority has answered.
+ * The provider guarantees mutual exclusion and growing fencing tokens while any minority of the nodes is down, frozen or cut off. Such a node
+ * doesn't delay a lock, which is granted as soon as a majority has voted.
  *
- * This assumes that no node loses its data within a lease (AOF with `appendfsync always`, or `delayedRestart`), that nodes are
- * independent, and that their wall clocks are not stepped within a lease. Otherwise two holders are possible, and the
- * later one has the larger fencing token, as long as a majority of the nodes still has its counters.
+ * The guarantee assumes that no node loses its data within a lease (AOF with `appendfsync always`, or `delayedRestart`), that the nodes are
+ * independent, and that their wall clocks are not stepped within a lease. Otherwise, two processes may hold a lock. The later one has the
+ * larger fencing token, as long as a majority of the nodes still has its counters.
  *
- * Not fair: waiters of different processes ask again after random pauses. Those of one process are served in their order.
+ * The locks are not fair: processes retry after random pauses. Waiters of the same process are served in order.
  */
 export class RedlockLockProvider implements LockProvider {
   readonly #settings: RedlockSettings;
 
-  /** @throws LockConfigError for options that cannot work */
+  /** @throws LockConfigError for invalid options */
   constructor(options: RedlockLockProviderOptions) {
     this.#settings = readRedlockOptions(options);
   }

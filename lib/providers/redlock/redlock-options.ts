@@ -13,30 +13,30 @@ export type RedlockNodeOptions = RedisServerOptions;
 
 export interface RedlockLockProviderOptions {
   /**
-   * At least three independent Redis servers (6.2 or later), each by `{ url }`, `{ client }` or `{ options }`: no replicas of one master, no nodes of one Cluster. Use an odd number,
-   * because four nodes survive no more failures than three do.
+   * At least three independent Redis servers (6.2 or later), each as `{ url }`, `{ client }` or `{ options }`. Don't use replicas of one master
+   * or nodes of one Cluster. Use an odd number, because four nodes tolerate no more failures than three.
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms; also of extensions and of `minHold`: longer ones are refused with `LockConfigError`. It must be the same in all
-   * processes and never change: it is how long a node that has lost its data may have forgotten a vote that others count on.
+   * The longest lease, in ms. It also limits extensions and `minHold`. Longer ones are rejected with `LockConfigError`. Use the same value in
+   * all processes, and never change it: it bounds how long a vote that a node has lost may still count elsewhere.
    * Default 30 s, at least 100 ms and at most 24.8 days.
    */
   readonly maxLease?: ConfiguredDuration | undefined;
   /**
-   * Whether a node votes only when some process has seen its current run for `maxLease`, so that no vote is forgotten while it counts. The
-   * process counts on a monotonic clock and notes the run on the node. On new nodes, locks are unavailable for `maxLease` after the first
-   * process has started. Default false. Not needed if all nodes run with `appendonly yes` and `appendfsync always`.
+   * Whether a restarted node votes only after a process has observed it for `maxLease`, so that every vote it may have lost has expired. The
+   * process measures the time on its monotonic clock, and stores the result on the node. With new nodes, locks are unavailable for `maxLease`
+   * after the first process starts. Default false. Not needed if all nodes run with `appendonly yes` and `appendfsync always`.
    */
   readonly delayedRestart?: boolean | undefined;
   /**
-   * The longest time that a node may take to answer, in ms; a tenth of the lease if that is shorter. A node that is silent for
-   * that long gets a new connection. Default 500 ms, at least 50 ms and at most 24.8 days.
+   * How long a node may take to reply, in ms; at most a tenth of the lease. The provider reconnects to a node that is silent for this long.
+   * Default 500 ms, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }
 
-/** The options after validation. */
+/** The validated options. */
 export interface RedlockSettings {
   readonly nodes: readonly RedisSettings[];
   readonly maxLease: number;
@@ -54,7 +54,7 @@ const OPTIONS = {
     return refuse(
       owner,
       name,
-      `lists ${nodes.length}, but must list at least three independent Redis servers. For one server use RedisLockProvider.`,
+      `lists ${nodes.length}, but must list at least three independent Redis servers. For one server, use RedisLockProvider.`,
     );
   })
     .written()
@@ -64,7 +64,7 @@ const OPTIONS = {
   commandTimeout: duration({ min: 50 }).or('500ms'),
 } satisfies OptionTable<RedlockLockProviderOptions>;
 
-/** @throws LockConfigError for options that cannot work. */
+/** @throws LockConfigError for invalid options */
 export function readRedlockOptions(options: RedlockLockProviderOptions): RedlockSettings {
   const example = 'new RedlockLockProvider({ nodes: [{ url }, { url }, { url }] })';
   const { nodes, ...settings } = read({ name: 'RedlockLockProvider', example }, options, OPTIONS);
@@ -80,6 +80,6 @@ function readNode(node: unknown, name: string): RedlockNodeOptions {
   return refuse(
     owner,
     'client',
-    'is one of a Redis Cluster, and must be one of one server: give each server by its own "url", "client" or "options".',
+    'is a Redis Cluster client, but must be a client of a single server: pass each server as its own "url", "client" or "options".',
   );
 }

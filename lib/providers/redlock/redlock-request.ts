@@ -4,19 +4,19 @@ import type { RedlockNodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
-// The pause after a round without a winner is drawn from a window that doubles: requests that have split the votes come back at
-// different times, since a round takes about a millisecond; and a caller that waits for long asks some eight times a second.
+// The pause after a failed round is random, from a window that doubles. Requests that have split the votes then retry at different times, since
+// a round takes about a millisecond, and a request that waits for long retries about eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
-// The last round of a wait begins this many ms before its end, so that a key which became free by then is not missed.
+// The last round starts this many ms before the wait ends, so that a key that becomes free shortly before is not missed.
 const LAST_ROUND = 20;
 
-/** One request for a majority of the votes, in as many rounds as it takes while its callers wait; then what it was granted. */
+/** A request for a majority of the votes, in as many rounds as its callers wait for; then its grant. */
 export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
-  /** When the round in flight began, on the monotonic clock. */
-  #askedAt: number | undefined;
+  /** When the round in flight started (monotonic clock). */
+  #roundStartedAt: number | undefined;
   #hasLeft = false;
   #isWaiting = false;
   #round: Round | undefined;
@@ -30,16 +30,16 @@ export class RedlockRequest {
     readonly request: AcquireRequest,
   ) {}
 
-  /** @throws LockUnavailableError when a majority does not answer. */
+  /** @throws LockUnavailableError if no majority answers */
   async run(): Promise<RedlockGrant | 'busy'> {
     const { request } = this;
     this.#isWaiting = false;
     try {
       for (let failures = 0; !this.#hasLeft; failures += 1) {
         this.#round = new Round(this);
-        this.#askedAt = this.context.clock.now();
+        this.#roundStartedAt = this.context.clock.now();
         const outcome = await this.#round.run();
-        this.#askedAt = undefined;
+        this.#roundStartedAt = undefined;
         if (outcome !== 'busy') this.grant = outcome;
         if (outcome !== 'busy' || request.wait <= 0) return outcome;
         this.#wait();
@@ -51,17 +51,17 @@ export class RedlockRequest {
     }
   }
 
-  /** For how many ms a majority has not answered the round in flight. */
+  /** How long the round in flight has been undecided, in ms. */
   get unansweredFor(): number {
-    return this.#askedAt === undefined ? 0 : this.context.clock.now() - this.#askedAt;
+    return this.#roundStartedAt === undefined ? 0 : this.context.clock.now() - this.#roundStartedAt;
   }
 
-  /** The key was just released in this process: ask directly behind the release, if it pauses. */
-  askNow(): void {
+  /** Ends a pause, because this process has just released the key: the next round directly follows the release. */
+  retryNow(): void {
     this.#pausing?.abort();
   }
 
-  /** The caller has left, or its release is sent: no further vote may be asked for. */
+  /** Ends the request, because its callers have left or its release is sent. No further vote may be requested. */
   leave(): void {
     this.#hasLeft = true;
     this.#round?.end();
@@ -92,7 +92,7 @@ export class RedlockRequest {
   }
 }
 
-/** The requests that have found their lock busy and ask again: the core makes one request per key and number of other keys held. */
+/** The requests that found their lock busy and retry. There may be several per key: the core makes one for each number of other keys held. */
 export class WaitingRequests {
   readonly #byLock = new Map<string, Set<RedlockRequest>>();
 
@@ -108,12 +108,12 @@ export class WaitingRequests {
     if (all?.size === 0) this.#byLock.delete(own.lock);
   }
 
-  /** The lock was just released in this process: they ask directly behind the release. */
-  askNow(lock: string): void {
-    for (const own of this.#byLock.get(lock) ?? []) own.askNow();
+  /** Ends the pauses for a lock that this process has just released. */
+  retryNow(lock: string): void {
+    for (const own of this.#byLock.get(lock) ?? []) own.retryNow();
   }
 
-  /** No caller is left waiting. */
+  /** Ends all requests, so that no caller is left waiting. */
   close(): void {
     for (const all of this.#byLock.values()) for (const own of all) own.leave();
   }

@@ -6,18 +6,17 @@ import type { RedlockRequest } from './redlock-request.js';
 import type { RedlockGrant } from './round.js';
 
 /**
- * Asks whether a majority of the nodes still has votes that count. If so, all votes that were acknowledged when it was sent count from
- * then on.
+ * Checks whether a majority of the nodes still has votes that count. If so, all votes that were acknowledged before it was sent count as well.
  *
- * A vote that is acknowledged after the grant is recounted immediately. If it waited for the next renewal, up to a third of the lease, the
- * first node that restarts empty meanwhile would end the hold, although a majority still has votes for it.
+ * A vote that is acknowledged after the grant triggers a recount immediately. If it had to wait for the next renewal, up to a third of the lease,
+ * a node that restarts empty in the meantime would end the hold, although a majority still has votes for it.
  */
 class Recount extends Poll<Agreement> {
   readonly #acknowledgedBefore: readonly (string | undefined)[];
-  /** The rounds of the votes that the nodes have, by node. */
+  /** The round of each node's vote, by node. */
   readonly #standing: string[] = [];
 
-  /** @param ms to how many ms it extends the votes. With {@link NO_MS} it does not. */
+  /** @param ms the new duration of the votes; {@link NO_MS} does not extend them */
   constructor(
     protected readonly own: RedlockRequest,
     lease: number,
@@ -27,7 +26,7 @@ class Recount extends Poll<Agreement> {
     this.#acknowledgedBefore = own.votes.acknowledged();
   }
 
-  /** A vote that does not count is no refusal until all have answered, because an earlier recount may still make it count. */
+  /** A vote that does not count yet is not a refusal until all nodes have replied, because an earlier recount may still make it count. */
   decide(): Agreement | undefined {
     const { nodes, votes } = this.own;
     const counting = this.#standing.filter((round, node) => votes.counts(node, round)).length;
@@ -45,7 +44,7 @@ class Recount extends Poll<Agreement> {
     super.settle(outcome);
   }
 
-  /** Whether the node has a vote, which may not count. */
+  /** Whether the node has a vote, even if the vote does not count. */
   protected override isYes(reply: unknown, node: number): boolean {
     if (typeof reply !== 'string') return false;
     this.#standing[node] = reply;
@@ -62,18 +61,18 @@ class Recount extends Poll<Agreement> {
   }
 }
 
-/** Makes a vote count that was acknowledged after the grant. */
+/** Starts a recount, which makes a vote that was acknowledged after the grant count. */
 export function recount(own: RedlockRequest, lease: number): void {
-  if (!own.votes.isReleased) void new Recount(own, lease).ask();
+  if (!own.votes.isReleased) void new Recount(own, lease).start();
 }
 
 /**
- * Renews one lock: a majority of the nodes has to extend votes that count. Decided as soon as a majority has answered for this lock,
- * whatever other nodes and other locks do. Only then, and only after a success, nodes that have lost the vote are asked for it again.
+ * Renews a lock: a majority of the nodes must extend votes that count. It is decided as soon as a majority has replied for this lock. Only after
+ * a success are nodes that have lost their vote requested to restore it.
  */
 export class RedlockRenewal extends Recount {
   readonly #ms: string;
-  /** The nodes that have lost the vote, or never gave it. */
+  /** The nodes that have lost the vote, or never gave one. */
   readonly #missing: number[] = [];
   #hasSucceeded = false;
 
@@ -88,10 +87,10 @@ export class RedlockRenewal extends Recount {
   }
 
   async run(): Promise<RenewOutcome> {
-    const outcome = await this.ask();
+    const outcome = await this.start();
     if (outcome !== 'agreed') return outcome === 'refused' ? 'lost' : 'unknown';
     this.#hasSucceeded = true;
-    for (const node of this.#missing) this.#askAgain(node);
+    for (const node of this.#missing) this.#restoreVote(node);
     return { validUntil: validUntil(this.sentAt, this.lease) };
   }
 
@@ -103,11 +102,11 @@ export class RedlockRenewal extends Recount {
   protected override onLate(reply: unknown, node: number): void {
     super.onLate(reply, node);
     if (typeof reply === 'string') return;
-    if (this.#hasSucceeded) this.#askAgain(node);
+    if (this.#hasSucceeded) this.#restoreVote(node);
     else this.#missing.push(node);
   }
 
-  #askAgain(node: number): void {
+  #restoreVote(node: number): void {
     const { nodes, lock, votes, request } = this.own;
     const { fencingToken, followers = 0 } = this.grant;
     const round = nodes.nextRound();
@@ -115,6 +114,6 @@ export class RedlockRenewal extends Recount {
       if (reply === 1) this.acknowledge(node, round);
     };
     const vote = request.id + tokenDigits(Number(fencingToken) + followers) + round;
-    nodes.all[node]?.send({ lock, args: [Code.voteAgain, vote, this.#ms], votes, onReply });
+    nodes.all[node]?.send({ lock, args: [Code.restoreVote, vote, this.#ms], votes, onReply });
   }
 }

@@ -9,42 +9,42 @@ import { recount } from './renewal.js';
 
 type RoundOutcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
-/** A grant, and until when its key must stay locked whatever happens to the holder. */
+/** A grant, and until when its key must stay locked even if the holder ends (`minHold`). */
 export interface RedlockGrant extends Grant {
   readonly keptUntil: number;
 }
 
 /**
- * One round of a request: all nodes are asked for their votes at the same time, and a majority of them is a lock.
+ * One round of a request: it requests votes from all nodes in parallel, and a majority of votes grants the lock.
  *
- * Exclusion: two majorities of votes that exist at the same time share a node, and a node votes for one holder.
+ * Mutual exclusion: two majorities that exist at the same time share a node, and a node votes for one holder only.
  *
- * Tokens grow: the token of a grant was written, before the lock was granted, into votes of a majority that existed at that time, and into
- * the counters of those nodes. A later holder's majority shares a node with them. That node's new vote came after its old one was over, so
- * after the write, and names a larger token; the new token is the largest that was named. This needs a majority that
- * remembers. A node without a counter has lost it, and only adds its clock. When no majority has a counter, the
- * namespace is new (or a majority has lost its data, and the clocks are all that is left).
+ * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of those nodes. The majority
+ * of a later holder shares a node with them. That node could give its new vote only after the old one had ended, so after the write, and
+ * it returns a larger token. The new grant takes the largest token returned. This needs a majority with counters. A node without one has lost
+ * it, and only contributes its clock. If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks
+ * are left.
  *
- * Callers of a process that hold the lock one after the other have a block of tokens. RedlockNodes compare its first one with what they know, and
- * all that is said of a token's writing holds for its last one. So the first is larger than all earlier blocks, and a later
- * first is larger than the last. Of a hold that is found again only the last token is known, so it has no followers.
+ * Callers of a process that hold the lock one after the other get a block of tokens. The nodes compare its first token with their counter, and
+ * store its last one. So the first token is larger than all earlier blocks, and the first token of a later block is larger than this block's
+ * last. If a hold is found again, only its last token is known, so it has no followers.
  *
- * A node that has lost its counter, which all keys share, remembers again only by a write that comes together with its own vote: a majority
- * that remembers has named that token after the loss, so after all that was granted before. Any other write may have been in
- * flight since before the loss, older than tokens that were granted meanwhile; enough such nodes would make up a smaller token. The
- * counter is not enough for a lock that was just being granted while the node lost its data: `delayedRestart` outlasts those.
+ * All keys share a node's counter. A node that has lost it gets a new one only from a write that arrives together with its own vote: a majority
+ * with counters returned that token after the loss, so it is larger than all tokens granted before. Any other write may have been in flight
+ * since before the loss, and be older than tokens granted since. Enough nodes with such a counter would agree on a smaller token. The counter
+ * does not protect a lock that was being granted while the node lost its data. `delayedRestart` covers that case.
  */
 export class Round extends Poll<RoundOutcome> {
   readonly #number: string;
   readonly #kept: number;
-  /** How many callers it could serve one after the other. */
+  /** The number of callers that could use the grant one after the other. */
   readonly #callers: number;
-  /** The vote of a node that has voted as it was asked to. */
+  /** The vote of a node that accepted the proposed token. */
   readonly #named: Vote;
   readonly #received: Vote[] = [];
   /** How many of the votes come from nodes without a counter. */
   #forgetful = 0;
-  /** The last token of the block, on which a majority has agreed. */
+  /** The last token of the block, after a majority has agreed on it. */
   #token: number | undefined;
   #isGranted = false;
 
@@ -65,9 +65,9 @@ export class Round extends Poll<RoundOutcome> {
     this.#named = { written: last, least: last, remembers: true, left: kept };
   }
 
-  /** @throws LockUnavailableError when a majority does not answer. */
+  /** @throws LockUnavailableError if no majority answers */
   async run(): Promise<RedlockGrant | 'busy'> {
-    const outcome = await this.ask();
+    const outcome = await this.start();
     if (outcome === 'busy') {
       this.#cleanUp();
       return 'busy';
@@ -75,7 +75,7 @@ export class Round extends Poll<RoundOutcome> {
     if (outcome === 'unavailable') throw this.#failed(this.cause);
     if (outcome === 'forgetful') {
       throw this.#failed(
-        new Error('Some nodes have lost their data, and those that answer and remember are no majority.'),
+        new Error('Some nodes have lost their data, and those that still have theirs are no majority.'),
       );
     }
     const { nodes } = this;
@@ -91,7 +91,7 @@ export class Round extends Poll<RoundOutcome> {
     return this.#grant(token - followers, followers);
   }
 
-  /** The caller has left: answers `busy` now. Votes that the round still gets are cleaned up. */
+  /** Ends the round as `busy`, because the callers have left. Votes that are still given are cleaned up. */
   end(): void {
     this.settle('busy');
   }
@@ -107,7 +107,7 @@ export class Round extends Poll<RoundOutcome> {
     return this.isAnswered ? 'busy' : 'unavailable';
   }
 
-  /** The largest token that a node has named. */
+  /** The largest token that a node has returned. */
   get largest(): number {
     return Math.max(...this.#received.map(({ written, least }) => Math.max(written, least)));
   }
@@ -121,8 +121,8 @@ export class Round extends Poll<RoundOutcome> {
   }
 
   /**
-   * A vote that comes after the grant counts with the others if it carries the token of the grant: the node knew no larger token, so nobody
-   * was granted by its vote in between. Any other vote is recounted.
+   * A vote that arrives after the grant counts if it carries the grant's token: the node knew no larger token, so its vote contributed to no
+   * other grant in between. Any other vote needs a recount.
    */
   protected override onLate(reply: unknown, node: number): void {
     const vote = this.#read(reply, node);
@@ -136,12 +136,12 @@ export class Round extends Poll<RoundOutcome> {
     else recount(this.own, this.lease);
   }
 
-  /** Whether a vote carries a token of an earlier round, whose outcome was unknown. */
+  /** Whether a vote carries the token of an earlier round with an unknown outcome. */
   get #isFound(): boolean {
     return this.#received.some((vote) => vote !== this.#named && vote.written > 0);
   }
 
-  /** The token that a majority of the votes carries already. */
+  /** The token that a majority of the votes already carries. */
   #carried(): number | undefined {
     for (const { written } of this.#received) {
       let count = 0;
@@ -151,12 +151,12 @@ export class Round extends Poll<RoundOutcome> {
     return undefined;
   }
 
-  /** Makes the token known to a majority: the last one of a block that begins with the largest that was named. */
+  /** Writes the token to a majority: the last one of a block that starts with the largest token returned. */
   async #writeBack(token: number): Promise<void> {
     const { nodes } = this;
     const { lock, args } = this.#write(token);
     const write = new AgreementPoll(nodes, lock, args, undefined, this.lease);
-    if ((await write.ask()) !== 'agreed') throw this.#failed(write.cause);
+    if ((await write.start()) !== 'agreed') throw this.#failed(write.cause);
     nodes.tokens.observe(token, nodes.clock.now());
   }
 
@@ -165,7 +165,7 @@ export class Round extends Poll<RoundOutcome> {
     const { sentAt } = this;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
     if (this.nodes.clock.now() >= deadline) {
-      throw this.#failed(new Error('The votes came when the lease was over.'));
+      throw this.#failed(new Error('The votes came after the lease had ended.'));
     }
     return {
       lease,
@@ -176,13 +176,13 @@ export class Round extends Poll<RoundOutcome> {
     };
   }
 
-  /** How long a majority of the votes lasts, counted from the sending, in ms. */
+  /** How long a majority of the votes lasts after `sentAt`, in ms. */
   #lasting(): number {
     const left = this.#received.map((vote) => Math.min(vote.left, this.#kept)).sort((a, b) => b - a);
     return left[this.nodes.majority - 1] ?? 0;
   }
 
-  /** Ends the round's votes. On each connection this follows the round's question, so it also ends votes that are still in flight. */
+  /** Ends the round's votes. On each connection, this follows the vote request, so it also ends votes that are still in flight. */
   #cleanUp(): void {
     const { nodes, lock, request, votes } = this.own;
     if (!votes.isSent) return;
@@ -197,7 +197,7 @@ export class Round extends Poll<RoundOutcome> {
   #failed(cause: unknown): LockError {
     this.#cleanUp();
     const { request, votes } = this.own;
-    // Where no vote may exist, nothing is left of the request.
+    // If no vote was requested, the request has left nothing behind.
     return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.isSent);
   }
 

@@ -1,35 +1,33 @@
 /**
- * Records the votes of one request. A node is named by its number, and a vote by its round, which the node keeps with it: a vote
- * that was lost and given again has another round.
+ * Records the votes of a request. A node is identified by its index, and a vote by its round, which the node stores with it: a vote that was lost
+ * and restored has another round.
  *
- * A renewal succeeds only by votes that count. Votes of the grant count. A vote that a node gave later counts after the first
- * renewal or recount that was sent when the vote was acknowledged, and that succeeded without it: a majority and this vote have then
- * existed at the same time. If it counted earlier, a lock that another caller held in between could come back to life
- * (`test/redlock/vote-model.ts` finds the way).
+ * Only votes that count can renew a lock. The votes of the grant count. A later vote counts after a renewal or recount that was sent after the
+ * vote was acknowledged and that succeeded without it: then a majority and this vote existed at the same time. If it counted earlier, a hold
+ * could come back to life after another caller had held the lock (`test/redlock/vote-model.ts` finds the sequence).
  *
- * The lists are indexed by the node's number: there is one of these objects for each request, and a list is smaller than a Map.
+ * The lists are indexed by node. Each request has one of these objects, and a list is smaller than a `Map`.
  */
 export class Votes {
-  /** Its release was sent: no vote may be asked for behind it. */
+  /** Whether the release was sent. No vote may be requested after it. */
   isReleased = false;
   readonly #sent: (string | undefined)[] = [];
   readonly #acknowledged: string[] = [];
   readonly #counted: string[] = [];
 
-  /** The node is asked for its vote in this round. */
-  asked(node: number, round: string): void {
+  /** A vote in this round is requested from the node. */
+  requested(node: number, round: string): void {
     this.#sent[node] = round;
   }
 
   /**
-   * The node has answered in this round that another holder has its vote. A slow node may answer when the question of a later round is on its
-   * way already, and the node may grant that one.
+   * The node replied in this round that another holder has its vote. If a later round was already sent to it, that one may still get a vote.
    */
   refused(node: number, round: string): void {
     if (this.#sent[node] === round) this.#sent[node] = undefined;
   }
 
-  /** Something was sent to a node that may have left a vote there. */
+  /** Whether a node may have a vote of this request. */
   get isSent(): boolean {
     return this.#sent.some((round) => round !== undefined);
   }
@@ -38,12 +36,12 @@ export class Votes {
     return this.#sent[node] !== undefined;
   }
 
-  /** The node has answered that it has the vote of this round. Returns whether it was not known yet. */
+  /** The node reported its vote of this round. Returns whether that is new. */
   acknowledge(node: number, round: string): boolean {
     return raise(this.#acknowledged, node, round);
   }
 
-  /** The rounds of the votes that are acknowledged by now. */
+  /** A copy of the acknowledged rounds, by node. */
   acknowledged(): readonly (string | undefined)[] {
     return this.#acknowledged.slice();
   }
@@ -52,20 +50,20 @@ export class Votes {
     return this.#counted[node] === round;
   }
 
-  /** The votes of this round that are acknowledged by now count from now on. */
+  /** From now on, all votes of this round that are acknowledged count. */
   countRound(round: string): void {
     for (let node = 0; node < this.#acknowledged.length; node += 1) {
       if (this.#acknowledged[node] === round) this.#counted[node] = round;
     }
   }
 
-  /** This vote counts from now on. */
+  /** From now on, this vote counts. */
   count(node: number, round: string): void {
     raise(this.#counted, node, round);
   }
 }
 
-// A node's answers may be read after those to a later question. Rounds have a fixed width, so they compare as text.
+// Replies may be read out of order. Rounds have a fixed width, so they compare as text.
 function raise(rounds: string[], node: number, round: string): boolean {
   if (round <= (rounds[node] ?? '')) return false;
   rounds[node] = round;

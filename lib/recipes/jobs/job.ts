@@ -13,9 +13,9 @@ import type { Schedule } from './schedule.js';
 
 /** How long a request for a record is retried while the backend does not answer, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same for the end of a run, whose lock is kept meanwhile. */
+/** The same for the end of a run. Its lock is kept until then. */
 const END_TIMEOUT = 1_000;
-/** Between two polls of a busy lock, in ms. */
+/** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
 /** Due times of one key that are closer than this are meant to be the same, in ms. */
@@ -141,7 +141,7 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the lock of the job: the next attempt, if the tick is that of a run which has lost its process.
+   * Starts a tick under the lock of the job: the next attempt, if an earlier run of the tick has lost its process.
    * If the record is not as it was seen, nothing starts, and the promise resolves to what it is.
    *
    * @throws as {@link startTick}; the lock is released then
@@ -253,8 +253,8 @@ export class Job {
 }
 
 /**
- * Half of the time until the next tick, in ms: so long, at most, a process waits for another one that starts the same
- * tick.
+ * The longest time that a process waits for another one that starts the same tick, in ms: half of the time until the
+ * next tick.
  */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {
   return ((schedule?.next(tick) ?? Infinity) - tick) / 2;

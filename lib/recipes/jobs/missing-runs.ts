@@ -76,7 +76,7 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  /** Looks after so many ms, or earlier if that was planned. */
+  /** Looks after `delay` ms, or earlier if that was planned. */
   #lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
@@ -116,7 +116,7 @@ export class MissingRuns {
     // If nothing is stored, an operator may have deleted it. An earlier record lacks an end that could not be written.
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
-    // The backend has recovered meanwhile.
+    // The backend has recovered in the meantime.
     if (plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
     else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record, schedule);
     else if (this.options.catchUp !== undefined && schedule)
@@ -147,7 +147,7 @@ export class MissingRuns {
         await lock.releaseAfterTask(false);
       }
     }
-    // For what was missed since, and for what another process has recorded meanwhile.
+    // Look again for runs that were missed since, and for changes that another process has recorded.
     this.#lookIn(0);
   }
 

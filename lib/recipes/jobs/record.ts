@@ -9,10 +9,10 @@ const RETRY = { first: 50, most: 250 };
 /** How much later than the time of the server a tick may be, in ms. */
 export const MOST_AHEAD = 60_000;
 
-/** A record as it was stored at some moment. */
+/** A snapshot of a record. */
 export interface Seen {
   readonly text: string | null;
-  /** `undefined` if nothing is stored, or nothing that can be true. */
+  /** `undefined` if nothing is stored, or if it is implausible. */
   readonly record: JobRecord | undefined;
   /** The stored tick, if it is too far ahead of the server's time to be true. */
   readonly impossibleTick: number | undefined;

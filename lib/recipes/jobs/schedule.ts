@@ -31,7 +31,7 @@ interface Zone {
   offset(time: number): number;
 }
 
-/** As the options of `@Cron`. Default: the zone of the process. */
+/** The options of `@Cron`. Default: the zone of the process. */
 export interface ScheduleZone {
   readonly timeZone?: string | null | undefined;
   /** In minutes. */
@@ -45,7 +45,7 @@ const DAY = 86_400_000;
 const MOST_DAYS = 9 * 366;
 
 /**
- * The ticks of what `@Cron` is given: an expression, or a date (also a `DateTime` of luxon), which is the only tick.
+ * The ticks of an argument of `@Cron`: an expression, or a date (or a luxon `DateTime`), which is the only tick.
  *
  * @throws what `CronTime` throws for an expression or a zone that it cannot read
  */
@@ -66,7 +66,7 @@ function onlyAt(date: number): Schedule {
   };
 }
 
-/** The name of the zone, as `cron` would make it. */
+/** The name of the zone, as `cron` formats it. */
 function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
   if (timeZone) return timeZone;
   if (utcOffset === null || utcOffset === undefined) return Intl.DateTimeFormat().resolvedOptions().timeZone;

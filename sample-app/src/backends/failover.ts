@@ -4,7 +4,7 @@ import { SqlRowLockProvider } from 'nestjs-distributed-lock/sql';
 import type { Backend } from './backend.js';
 import { MySqlStock } from './mysql-stock.js';
 
-/** Any number of processes whose locks live in Redis, and in the database that keeps the stock while Redis is down. */
+/** Any number of processes with locks on Redis or, while Redis is down, in the database that also keeps the stock. */
 export async function failover(redisUrl: string, mysqlUrl: string): Promise<Backend> {
   return {
     locks: {
@@ -12,7 +12,7 @@ export async function failover(redisUrl: string, mysqlUrl: string): Promise<Back
       providers: {
         redis: new RedisLockProvider({ url: redisUrl }),
         mysql: new SqlRowLockProvider({ url: mysqlUrl, synchronize: true, fencing: true }),
-        // Orders pause for about the time that it takes to find Redis down, and a window. The default is longer.
+        // Until the failover, orders wait for the detection of the outage plus a window. The default is longer.
         main: new FailoverLockProvider({
           providers: ['redis', 'mysql'],
           casStore: 'mysql',

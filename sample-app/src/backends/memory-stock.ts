@@ -2,7 +2,7 @@ import { Injectable } from '@nestjs/common';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Stock } from '../stock/stock.js';
 
-/** Keeps the stock in this process, but as slowly as a database would. */
+/** Keeps the stock in this process, with the delay of a database. */
 @Injectable()
 export class MemoryStock extends Stock {
   readonly #left = new Map<string, number>();

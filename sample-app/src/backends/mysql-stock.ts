@@ -6,7 +6,7 @@ const TABLE =
   'CREATE TABLE IF NOT EXISTS shop_stock (item varchar(100) PRIMARY KEY, `left` int NOT NULL, fence bigint) ENGINE = InnoDB';
 const READ = 'SELECT `left` FROM shop_stock WHERE item = ?';
 const PUT = 'INSERT INTO shop_stock (item, `left`) VALUES (?, ?) ON DUPLICATE KEY UPDATE `left` = VALUES(`left`)';
-/** `fence` is the largest fencing token that has written. */
+/** `fence` is the largest fencing token of any write so far. */
 const FENCED = 'UPDATE shop_stock SET `left` = ?, fence = ? WHERE item = ? AND (fence IS NULL OR fence <= ?)';
 
 /** Keeps the stock in a table of MySQL or MariaDB, read and written in two steps. */
@@ -15,7 +15,7 @@ export class MySqlStock extends Stock implements OnApplicationShutdown {
     super();
   }
 
-  /** Creating tables is for a sample; an application has migrations. */
+  /** Creates the table. A real application would use migrations. */
   static async open(uri: string): Promise<MySqlStock> {
     const pool = createPool(uri);
     await pool.query(TABLE);

@@ -8,7 +8,7 @@ const READ = 'SELECT "left" FROM shop_stock WHERE item = $1';
 const PUT = `
   INSERT INTO shop_stock (item, "left") VALUES ($1, $2)
   ON CONFLICT (item) DO UPDATE SET "left" = EXCLUDED."left"`;
-/** `fence` is the largest fencing token that has written. */
+/** `fence` is the largest fencing token of any write so far. */
 const FENCED = 'UPDATE shop_stock SET "left" = $2, fence = $3 WHERE item = $1 AND (fence IS NULL OR fence <= $3)';
 
 /** Keeps the stock in a table of Postgres, read and written in two steps. */
@@ -17,7 +17,7 @@ export class PostgresStock extends Stock implements OnApplicationShutdown {
     super();
   }
 
-  /** Creating tables is for a sample; an application has migrations. */
+  /** Creates the table. A real application would use migrations. */
   static async open(connectionString: string): Promise<PostgresStock> {
     const pool = new Pool({ connectionString });
     await pool.query(TABLE);

@@ -2,7 +2,7 @@ import type { OnApplicationShutdown } from '@nestjs/common';
 import type { Redis } from 'ioredis';
 import { Stock } from '../stock/stock.js';
 
-// Tokens are compared as text, by length first: a number of Lua is exact only up to 2^53.
+// Tokens are compared as text, by length first, because Lua numbers are exact only up to 2^53.
 const WRITE = `
   local seen, token = redis.call('HGET', KEYS[1], 'fence') or '', ARGV[2]
   if token then

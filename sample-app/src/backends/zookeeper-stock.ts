@@ -6,7 +6,7 @@ const ANY_VERSION = -1;
 
 interface Entry {
   readonly left: number;
-  /** The largest fencing token that has written. */
+  /** The largest fencing token of any write so far. */
   readonly fence: string;
   readonly version: number;
 }
@@ -31,7 +31,7 @@ export class ZooKeeperStock extends Stock implements OnApplicationShutdown {
       await this.#set(item, { left, fence: isFenced ? String(token) : fence }, isFenced ? version : ANY_VERSION);
       return true;
     } catch (error) {
-      // Somebody has written since the fence was read, so the fence may be another one.
+      // Another process has written since the fence was read, so the fence may have changed.
       if (isException(error, Exception.BAD_VERSION)) return this.write(item, left, token);
       throw error;
     }
@@ -46,7 +46,7 @@ export class ZooKeeperStock extends Stock implements OnApplicationShutdown {
       this.client.getData(path(item), (error, data, stat) => {
         if (isException(error, Exception.NO_NODE)) resolve(NO_ENTRY);
         else if (error) reject(error);
-        // Without data it was created a moment ago.
+        // A node without data was just created.
         else
           resolve({ ...NO_ENTRY, ...(data.length > 0 && (JSON.parse(String(data)) as Entry)), version: stat.version });
       });

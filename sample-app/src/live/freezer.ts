@@ -2,8 +2,8 @@ import { Injectable } from '@nestjs/common';
 import { Reporter } from './reporter.js';
 
 /**
- * Freezes one order while it holds the lock, as a task that hangs does, when the script that started this process asks for it.
- * A shop of several processes needs no such help: the script stops a whole process.
+ * On request of the script that started this process, freezes an order while it holds the lock, like a task that hangs. With several processes,
+ * this is not needed, because the script stops a whole process.
  */
 @Injectable()
 export class Freezer {

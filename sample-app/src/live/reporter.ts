@@ -4,7 +4,7 @@ import { LockAdmin, LockService } from 'nestjs-distributed-lock';
 const EVENTS = ['acquired', 'released', 'release-pending', 'lost'] as const;
 const LOAD_INTERVAL = 200;
 
-/** Reports what the locks and the stock of this process do to the script that started it, once that script asks for it. */
+/** On request, reports lock and stock events of this process to the script that started it. */
 @Injectable()
 export class Reporter {
   #isWatched = false;
@@ -21,7 +21,7 @@ export class Reporter {
 
   report(report: object): void {
     if (!this.#isWatched) return;
-    // A fencing token is no JSON.
+    // JSON cannot represent a fencing token (bigint).
     process.send?.(JSON.stringify(report, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value)));
   }
 
@@ -35,7 +35,7 @@ export class Reporter {
     setInterval(() => void this.#reportLoad(), LOAD_INTERVAL).unref();
   }
 
-  /** Reports how many callers wait in this process, and how long the lease still lasts on the backend. */
+  /** Reports how many callers wait in this process, and the remaining lease on the backend. */
   async #reportLoad(): Promise<void> {
     const waiting = this.admin.waiting();
     const [busy] = [...this.admin.held(), ...waiting];

@@ -19,14 +19,14 @@ export class OrdersService {
     private readonly reporter: Reporter,
   ) {}
 
-  /** Read, wait, write: two orders that read the same number sell the same item twice. */
+  /** Reads, waits, writes: two orders that read the same stock sell the same item twice. */
   async sellUnguarded(order: Order): Promise<{ left: number }> {
     const left = await this.#takePayment(order, null);
     await this.#write(order, left - 1, null);
     return { left: left - 1 };
   }
 
-  /** The same, one order for an item at a time. The token lets the stock refuse an order that was frozen for longer than its lease. */
+  /** Sells one order per item at a time. With the token, the stock can reject an order that was frozen for longer than its lease. */
   @DistributedLock('stock:#{order.item}', { wait: '1m' })
   async sell(order: Order): Promise<{ left: number }> {
     const { fencingToken } = currentLock();

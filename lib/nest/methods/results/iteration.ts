@@ -106,7 +106,7 @@ function eachStepUnder(
   };
   const leave = () => {
     lock.abort(leaving.reason);
-    // Another iterator, such as that of a PubSub, ends its step in its own return(). The body first gets time to end,
+    // Another iterator, such as a PubSub's, ends its step in its own return(). The body first gets time to end,
     // because code that esbuild compiles for ES2017 is interrupted by return().
     setImmediate(() => {
       if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);

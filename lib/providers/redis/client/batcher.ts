@@ -3,97 +3,95 @@ import type { Clock } from '../../../api/clock.js';
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 import { type CommandSender, NotSent } from './redis-connection.js';
 
-/** The fields of one operation in a script call, besides its lock. */
+/** The fields of one operation in a script call, apart from its lock. */
 export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
-/** One operation on one lock: a part of a script call. */
+/** One operation on one lock. A script call carries several. */
 export interface Operation {
   readonly lock: string;
-  /** The share of one script call that it takes, a whole number: a call is full at `CALL_CAPACITY`. */
+  /** The share of a script call that the operation takes, a whole number. A call is full at `CALL_CAPACITY`. */
   readonly weight: number;
-  /** An ask that was added directly before this one. This one runs only if the lock is held by that, and is answered {@link NOT_RUN} otherwise. */
+  /** An acquire that was added directly before this operation. Unless it gets its lock, this one does not run and gets {@link NOT_RUN} as its reply. */
   readonly after?: Operation | undefined;
   /**
-   * The fields to send at `now`; `undefined` if the operation has become pointless since it was added. Called when it is sent, also when it is
-   * sent again to another server, and never while there is no connection.
+   * The fields to send at `now`, or `undefined` if the operation is no longer needed. Called for each send, including a resend to another
+   * server, and never while there is no connection.
    */
   encode(now: number): OperationArguments | undefined;
-  /** The script's reply; `sentAt` is when the call was sent, on the monotonic clock. */
+  /** Handles the script's reply to a call that was sent at `sentAt` (monotonic clock). */
   onReply(reply: unknown, sentAt: number): void;
-  /** No reply: whether the operation was executed is unknown, unless `error` is `NotSent`. */
+  /** Handles a missing reply. Unless `error` is `NotSent`, the server may have executed the operation. */
   onFailure(error: unknown): void;
 }
 
-// Client and server work at the same time only when one call does not carry everything: of 8, 16, 32 and 64 operations a
-// call, 16 was the best at 64 in flight (2.2 times the raw client; 64: 1.45).
+// Client and server work in parallel only if the pending operations are split over several calls. With 64 in flight, 16 a call was fastest
+// (2.2 times the raw client; 64 a call: 1.45 times) of 8, 16, 32 and 64.
 //
-// All weights are whole. When a request stored its first fraction, a second after it began to wait, V8 discarded the compiled code of all that
-// reads requests.
+// Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
 
 /** The weight of an acquire or a release: 16 a call. */
 export const HEAVY = CALL_CAPACITY / 16;
-/** The weight of a renewal: 256 a call. 10 000 in one call stalled the server for 34 ms. */
+/** The weight of a renewal: 256 a call. 10,000 renewals in one call stalled the server for 34 ms. */
 export const LIGHT = CALL_CAPACITY / 256;
-/** The weight of a repeated acquire: 1 000 a call, so that a process with 100 waiters sends one command a second. */
-export const REPEATED = CALL_CAPACITY / 1_000;
+/** The weight of a poll by a queued request: 1,000 a call, so that a process with 100 waiters sends one command a second. */
+export const POLL = CALL_CAPACITY / 1_000;
 
-/** The error of a strict server, such as Dragonfly: a script may only touch keys that its call declares. */
+/** The error of a strict server, such as Dragonfly, for a script that touches a key its call does not declare. */
 const UNDECLARED = /\bundeclared key/i;
 
-/** The reply to an operation that is behind an ask that was not granted. */
+/** The reply to an operation that is linked to an acquire without success. */
 export const NOT_RUN = 'n';
 
-/** How many locks one call looks at, for operators: 0.4 ms of the server's time on a busy machine. */
-export const LOOKS = 32;
-/** The weight of one such look. */
-export const LOOK = CALL_CAPACITY / LOOKS;
+/** How many locks one call inspects for operators: 0.4 ms of server time on a busy machine. */
+export const INSPECTIONS_PER_CALL = 32;
+/** The weight of one inspection. */
+export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
 
-// How the script is told which operations are linked to the one before them.
+// Marks for the script: whether an operation is linked to the one before it.
 const LINKED = '+';
 const UNLINKED = '-';
 
-/** A script as it is sent: by its hash, or with its text where the server does not know it. */
+/** A Lua script, sent by its hash, or with its text if the server does not know the hash. */
 export interface Script {
   readonly text: string;
   readonly sha: string;
-  /** The keys that a call touches and declares only to a strict server. */
+  /** The keys that a call touches but declares only to a strict server. */
   readonly undeclaredKeys?: ((counter: string, locks: readonly string[]) => readonly string[]) | undefined;
 }
 
-/** A script with the hash by which the server knows it once it has run it. */
+/** Pairs a script with the SHA-1 under which the server caches it. */
 export function scriptOf(text: string, undeclaredKeys?: Script['undeclaredKeys']): Script {
   return { text, sha: createHash('sha1').update(text).digest('hex'), undeclaredKeys };
 }
 
 /**
- * Cluster: the server refused a call before it ran, because another one has the keys. Resolves when the call may be sent again;
- * answers `undefined` when it may not, or not any more. `sentAt` is when it was sent first.
+ * Cluster: handles the error for a call that did not run because another server has the keys. The promise resolves when the call may be sent
+ * again; `undefined` means that it must not be. `sentAt` is when the call was first sent.
  */
 export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** A call that a server has refused before it ran. */
+/** A call that is sent again because a server rejected it without running it. */
 interface Resent {
   readonly firstSentAt: number;
   readonly withText: boolean;
 }
 
 /**
- * Collects the operations of a tick on locks that share a counter, sends them in as few script calls as is useful, and delivers the
- * replies.
+ * Collects the operations of one tick on locks that share a counter, packs them into script calls, and delivers the replies.
  *
- * Operations of one call run one after the other in the order in which they were added, with no operation of another client between
- * them. Calls run in the order in which they were sent. Operations that are linked are always sent in one call.
+ * The operations of a call run in the order in which they were added, and no other client runs in between. Calls run in the order in which
+ * they were sent. Linked operations always travel in the same call.
  */
 export class Batcher {
-  /** To the server that keeps these locks now. The router that owns this batcher sets it. */
+  /** The connection to the server that currently has these locks. Set by the batcher's owner. */
   connection: CommandSender | undefined;
   /**
-   * Whether calls declare all keys that the script touches, because the server has refused one that did not. For all others that would take
-   * 6 to 10 % longer, and a Cluster would refuse to renew a lock while its slot migrates, because it has no queue.
+   * Whether calls declare every key that the script touches. Set once the server has rejected a call that did not. It is not the default,
+   * because it takes 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating slot if the lock has no queue.
    */
   #declaresAll = false;
-  /** Operations that were added in this tick. */
+  /** The operations added in this tick. */
   #added: Operation[] | undefined;
 
   constructor(
@@ -103,7 +101,7 @@ export class Batcher {
     private readonly clock: Clock,
     private readonly onNotice: (notice: string, sentAt: number) => void,
     private readonly redirect?: Redirect,
-    /** How replies to several operations are delivered, where that may be in halves. */
+    /** Whether the replies to a call may be delivered in two halves. */
     private readonly delivery: 'halves' | 'whole' = 'halves',
   ) {}
 
@@ -117,11 +115,11 @@ export class Batcher {
       return;
     }
     this.#added = [operation];
-    // After the promise jobs that are ready now: operations that they add travel in the same call.
+    // Runs after the promise jobs that are already queued, so the operations they add travel in the same call.
     nextTick(this.#flush);
   }
 
-  /** Adds one without a holder, and answers its reply. */
+  /** Runs an operation that has no holder, and resolves to its reply. */
   run(lock: string, code: 'I' | 'F', weight: number): Promise<unknown> {
     return new Promise((onReply, onFailure) => {
       this.add({ lock, weight, encode: () => [code, '', '0'], onReply, onFailure });
@@ -134,7 +132,7 @@ export class Batcher {
     this.#send(operations);
   };
 
-  /** Sends operations in as few calls as have room for them, without those that have become pointless. */
+  /** Packs the operations that are still needed into as few calls as possible, and sends them. */
   #send(operations: readonly Operation[], resent?: Resent): void {
     const { connection } = this;
     if (!connection?.isUp) {
@@ -144,7 +142,7 @@ export class Batcher {
     }
     const script = resent?.withText ? this.script.text : this.script.sha;
     const [only] = operations;
-    // Usually an operation is alone. Arrays that grow would cost it 0.7 kB.
+    // Most calls carry one operation. Growing the arrays of the general path would cost it 0.7 kB.
     if (only !== undefined && operations.length === 1 && only.after === undefined) {
       const sentAt = this.clock.now();
       const encoded = only.encode(sentAt);
@@ -158,7 +156,7 @@ export class Batcher {
     }
     for (let next = 0; next < operations.length;) {
       const sent: Operation[] = [];
-      // Before all that is encoded: what was granted counts from here, and the ages in a call are of one moment.
+      // Taken before encoding, because leases count from here, and all ages in a call must refer to the same moment.
       const sentAt = this.clock.now();
       const args = [script, '', this.counter];
       const values = [this.process];
@@ -170,7 +168,7 @@ export class Batcher {
         if (after === undefined) {
           if (weight >= CALL_CAPACITY) break;
         } else if (after !== sent.at(-1)) {
-          // That one has become pointless, or somebody has added another one between the two.
+          // The acquire it depends on was dropped, or another operation was added between the two.
           operation.onReply(NOT_RUN, sentAt);
           continue;
         }
@@ -198,7 +196,7 @@ export class Batcher {
     sentAt: number,
     resent: Resent | undefined,
   ): void {
-    // Of a strict server, the first calls in flight learn it together.
+    // Read now: several calls may be in flight when the first of them finds out that the server is strict, and each must be sent again.
     const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
@@ -208,9 +206,9 @@ export class Batcher {
       resent?.withText ? 'eval' : 'evalsha',
       args,
       (reply) => {
-        // The server may have been demoted, and forget what it has just granted.
+        // The server may have been demoted, in which case it loses what it has just granted.
         if (this.connection === connection) this.#deliver(operations, reply, sentAt, mayDeclareMore);
-        else onFailure(new Error('The lock was moved to another server meanwhile.'));
+        else onFailure(new Error('The lock moved to another server before this one replied.'));
       },
       onFailure,
     );
@@ -218,10 +216,10 @@ export class Batcher {
 
   #onFailure(operations: readonly Operation[], cause: unknown, sentAt: number, resent: Resent | undefined): void {
     let error = cause instanceof Error ? cause : new Error('unknown');
-    // The call has reached a server before.
+    // The first attempt reached a server.
     if (resent && error instanceof NotSent) error = new Error(error.message, { cause: error });
     const firstSentAt = resent?.firstSentAt ?? sentAt;
-    // Refused before it ran. Sent with its text, the server knows it from then on.
+    // The script did not run. Sending its text once also makes the server cache it.
     if (!resent?.withText && error.message.startsWith('NOSCRIPT')) {
       this.#send(operations, { firstSentAt, withText: true });
       return;
@@ -235,7 +233,10 @@ export class Batcher {
     }
   }
 
-  /** The first command that touches such a key is refused, and it is the first of an ask: an operation that is refused has changed nothing. */
+  /**
+   * Sends the operations again with all keys declared. That is safe: the first command of an acquire already touches an undeclared key, so a
+   * rejected operation has changed nothing.
+   */
   #declareAll(operations: readonly Operation[], sentAt: number, resent?: Resent): void {
     this.#declaresAll = true;
     this.#send(operations, { firstSentAt: resent?.firstSentAt ?? sentAt, withText: resent?.withText ?? false });
@@ -249,18 +250,18 @@ export class Batcher {
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number, mayDeclareMore: boolean): void {
     if (!Array.isArray(reply)) {
-      // A list is missing where one was due: then the outcome of each is unknown.
+      // Several operations without a list of replies: the outcome of each is unknown.
       for (const operation of operations) operation.onReply(operations.length === 1 ? reply : undefined, sentAt);
       return;
     }
-    // Grants first: a request that is granted in this call is then never reported as waiting.
+    // Notices come first, so a request that was granted in this call is never reported as waiting.
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
-    // With nothing in flight the server is idle until the next call. So what follows the first half is sent before the second half is
-    // delivered, and from then on client and server work at the same time. (4 to 16 callers: 1.3 to 1.4 times as many cycles.)
-    // Not if a lock was handed on: all who wait here could have had it before the answer to its release was delivered, and a caller that
-    // comes again at once would miss every second round.
+    // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send what follows from them, and only
+    // then deliver the rest; from then on, client and server work in parallel. (4 to 16 callers: 1.3 to 1.4 times as many cycles.)
+    // Not after a handoff to a waiter of this process: all waiters here could have had the lock before the reply to its release was
+    // delivered, and a caller that returns immediately would miss every second round.
     const { length } = operations;
-    // Nor if a chain would be cut: its one caller would leave the asks that are not answered yet by another call.
+    // Not if it would cut a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);
     const isSplit =
       this.delivery === 'halves' &&
@@ -273,13 +274,13 @@ export class Batcher {
     const rest = () => {
       this.#settle(operations, reply, sentAt, mayDeclareMore, half, length);
     };
-    // Behind the flush, which is queued by then.
+    // Two ticks, so that it runs after the flush that the first half has queued.
     nextTick(() => {
       nextTick(rest);
     });
   }
 
-  /** Delivers the replies to the operations from one place in the call up to another. */
+  /** Delivers the replies with indexes `from` (inclusive) to `to` (exclusive). */
   #settle(
     operations: readonly Operation[],
     replies: readonly unknown[],
@@ -289,18 +290,18 @@ export class Batcher {
     to: number,
   ): void {
     const refused: Operation[] = [];
-    for (let place = from; place < to; place += 1) {
-      const operation = operations[place] as Operation;
-      const answer = replies[place];
-      if (mayDeclareMore && isUndeclared(answer)) refused.push(operation);
-      else if (answer instanceof Error) operation.onFailure(answer);
-      else operation.onReply(answer, sentAt);
+    for (let index = from; index < to; index += 1) {
+      const operation = operations[index] as Operation;
+      const reply = replies[index];
+      if (mayDeclareMore && isUndeclared(reply)) refused.push(operation);
+      else if (reply instanceof Error) operation.onFailure(reply);
+      else operation.onReply(reply, sentAt);
     }
     if (refused.length > 0) this.#declareAll(refused, sentAt);
   }
 }
 
-/** Whether a strict server has refused a script. */
+/** Whether a strict server rejected a script. */
 export function isUndeclared(error: unknown): boolean {
   return error instanceof Error && UNDECLARED.test(error.message);
 }

@@ -13,11 +13,11 @@ import {
 } from './redis-connection.js';
 import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } from './refusals.js';
 
-/** How long to wait before a server that is a replica is left, to see where its address leads then, in ms. */
+/** How long to stay connected to a replica before reconnecting, in ms. By then the address may lead to the master. */
 const REPLICA_PAUSE = 500;
 
-/** How long a connection that has fallen silent is still listened to, in ms. */
-const SECOND_LOOK = 50;
+/** How long a silent connection is still read before it is dropped, in ms. */
+const REPLY_GRACE = 50;
 
 type OnReply = (reply: unknown) => void;
 type OnFailure = (error: unknown) => void;
@@ -26,20 +26,21 @@ type OnFailure = (error: unknown) => void;
 export interface ConnectionListener {
   /** The connection is ready for commands: for the first time, or again. */
   onUp(): void;
-  /** The connection was ready and is not any more; every command in flight has an unknown outcome. */
+  /** The connection was lost. Every command in flight has an unknown outcome. */
   onDown(cause: unknown): void;
 }
 
 /**
- * A connection for commands. It knows whether it is up, and drops itself when the server falls silent.
+ * A connection for commands, which reconnects when the server falls silent.
  *
- * A frozen server or a cut network closes no socket. So when commands are in flight and nothing came back for `commandTimeout` ms, the
- * connection is dropped and a new one is made.
+ * A frozen server or a cut network does not close the socket. So the connection is replaced if commands are in flight and no reply has come
+ * for `commandTimeout` ms.
  *
- * It is up only when the server has reported under which id it knows the connection. Commands that were sent can then be kept from
- * being executed late, by ending the connection at the server. That is one round trip per connection, and nothing per command.
+ * It counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
+ * server, so that commands still buffered there cannot run late. That costs a round trip per connection, and nothing per command.
  *
- * Nor is it up at a replica, which refuses all that locks need. Otherwise an outage would end with each connection and begin with each command.
+ * A connection to a replica does not count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
+ * command would start it again.
  */
 export class CommandConnection extends OpenConnection implements CommandSender {
   #up = false;
@@ -47,20 +48,21 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   #flight: Flight = { commands: 0, isOver: false };
   #lastHeard = 0;
   #timer: Timer | undefined;
-  /** The connection in use, as the server knows it, and those that were lost and may not have ended there. */
+  /** The server's id for the current connection. */
   #identity: ConnectionIdentity | undefined;
+  /** Lost connections that may still be open at the server. */
   readonly #lost = new Set<ConnectionIdentity>();
   #suspected = false;
   #cause: unknown = new Error('The connection was closed before it was ready.');
   #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
-  /** The refusal of its login is in the log. */
+  /** Whether the current refusal was logged. */
   #isRefusalLogged = false;
   #wasReady = false;
   #wasUp = false;
-  /** Since when the server refuses the login, or writes, on the monotonic clock. */
+  /** Since when the server has refused the login or writes (monotonic clock). */
   #refusedSince: number | undefined;
-  /** Ends the connection to a replica. */
+  /** Closes the connection to a replica. */
   #leaving: Timer | undefined;
 
   constructor(
@@ -85,21 +87,21 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   get cause(): unknown {
-    // Where nothing was accepted before, as at the start, nothing can have changed.
+    // A refusal by a server that has never accepted us is definite. Otherwise, it may be temporary.
     const since = this.#refusedSince;
     if (since === undefined || (this.#wasUp && this.settings.clock.now() - since < REFUSAL_RETRIED_FOR))
       return this.#cause;
     return new DefiniteRefusal(this.#cause);
   }
 
-  /** Rejects when the first try has failed; then it continues by itself. */
+  /** Rejects if the first attempt fails. It keeps reconnecting in the background. */
   connect(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#onFirstOutcome = () => {
         if (this.#up) resolve();
         else reject(this.cause);
       };
-      // The promise resolves too early, and that of ioredis has fewer details.
+      // We don't await the library's promise: it resolves too early, and with ioredis its error has fewer details than the event.
       new Promise((connected) => {
         connected(this.connection.connect());
       }).then(
@@ -125,11 +127,11 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       (reply) => {
         this.#heard(flight);
         if (flight.isOver) {
-          onFailure(new Error('The reply came after its connection was given up.'));
+          onFailure(new Error('The reply came after its connection was dropped.'));
           return;
         }
         onReply(reply);
-        // The script answers for each operation by itself.
+        // The script returns an error for each operation separately.
         const demotion = Array.isArray(reply) ? (reply as unknown[]).find(isDemotion) : undefined;
         if (demotion) this.reconnect(demotion);
       },
@@ -141,16 +143,16 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     );
   }
 
-  /** As {@link send}, as a promise. */
-  ask(command: string, ...args: string[]): Promise<unknown> {
+  /** Sends a command, and resolves to its reply. */
+  call(command: string, ...args: string[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.send(command, args, resolve, reject);
     });
   }
 
-  /** Connects again unless it is down already: the address may lead to another server now. */
+  /** Reconnects, unless it is already down: the address may now lead to another server. */
   reconnect(cause: Error): void {
-    if (this.#up) this.#giveUp(cause);
+    if (this.#up) this.#drop(cause);
   }
 
   /** Waits for the commands in flight, for up to `commandTimeout` ms, and closes. */
@@ -169,10 +171,10 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     else this.#idle?.();
   }
 
-  /** The first commands on a new connection. */
+  /** Sends the first commands on a new connection. */
   protected onReady(): void {
     this.#wasReady = true;
-    // Before anything else: commands that a lost connection left unread at the server must not be executed after later ones.
+    // First of all, because commands of a lost connection that the server has not read yet must not run after ours.
     for (const identity of this.#lost) this.#kill(identity);
     try {
       this.#identify();
@@ -196,19 +198,19 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         const wanted = this.connection.database?.();
         const [, actual = wanted] = / db=(\d+)/.exec(String(info)) ?? [];
         if (wanted && Number(actual) !== wanted) this.#refuse(noDatabase(wanted));
-        else this.#examine();
+        else this.#checkRole();
       },
       (error) => {
-        // Refused, and not lost: then the connection works without an id.
-        if (isReplyError(error)) this.#examine();
+        // The server refuses CLIENT INFO, but works: we do without the id.
+        if (isReplyError(error)) this.#checkRole();
       },
     );
   }
 
-  /** Whether it is a master. Where that is not known, the first command finds out. */
-  #examine(): void {
+  /** Opens the connection unless the server is a replica. If `INFO` is refused, the first write finds out. */
+  #checkRole(): void {
     if (this.settings.topology === 'cluster' || this.settings.topology === 'voter') {
-      // A replica of a Cluster redirects, and a node that does not take votes is one of the minority.
+      // A Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
       this.#open();
       return;
     }
@@ -227,10 +229,10 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   #leaveReplica(): void {
     if (this.isClosed) return;
-    if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO answers role:slave');
+    if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO reports role:slave');
     if (this.settings.topology === 'server') {
       this.#refused(
-        'The Redis of the locks is a replica, so they are unavailable until it is a master, or its address leads to one.',
+        'The Redis server for locks is a replica. Locks are unavailable until it is promoted or its address leads to a master.',
       );
     }
     this.#onFirstOutcome?.();
@@ -249,7 +251,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     this.#wasUp = true;
     this.#refusedSince = undefined;
     this.#isRefusalLogged = false;
-    // The default cause, because a connection may end without an error.
+    // The cause if the connection ends without an error.
     this.#cause = new Error('The connection was closed.');
     this.#onFirstOutcome?.();
     this.listener.onUp();
@@ -257,20 +259,19 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   #refused(warning: string): void {
     this.#refusedSince ??= this.settings.clock.now();
-    // Once for each outage, because it lasts, and the log says of its beginning only that the connection was closed.
+    // Logged one time per outage. The event for its start only says that the connection was closed.
     if (this.#isRefusalLogged || this.isClosed) return;
     this.#isRefusalLogged = true;
     this.settings.logger.warn(warning);
   }
 
   protected override onError(error: unknown): void {
-    // The cause goes where the failure is reported.
     this.#cause = withoutCommand(error);
     const words = refusedLogin(error);
     if (words === undefined) this.#refusedSince = undefined;
     else {
       this.#refused(
-        `Redis refuses the login of the locks (${words}), so they are unavailable until it accepts. ${LOGIN_REMEDY}`,
+        `Redis refuses the login (${words}), so locks are unavailable until it accepts it. ${LOGIN_REMEDY}`,
       );
     }
   }
@@ -291,10 +292,10 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   /**
-   * Ends our lost connection at the server. Bytes that the server had not read yet could otherwise be executed after a release
-   * that we send now, and hold the lock for a request that is over. (A connection generation in each command would keep the
-   * same order; this costs nothing per command.) Both the id and the address must match, because ids start again when a
-   * server is restarted or replaced. Where the ACL refuses the command, such a hold ends with its lease.
+   * Kills our lost connection at the server. Otherwise, an acquire that the server has not read yet could run after the release we send
+   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but costs something per
+   * command.) The id and the address must both match, because ids start over when a server is restarted or replaced. If the ACL denies the
+   * command, such an orphaned hold ends with its lease.
    */
   #kill(identity: ConnectionIdentity): void {
     const { id, address } = identity;
@@ -303,17 +304,19 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       ['KILL', 'ID', id, 'ADDR', address],
       () => this.#lost.delete(identity),
       (error) => {
-        // Without an answer it is killed again by the next connection.
+        // Without a reply, the next connection tries again.
         if (!isReplyError(error)) return;
         this.#lost.delete(identity);
         if (isForbidden(error)) {
-          this.settings.logger.debug('Redis refuses CLIENT KILL: a lost connection may execute commands late.');
+          this.settings.logger.debug(
+            'Redis denies CLIENT KILL, so commands of a lost connection may still run late. Allow +client|kill.',
+          );
         }
       },
     );
   }
 
-  // One timer for all commands, and none while nothing is in flight for long.
+  // One timer for all commands. It is not re-armed while nothing is in flight.
   #listen(delay: number): void {
     const { clock, commandTimeout } = this.settings;
     this.#timer = clock.setTimer(() => {
@@ -321,12 +324,12 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       if (this.#flight.commands === 0) return;
       const silent = clock.now() - this.#lastHeard;
       if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
-      else if (this.#suspected) this.#giveUp(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
+      else if (this.#suspected) this.#drop(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
       else {
-        // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first. node-redis has not
-        // even written then what was sent just before (it writes from setImmediate), so there is time for a round trip.
+        // After the event loop was blocked, timers run before sockets are read, so give replies that have arrived a chance. node-redis
+        // writes from setImmediate and may not even have sent the command, so allow for a round trip.
         this.#suspected = true;
-        this.#listen(SECOND_LOOK);
+        this.#listen(REPLY_GRACE);
       }
     }, delay);
   }
@@ -336,7 +339,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     this.#timer = this.#leaving = undefined;
   }
 
-  #giveUp(cause: Error): void {
+  #drop(cause: Error): void {
     this.#cause = cause;
     this.onClose();
     this.connection.disconnect(true);
@@ -344,12 +347,13 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 }
 
 /**
- * The commands that were sent on one connection. After the connection is given up, ioredis still reads replies on its half-closed
- * socket (node-redis does not). A server that hung and wakes up would answer there for locks that another server has granted since, so such a reply is a failure.
+ * The commands that were sent on one connection. ioredis still reads replies from the half-closed socket after we have dropped the
+ * connection; node-redis does not. A server that hung and wakes up would confirm locks there that another server has granted since, so
+ * such a reply counts as a failure.
  */
 interface Flight {
   commands: number;
-  /** The connection was given up or has ended. */
+  /** The connection was dropped or has ended. */
   isOver: boolean;
 }
 

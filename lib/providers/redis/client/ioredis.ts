@@ -16,34 +16,34 @@ import {
 } from './redis-connection.js';
 
 /*
- * ioredis (5 or 6) as this package uses it. Its parts are written as structures, so that the types of either version fit and the
- * application's copy need not be ours.
+ * The parts of ioredis (5 or 6) that this package uses. The types are structural, so either version fits, and so does the application's own
+ * copy.
  */
 
-/** The part of an ioredis client that this package uses: of a single server, or of Sentinel. */
+/** An ioredis client for a single server or for Sentinel. */
 export interface IoredisClient {
-  /** Read again at each connection. */
+  /** Read for each new connection. */
   readonly options?: object | undefined;
   /** A new client with the same options, except for those overridden. */
   duplicate(override?: object): IoredisConnection;
 }
 
-/** One connection of our own, made by {@link IoredisClient.duplicate}. */
+/** A connection made by {@link IoredisClient.duplicate}. */
 export interface IoredisConnection extends Omit<RedisConnection, 'ssubscribe'> {
-  /** Its own, a copy. */
+  /** A copy of the client's options. */
   readonly options?: object | undefined;
 }
 
-/** The part of an ioredis Cluster client that this package uses. */
+/** An ioredis client for a Redis Cluster. */
 export interface IoredisCluster {
   readonly isCluster: boolean;
-  /** Its `redisOptions` are read again at each connection. */
+  /** `redisOptions` are read for each new connection. */
   readonly options?: object | undefined;
-  /** A new client of the same Cluster: it finds the nodes for us, and is closed again. */
+  /** Makes a client of the same Cluster. It is used to find the nodes, and then closed. */
   duplicate(nodes?: [], override?: object): IoredisClusterConnection;
 }
 
-/** A client of a Cluster of our own, made by {@link IoredisCluster.duplicate}. */
+/** A Cluster client made by {@link IoredisCluster.duplicate}. */
 export interface IoredisClusterConnection {
   readonly options: object;
   connect(): Promise<unknown>;
@@ -52,7 +52,7 @@ export interface IoredisClusterConnection {
   on(event: string, listener: (error: unknown) => void): unknown;
 }
 
-/** A node that a Cluster client has found. */
+/** A node found by a Cluster client. */
 export interface IoredisNode extends IoredisClient, Pick<RedisConnection, 'call'> {
   readonly options: object;
 }
@@ -63,14 +63,14 @@ export interface Ioredis {
 }
 
 /**
- * The settings in which our connections differ from the application's client.
+ * The settings that our connections override.
  *
- * Nothing is sent twice and nothing is kept for later: after a reconnect, an old command would be executed for a request that
- * is over. ioredis re-sends unanswered commands by default, and executed a lost `SET NX` twice (measured: the second
- * answer says "busy" about our own key). A command that was not answered is an unknown outcome, asked again by id.
+ * No command is sent twice or kept for later, because after a reconnect it would run for a request that has ended. By default, ioredis
+ * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply said that our own key is busy. A command
+ * without a reply has an unknown outcome, and the request is sent again under its id.
  *
- * `commandTimeout` and `socketTimeout` are off: ioredis arms a timer per command for them. `CommandConnection` watches
- * for silence with one timer for all commands.
+ * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection` has one timer for all
+ * commands.
  */
 const HARDENED = {
   lazyConnect: true,
@@ -83,35 +83,35 @@ const HARDENED = {
   enableAutoPipelining: false,
   commandTimeout: undefined,
   socketTimeout: undefined,
-  // A connection that is given up must not linger half-closed when the server is frozen: its commands are unknown until then.
+  // With a frozen server, a dropped connection must not stay half-closed: its commands have no outcome until it ends.
   disconnectTimeout: 100,
-  // Sentinel only: leaves a master that was demoted while it hung. Without it ioredis stayed on it (measured: 1 399 lost writes).
+  // Sentinel only: leaves a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
   failoverDetector: true,
-  // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
+  // The namespace is our prefix. ioredis would add another prefix to some of our keys and not to others.
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
-  // CLIENT SETINFO is for monitoring, and one more permission.
+  // CLIENT SETINFO only serves monitoring, and needs another permission.
   disableClientInfo: true,
-  // Replies decide about a connection, in the place that reads them.
+  // `CommandConnection` reads the replies and decides when to reconnect.
   reconnectOnError: undefined,
 } as const;
 
 function hardenedFor(random: Random, timeout: number): object {
   const connectTimeout = connectTimeoutFor(timeout);
   const pauseBefore = (times: number) => backOff(random, times);
-  // Sentinels freeze as masters do, and ioredis waits for their answers without end by default.
+  // A Sentinel may freeze too, and by default ioredis waits for its replies forever.
   return {
     ...HARDENED,
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
-    // By default ioredis does not listen for a minute to a Sentinel that it has lost.
+    // By default, ioredis reconnects to a lost Sentinel only after a minute.
     sentinelReconnectStrategy: pauseBefore,
-    // Applications that prefer failing to waiting set null here. Then we never reconnected after no Sentinel had answered once.
+    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to answer one time.
     sentinelRetryStrategy: pauseBefore,
   };
 }
 
-/** Connections to the server of the client that `client` gives, where it may be silent for `timeout` ms. */
+/** Makes connections to the server of `client()`, which may be silent for `timeout` ms. */
 export function ioredisConnections(client: () => IoredisClient, random: Random, timeout: number): Connect {
   const hardened = hardenedFor(random, timeout);
   return () => ownConnection(() => client().duplicate(hardened));
@@ -120,46 +120,46 @@ export function ioredisConnections(client: () => IoredisClient, random: Random, 
 function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   const connection = duplicateOf(duplicate, ['connect', 'disconnect', 'call', 'subscribe', 'on']);
   if ((connection.options as { lazyConnect?: unknown } | undefined)?.lazyConnect === false) {
-    // Its own would send commands again.
+    // A duplicate that ignores our overrides would resend commands.
     throw notAClient();
   }
   const current = () => duplicate().options;
-  hearSentinels(connection, current);
+  catchSentinelErrors(connection, current);
   reportEndedSubscriptions(connection);
-  readOptionsAgain(connection, current);
+  refreshOptions(connection, current);
   return Object.assign(connection, {
-    // The first of ioredis 5 have no such method.
+    // Early releases of ioredis 5 have no such method.
     ssubscribe: (channel: string) => connection.call('ssubscribe', channel),
-    // ioredis ignores that the server refuses SELECT.
+    // ioredis ignores an error of SELECT.
     database: () => Number((connection.options as { readonly db?: unknown } | undefined)?.db ?? 0),
   });
 }
 
 /**
- * Takes over the options of the moment at each connection. A duplicate copies them once, and ioredis has no function for a password: an
- * application that rotates it (a token of IAM lives for 15 minutes) changes the options of its client.
+ * Reads the client's current options for each connection attempt. A duplicate copies them only when it is made, and ioredis takes no function
+ * for the password, so applications that rotate it (an IAM token lives for 15 minutes) change the options of their client.
  */
-function readOptionsAgain(connection: IoredisConnection, current: () => object | undefined): void {
+function refreshOptions(connection: IoredisConnection, current: () => object | undefined): void {
   const { options } = connection;
   if (options === undefined) return;
   const connect = connection.connect.bind(connection);
-  // ioredis calls it to connect again, too.
+  // ioredis also calls this method to reconnect.
   connection.connect = () => {
     try {
       Object.assign(options, current());
     } catch {
-      // The application's client cannot be read any more, so those that were read last count.
+      // The application's client is no longer readable. Use the options read last.
     }
     return connect();
   };
 }
 
 /**
- * Listens for the errors of the connections on which ioredis hears of failovers from Sentinels. Without a listener it prints each of them
- * with its stack to stderr: 106 a minute of one dead Sentinel. If no Sentinel answers, the connection itself has an error.
+ * Handles errors of the connections on which Sentinels announce failovers. Without a listener, ioredis prints each error with its stack to
+ * stderr: 106 a minute for one dead Sentinel. Nothing is lost: if no Sentinel answers, the main connection fails too.
  */
-function hearSentinels(connection: IoredisConnection, current: () => object | undefined): void {
-  // ioredis has no event for these connections, and does not export where it makes them.
+function catchSentinelErrors(connection: IoredisConnection, current: () => object | undefined): void {
+  // ioredis has no event for these connections, and does not export the code that makes them.
   const { connector } = connection as {
     readonly connector?: { connectToSentinel?: (endpoint: object, options?: object) => IoredisConnection };
   };
@@ -168,15 +168,15 @@ function hearSentinels(connection: IoredisConnection, current: () => object | un
     connector.connectToSentinel = (endpoint, options) => {
       const sentinel = connect.call(connector, endpoint, { keepAlive: KEEP_ALIVE, ...options });
       sentinel.on('error', () => undefined);
-      readOptionsAgain(sentinel, () => sentinelCredentials(current()));
+      refreshOptions(sentinel, () => sentinelCredentials(current()));
       return sentinel;
     };
   }
 }
 
 /**
- * Emits `moved` when a server of a Cluster ends a subscription. ioredis 6 does so by itself. ioredis 5 takes the server's message for a reply
- * without a command, and reports that as an error.
+ * Emits `moved` when a Cluster server ends a subscription, as ioredis 6 does. ioredis 5 takes the message of the server for a reply to no command, and
+ * reports an error.
  */
 function reportEndedSubscriptions(connection: IoredisConnection): void {
   connection.on('error', (error: unknown) => {
@@ -186,13 +186,13 @@ function reportEndedSubscriptions(connection: IoredisConnection): void {
   });
 }
 
-/** As ioredis takes them from the options. */
+/** The credentials for Sentinels, as ioredis reads them from its options. */
 function sentinelCredentials(options: object = {}): object {
   const { sentinelUsername, sentinelPassword } = options as Partial<Record<string, unknown>>;
   return { username: sentinelUsername ?? null, password: sentinelPassword ?? null };
 }
 
-/** Lets a Cluster client of our own find the nodes, with the application's start nodes, DNS and TLS, and closes it again. */
+/** Finds the nodes of a Cluster with a temporary client, which has the application's start nodes, DNS and TLS options. */
 export function ioredisCluster(client: () => IoredisCluster, random: Random, timeout: number): FindCluster {
   return () => find(client, random, timeout);
 }
@@ -207,12 +207,12 @@ async function find(client: () => IoredisCluster, random: Random, timeout: numbe
       slotsRefreshInterval: undefined,
       slotsRefreshTimeout: timeout,
       shardedSubscribers: false,
-      // ioredis 5 does not merge them with those of the client.
+      // ioredis 5 does not merge these with the client's own.
       redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
     });
   const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
   let cause: unknown;
-  // The error of the last node that was asked in vain: that of the client has no details.
+  // The error of the last node that failed, because the client's own error has no details.
   finder.on('node error', (error) => {
     cause = error;
   });

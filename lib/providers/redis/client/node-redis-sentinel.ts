@@ -21,7 +21,7 @@ import {
   type NatMap,
 } from './redis-connection.js';
 
-/** The options of a Sentinel client of node-redis, as far as this package reads them. */
+/** The options of a node-redis Sentinel client that this package reads. */
 export interface NodeRedisSentinelOptions {
   readonly name: string;
   readonly sentinelRootNodes: readonly Address[];
@@ -32,11 +32,11 @@ export interface NodeRedisSentinelOptions {
 }
 
 /**
- * Connections to the master that Sentinel names.
+ * Makes connections to the master that Sentinel names.
  *
- * The Sentinel client of node-redis sends a command again after a failover, so only its options are used, and the Sentinels are asked
- * here. Each link asks all of them at the same time and believes the first that answers, because some may hang. It listens to them as long
- * as it exists: a master that was demoted while it hung takes itself for the master when it wakes up.
+ * The Sentinel client of node-redis resends commands after a failover, so we only use its options and query the Sentinels ourselves. Each
+ * link queries all of them in parallel and takes the first reply, because some may hang. It stays subscribed to them until it ends, because
+ * a master that was demoted while it hung still believes it is the master when it wakes up.
  */
 export function nodeRedisSentinel(
   library: NodeRedis,
@@ -49,7 +49,7 @@ export function nodeRedisSentinel(
 }
 
 class Sentinels {
-  /** Those that a Sentinel has named last, beside those of the options. */
+  /** The Sentinels that a Sentinel has named, in addition to those in the options. */
   #others: readonly Address[] = [];
   readonly #node: NodeRedisClient;
   readonly #sentinel: NodeRedisClient;
@@ -72,36 +72,36 @@ class Sentinels {
     const socket = { ...this.options.nodeClientOptions?.socket, ...natted(master, this.options.nodeAddressMap) };
     const client = await link.open(() => this.#node.duplicate(hardened(socket, this.timeout, link)));
     const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
-      // Without the permission, the first lock finds out.
+      // Without the permission for INFO, the first lock finds out.
       if (error instanceof Error && error.message.startsWith('NOPERM')) return '';
       throw error;
     });
     if (/^role:slave/m.test(String(info))) {
-      throw new Error(`Sentinel names ${nameOfAddress(master)} as the master, and that server is a replica.`);
+      throw new Error(`Sentinel names ${nameOfAddress(master)} as the master, but that server is a replica.`);
     }
   }
 
-  /** Where the master is. The link ends when a Sentinel reports that another server is the master. */
+  /** Finds the master. The link ends when a Sentinel announces another one. */
   async #find(link: NodeRedisLink): Promise<Address> {
     let master: Address | undefined;
     let cause: unknown;
-    const ask = async (sentinel: Address): Promise<Address> => {
+    const findMaster = async (sentinel: Address): Promise<Address> => {
       const client = this.#sentinelAt(sentinel, link);
       client.on('error', (error) => {
         cause = error;
       });
       await client.connect();
       const { name } = this.options;
-      // First, so that no failover is missed in between.
+      // Before the query, so that no failover between the two is missed.
       await client.subscribe('+switch-master', (message) => {
         const [group, , , host = '', port] = message.split(' ');
         const next = { host, port: Number(port) };
-        // One that is late may report the failover after which this master was found.
+        // A late message may announce the master that we have already found.
         if (group !== name || (master && nameOfAddress(next) === nameOfAddress(master))) return;
         link.end(new Error(`Sentinel reports a failover: ${nameOfAddress(next)} is the master now.`));
       });
       const address = await client.sendCommand(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name]);
-      if (!Array.isArray(address)) throw new Error(`A Sentinel does not know a master of the name "${name}".`);
+      if (!Array.isArray(address)) throw new Error(`A Sentinel knows no master named "${name}".`);
       this.#others = othersIn(await client.sendCommand(['SENTINEL', 'SENTINELS', name]).catch(() => []));
       return { host: String(address[0]), port: Number(address[1]) };
     };
@@ -112,10 +112,10 @@ class Sentinels {
     const late = setTimeout(within, undefined, { ref: false, signal: link.signal }).then(() => {
       throw new Error(`No Sentinel answered within ${within} ms.`, { cause });
     });
-    // The listener ends with the link.
+    // Also rejects when the link ends.
     late.catch(() => undefined);
     try {
-      master = await Promise.race([late, Promise.any([...known.values()].map(ask))]);
+      master = await Promise.race([late, Promise.any([...known.values()].map(findMaster))]);
       return master;
     } catch (error) {
       throw error instanceof AggregateError ? error.errors[0] : error;
@@ -124,7 +124,7 @@ class Sentinels {
 
   #sentinelAt(address: Address, link: NodeRedisLink): NodeRedisConnection {
     const client = this.#sentinel.duplicate({
-      // On one connection that listens and asks.
+      // RESP 3 allows commands on a connection that is subscribed.
       RESP: 3,
       maintNotifications: 'disabled',
       disableClientInfo: true,
@@ -135,7 +135,7 @@ class Sentinels {
         keepAlive: true,
         keepAliveInitialDelay: KEEP_ALIVE,
         socketTimeout: undefined,
-        // The client listens again by itself.
+        // The client subscribes again automatically.
         reconnectStrategy: (times: number) => backOff(this.random, times),
         signal: link.signal,
       },
@@ -147,7 +147,7 @@ class Sentinels {
   }
 }
 
-/** The reply to `SENTINEL SENTINELS`. */
+/** Reads the reply to `SENTINEL SENTINELS`. */
 function othersIn(reply: unknown): Address[] {
   if (!Array.isArray(reply)) return [];
   return (reply as { ip?: unknown; port?: unknown }[]).map(({ ip, port }) => ({

@@ -14,11 +14,11 @@ import {
 } from './redis-connection.js';
 
 /*
- * node-redis (the package `redis`, 5 or 6) as this package uses it. Its parts are written as structures, so that the types of either
- * version fit and the application's copy need not be ours.
+ * The parts of node-redis (package `redis`, 5 or 6) that this package uses. The types are structural, so either version fits, and so does the
+ * application's own copy.
  */
 
-/** The part of a client of node-redis that this package uses: one of a single server. */
+/** A node-redis client for a single server. */
 export interface NodeRedisClient {
   readonly options?: object | undefined;
   /** A new client with the same options, except for those overridden. */
@@ -26,7 +26,7 @@ export interface NodeRedisClient {
   withTypeMapping(mapping: object): unknown;
 }
 
-/** One connection of our own, made by {@link NodeRedisClient.duplicate}. */
+/** A connection made by {@link NodeRedisClient.duplicate}. */
 export interface NodeRedisConnection {
   readonly options?: object | undefined;
   readonly isOpen: boolean;
@@ -38,13 +38,13 @@ export interface NodeRedisConnection {
   on(event: string, listener: (...args: unknown[]) => void): unknown;
 }
 
-/** The part of a Sentinel client of node-redis that this package uses: its options. Only version 6 shows them. */
+/** A node-redis client for Sentinel. This package only reads its options, which version 5 does not expose. */
 export interface NodeRedisSentinel {
   duplicate(): unknown;
   getMasterNode(): unknown;
 }
 
-/** The part of a Cluster client of node-redis that this package uses: its options. */
+/** A node-redis client for a Redis Cluster. This package only reads its options. */
 export interface NodeRedisCluster {
   duplicate(): unknown;
   readonly masters: readonly unknown[];
@@ -54,14 +54,14 @@ export interface NodeRedis {
   createClient(options: object): NodeRedisClient;
 }
 
-/** The options of a client, as far as this package reads them. */
+/** The client options that this package reads. */
 export interface NodeRedisOptions {
   readonly url?: string | undefined;
   readonly socket?: Partial<Address> | undefined;
   readonly credentialsProvider?: unknown;
 }
 
-/** As {@link NodeRedisOptions}, of a Cluster client. */
+/** The options of a Cluster client that this package reads. */
 export interface NodeRedisClusterOptions {
   readonly rootNodes: readonly NodeRedisOptions[];
   readonly defaults?: NodeRedisOptions | undefined;
@@ -70,8 +70,8 @@ export interface NodeRedisClusterOptions {
 }
 
 /**
- * Connections to the server of this client, where it may be silent for `timeout` ms. `overrides` are other options of the client. Both are
- * read at each connection.
+ * Makes connections to the client's server, which may be silent for `timeout` ms. The client's options and the `overrides` are read for each
+ * connection.
  */
 export function nodeRedisConnections(
   client: NodeRedisClient,
@@ -86,17 +86,17 @@ export function nodeRedisConnections(
 }
 
 /**
- * The nodes of a Cluster. The Cluster client of node-redis sends commands again when their connection breaks, so only its options are
- * used: its root nodes are asked here, and as there, only `defaults` holds for the other nodes.
+ * Finds the nodes of a Cluster. The Cluster client of node-redis resends commands when their connection breaks, so we only use its options
+ * and query its root nodes ourselves. As in that client, only `defaults` apply to the other nodes.
  */
 export function nodeRedisCluster(
   library: NodeRedis,
   { rootNodes, defaults, nodeAddressMap, RESP }: NodeRedisClusterOptions,
   timeout: number,
 ): FindCluster {
-  // Once, because each makes a class with all commands: 3 to 7 ms (measured), and a duplicate 0.1 ms.
+  // Created one time and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a duplicate takes 0.1 ms.
   const client = library.createClient({ RESP, ...defaults });
-  // That of the client has the password of `defaults`, and a root node may have its own.
+  // Overrides the client's credentials, because a root node may have a password other than the one in `defaults`.
   const credentialsProvider = defaults?.credentialsProvider;
   return async () => {
     let cause: unknown;
@@ -132,16 +132,16 @@ function addressOf({ url, socket }: NodeRedisOptions): Address {
 }
 
 /**
- * The options of a Sentinel or Cluster client: those that a duplicate would get, because node-redis shows them nowhere else. Nothing
- * is made.
+ * Reads the options of a Sentinel or Cluster client. node-redis passes them only to a duplicate, so this calls `duplicate` with a constructor
+ * that returns its argument. No client is made.
  *
- * @throws LockConfigError for a client that does not show them
+ * @throws LockConfigError if the client does not expose its options
  */
 export function nodeRedisOptionsOf(
   client: NodeRedisSentinel | NodeRedisCluster,
   nodes: 'rootNodes' | 'sentinelRootNodes',
 ): unknown {
-  // `duplicate` makes one with the constructor of its prototype.
+  // `duplicate` calls the constructor of the client's prototype.
   const asked = Object.create(client, { constructor: { value: Options } }) as typeof client;
   const read = (Object.create(asked) as typeof client).duplicate() as Partial<Record<string, unknown>> | undefined;
   if (!Array.isArray(read?.[nodes])) throw notAClient();
@@ -153,28 +153,28 @@ function Options(options: object): object {
 }
 
 /**
- * The settings in which our connections differ from the application's client.
+ * The settings that our connections override.
  *
- * A client serves one socket and is thrown away with it. So nothing is sent again, and no reply can come from a socket that was given up.
+ * Each client serves one socket and is discarded with it, so no command is resent, and no reply can come from a dropped socket.
  */
 export function hardened(socket: object | undefined, timeout: number, link: NodeRedisLink): object {
   return {
     disableOfflineQueue: true,
-    // A full queue would refuse a release.
+    // A full queue would reject a release.
     commandsQueueMaxLength: undefined,
-    // node-redis 6 arms a timer per command, which ends at the moment of writing. `CommandConnection` watches for silence.
+    // node-redis 6 arms a timer per command, and stops it when the command is written. `CommandConnection` detects silence instead.
     commandOptions: { timeout: undefined, typeMapping: undefined },
-    // A ping of the library would hide that commands are not answered.
+    // Replies to the library's pings would hide that commands get no reply.
     pingInterval: undefined,
-    // The namespace is our prefix; another one would be put before the hash tag of some keys and not of others.
+    // The namespace is our prefix. The client would add another prefix to some of our keys and not to others.
     keyPrefix: undefined,
     // READONLY is for replicas.
     readonly: false,
     clientSideCache: undefined,
     emitInvalidate: undefined,
-    // The client moves commands from one socket to another, and lets them wait.
+    // With notifications, the client delays commands and moves them from one socket to another.
     maintNotifications: 'disabled',
-    // CLIENT SETINFO is for monitoring, and one more permission.
+    // CLIENT SETINFO only serves monitoring, and needs another permission.
     disableClientInfo: true,
     socket: {
       ...socket,
@@ -182,26 +182,26 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE,
       socketTimeout: undefined,
-      // Called as the socket ends, while `destroy` still works.
+      // Called when the socket ends, while `destroy` still works.
       reconnectStrategy: (_: number, cause: unknown) => {
         link.end(cause);
         return false;
       },
-      // `destroy` does not reach a socket that is only being opened.
+      // `destroy` does not close a socket that is still being opened.
       signal: link.signal,
     },
   };
 }
 
-/** One socket of a connection, from the attempt to open it. */
+/** One socket of a connection, starting with the attempt to open it. */
 export class NodeRedisLink {
   client: NodeRedisConnection | undefined;
-  /** The channels that it listens to. */
+  /** The channels it is subscribed to. */
   readonly channels = new Set<string>();
-  /** Why it is over. */
+  /** Why the link ended. */
   cause: unknown;
   isOver = false;
-  /** Rejects when it is over. */
+  /** Rejects when the link ends. */
   readonly ended: Promise<never>;
   readonly #abort = new AbortController();
 
@@ -215,16 +215,16 @@ export class NodeRedisLink {
     this.ended.catch(() => undefined);
   }
 
-  /** Aborts when it is over. */
+  /** Aborts when the link ends. */
   get signal(): AbortSignal {
     return this.#abort.signal;
   }
 
-  /** @throws LockConfigError for a client that is none of node-redis */
+  /** @throws LockConfigError if it is not a node-redis client */
   async open(duplicate: () => NodeRedisConnection): Promise<NodeRedisConnection> {
     const client = duplicateOf(duplicate, ['connect', 'destroy', 'sendCommand', 'subscribe', 'on']);
     this.client = client;
-    // Also of the decoder, after which the library would go on with this socket.
+    // Includes errors of the decoder, after which the library would keep using this socket.
     client.on('error', (cause) => {
       this.end(cause);
     });
@@ -242,7 +242,7 @@ export class NodeRedisLink {
   end(cause?: unknown): void {
     if (this.isOver) return;
     this.isOver = true;
-    this.cause = cause ?? new Error('The connection was given up.');
+    this.cause = cause ?? new Error('The connection was dropped.');
     destroy(this.client);
     this.#abort.abort();
     if (cause !== undefined) this.connection.emit('error', cause);
@@ -251,12 +251,12 @@ export class NodeRedisLink {
   }
 }
 
-/** node-redis 5 throws for a client that is not open. */
+/** Closes a client if it is open. Otherwise, node-redis 5 would throw. */
 export function destroy(client: NodeRedisConnection | undefined): void {
   if (client?.isOpen === true) client.destroy();
 }
 
-/** A connection of our own, to the server that `open` finds for each link. */
+/** A connection to the server that `open` finds for each link. */
 export class NodeRedisLinkConnection extends EventEmitter implements RedisConnection {
   #link: NodeRedisLink | undefined;
 
@@ -268,12 +268,12 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
     const link = new NodeRedisLink(this);
     this.#link = link;
     try {
-      // node-redis 5 waits for credentials that do not come, also when it is destroyed.
+      // node-redis 5 keeps waiting for its credentials provider even after the client was destroyed.
       await Promise.race([this.open(link), link.ended]);
     } catch (cause) {
       link.end(cause);
     }
-    // node-redis 5 resolves also for a client that was destroyed meanwhile.
+    // node-redis 5 also resolves if the client was destroyed in the meantime.
     if (link.isOver) throw link.cause;
     this.emit('ready');
   }
@@ -283,7 +283,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
   }
 
   call(command: string, ...args: string[]): Promise<unknown> {
-    return this.#ask((client) => client.sendCommand([command, ...args]));
+    return this.#send((client) => client.sendCommand([command, ...args]));
   }
 
   subscribe(channel: string): Promise<unknown> {
@@ -301,10 +301,10 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
   ): Promise<void> {
     const link = this.#link;
     if (link?.channels.has(channel) === true) {
-      // The server of a Cluster ends a subscription when the slot leaves. node-redis may not have noticed, and then does not ask again.
-      link.end(new Error(`The subscription to "${channel}" is made again, on a new connection.`));
+      // A Cluster server ends a subscription when the slot moves away. node-redis may not have noticed, and would not subscribe again.
+      link.end(new Error(`Reconnecting to subscribe to "${channel}" again.`));
     }
-    await this.#ask((client) =>
+    await this.#send((client) =>
       send(client, (message) => {
         if (link?.isOver === false) this.emit(event, channel, message);
       }),
@@ -312,7 +312,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
     link?.channels.add(channel);
   }
 
-  #ask(send: (client: NodeRedisConnection) => Promise<unknown>): Promise<unknown> {
+  #send(send: (client: NodeRedisConnection) => Promise<unknown>): Promise<unknown> {
     const link = this.#link;
     if (link?.client === undefined || link.isOver) {
       return Promise.reject(new Error('There is no connection to the server.', { cause: link?.cause }));
@@ -323,14 +323,14 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
         return reply;
       },
       (error: unknown) => {
-        // While the socket is open, only the server makes a command fail.
+        // As long as the socket is open, any error comes from the server.
         throw link.isOver ? link.cause : nameError(error);
       },
     );
   }
 }
 
-/** node-redis does not name the errors of the server. */
+/** Names the server's errors, because node-redis does not. */
 function nameError(reply: unknown): unknown {
   if (reply instanceof Error) reply.name = REPLY_ERROR;
   return reply;

@@ -4,8 +4,8 @@ import type { Random } from '../../../api/random.js';
 import { backOff, type RedisConnection } from './redis-connection.js';
 
 /**
- * The server behind the address of a connection: one server, the master that Sentinel names, a master of a Cluster, or one of several servers
- * that vote. Sentinel and Cluster have a failover, which finds the new master; of servers that vote, the others decide.
+ * What a connection leads to: a single server, the master that Sentinel names, a master of a Cluster, or one of the nodes that vote on a
+ * Redlock lock. Sentinel and Cluster find the new master after a failover. With voters, the other nodes decide.
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
 
@@ -20,15 +20,15 @@ export interface ConnectionSettings {
 }
 
 /**
- * A connection that is kept open where its library stops.
+ * A connection that keeps reconnecting where its library gives up.
  *
- * The libraries limit the time to open a socket, and then wait without end for the answers of the handshake. So a connection is given up
- * that is not ready `commandTimeout` ms after its socket has opened. And ioredis ends permanently when a Sentinel announces a failover while it
- * is asked where the master is, because `disconnect()` makes that question fail (seen: a provider that was unavailable until its process
- * was restarted). So the connection is connected again. Connections of node-redis always end.
+ * The libraries limit the time to open a socket, but then wait forever for the replies of the handshake. So we drop a connection that is not
+ * ready `commandTimeout` ms after its socket opened. And ioredis ends permanently if a Sentinel announces a failover while ioredis queries it
+ * for the master, because `disconnect()` makes that query fail (seen: a provider stayed unavailable until its process was restarted). So we
+ * connect again after the library's `end` event. With node-redis, each connection ends that way.
  */
 export abstract class OpenConnection {
-  /** The library's connection takes commands. */
+  /** Whether the library's connection takes commands. */
   protected isReady = false;
   protected isClosed = false;
   #handshake: Timer | undefined;
@@ -64,11 +64,11 @@ export abstract class OpenConnection {
   protected abstract onReady(): void;
 
   protected onError(_error: unknown): void {
-    // Without a listener, the event would end the process.
+    // Without a listener, an `error` event would end the process.
   }
 
   protected onClose(): void {
-    // A connection without commands has none to fail.
+    // Only connections with commands in flight have something to do.
   }
 
   protected shut(): void {
@@ -82,7 +82,7 @@ export abstract class OpenConnection {
     const { clock, commandTimeout } = this.settings;
     this.#endHandshake();
     this.#handshake = clock.setTimer(() => {
-      // After a blocked event loop timers run before sockets are read, so replies that have arrived are read first.
+      // After the event loop was blocked, timers run before sockets are read. Give replies that have arrived a chance.
       this.#handshake = clock.setTimer(() => {
         this.#handshake = undefined;
         this.connection.disconnect(true);
@@ -99,7 +99,7 @@ export abstract class OpenConnection {
     const { clock, random } = this.settings;
     this.#ends += 1;
     const connect = () => {
-      // Its outcome comes as events.
+      // The outcome is reported as an event.
       this.connection.connect().catch(() => undefined);
     };
     this.#retry = clock.setTimer(connect, backOff(random, this.#ends), true);

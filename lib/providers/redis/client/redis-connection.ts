@@ -2,32 +2,36 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
 
 /*
- * The part of a client library that this package needs. There is one file per library, `ioredis.ts` and `node-redis.ts`; nothing else knows them.
+ * What this package needs of a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows them.
  */
 
 /**
- * One connection of our own to one server. It sends each command once, keeps none for later, and may end at any time.
+ * A connection to one server. It sends each command one time, queues none for later, and may end at any time.
  *
- * Its events: `connect` when its socket is open, `ready` when it takes commands, `error` with the cause before it ends, `close` when it has
- * ended, `end` when it does not connect again by itself, `message` and `smessage` with a channel and a text, and `moved` when a server of a
- * Cluster has refused or ended subscriptions because it does not have their slots: with the channel, or without one if any may be meant.
+ * It emits `connect` when its socket is open, `ready` when it takes commands, `error` with the cause before it ends, `close` after it has
+ * ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and a text, and `moved` when a Cluster server
+ * has rejected or ended a subscription because it does not have the slot: with the channel, or without one if it may be any.
  */
 export interface RedisConnection {
-  /** Its outcome comes as events as well. */
+  /** Connects. The outcome is also reported as an event. */
   connect(): Promise<unknown>;
-  /** Gives the socket up: no reply on it is believed. @param reconnect whether to connect again; the library may leave that to `end` */
+  /**
+   * Drops the socket. Replies that still arrive on it are ignored.
+   *
+   * @param reconnect whether to connect again. The library may emit `end` instead.
+   */
   disconnect(reconnect?: boolean): void;
-  /** Rejects with the server's error (its name is `ReplyError`), or with another one when the outcome is unknown. */
+  /** Rejects with the server's error (named `ReplyError`), or with another error if the outcome is unknown. */
   call(command: string, ...args: string[]): Promise<unknown>;
   subscribe(channel: string): Promise<unknown>;
-  /** To a channel in a hash slot, on the server of a Cluster. */
+  /** Subscribes to a sharded channel on a Cluster server. */
   ssubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
-  /** The number of the database that its options ask for. Only for a library that goes on in database 0 when the server refuses that. */
+  /** The database number in the options. Only for a library that continues in database 0 if the server rejects that number. */
   database?(): number;
 }
 
-/** Makes a connection, which does nothing before its `connect`. */
+/** Creates a connection, which does nothing until `connect` is called. */
 export type Connect = () => RedisConnection;
 
 export interface Address {
@@ -35,37 +39,39 @@ export interface Address {
   readonly port: number;
 }
 
-/** The address that a server means, seen from this process. */
+/** Maps an address as the servers know it to the address that this process must use. */
 export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Address | null | undefined);
 
-/** A Cluster of which one node has answered. */
+/** A Cluster, as seen by one of its nodes. */
 export interface KnownCluster {
-  /** Its answer to `CLUSTER SLOTS`, and the address under which it was asked. */
+  /** The node's reply to `CLUSTER SLOTS`. */
   readonly slots: unknown;
+  /** The address of that node. */
   readonly asked: Address;
   readonly natMap?: NatMap | undefined;
-  /** Connects to any of the nodes. */
+  /** Makes a connection to a node of the Cluster. */
   connectTo(address: Address): RedisConnection;
 }
 
-/** Finds a node of the Cluster that answers. Rejects when none does. */
+/** Finds a Cluster node that replies. Rejects if no node does. */
 export type FindCluster = () => Promise<KnownCluster>;
 
-/** Sends commands, each once. */
+/** Sends each command one time. */
 export interface CommandSender {
   readonly isUp: boolean;
-  /** Why it is not up. */
+  /** Why the connection is down. */
   readonly cause: unknown;
-  /** No command is in flight. */
+  /** Whether no command is in flight. */
   readonly isIdle: boolean;
-  /** `onFailure` gets the server's error, {@link NotSent}, or another error when the outcome is unknown. */
+  /** `onFailure` receives the server's error, {@link NotSent}, or another error if the outcome is unknown. */
   send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void;
 }
 
 /**
- * The duplicate of a client. A mock makes something else, whose missing parts would fail in an event, where nothing catches that.
+ * Duplicates a client, and checks that the result has the methods we need. A mock may return something else, and a missing method would
+ * otherwise throw in an event listener, where nothing catches it.
  *
- * @throws LockConfigError for a duplicate without one of these methods
+ * @throws LockConfigError if one of the methods is missing
  */
 export function duplicateOf<T extends object>(
   duplicate: () => T | undefined,
@@ -81,7 +87,7 @@ export function duplicateOf<T extends object>(
   throw notAClient();
 }
 
-/** The error for a mock, a pool, a client of an old version, and all else that makes no connections. */
+/** The error for a mock, a pool, an old client, or anything else that cannot make connections. */
 export function notAClient(cause?: unknown, what = 'The client of Redis'): LockConfigError {
   return new LockConfigError(
     `${what} cannot be duplicated. Pass a client of ioredis or redis (version 5 or 6 of either), its address as "url", or its options as "options". In tests, use MemoryLockProvider.`,
@@ -92,46 +98,47 @@ export function notAClient(cause?: unknown, what = 'The client of Redis'): LockC
 /** The error for a database that the server does not have. */
 export function noDatabase(number: number): LockConfigError {
   return new LockConfigError(
-    `Redis has no database ${String(number)}, so the client stays in database 0, where processes with another configuration may have their locks. Give the number of a database that exists: the server has as many as its setting "databases", 16 by default, and a Cluster has 0 alone.`,
+    `Redis has no database ${String(number)}, and the client would silently use database 0, where other processes may have locks. Choose an existing database: the server's "databases" setting says how many it has (16 by default), and a Cluster only has 0.`,
   );
 }
 
-/** A command that has not left this process. */
+/** The error for a command that has not left this process. */
 export class NotSent extends Error {
   override readonly name = 'NotSent';
 }
 
-/** The name that the errors of a server have. Both libraries answer them as errors, also inside of arrays. */
+/** The name of an error that the server sent. Both libraries return such errors as `Error` objects, even inside arrays. */
 export const REPLY_ERROR = 'ReplyError';
 
-/** Whether the server has answered with this error. Any other one means that the outcome is unknown. */
+/** Whether the server sent this error. After any other error, the outcome is unknown. */
 export function isReplyError(error: unknown): error is Error {
   return error instanceof Error && error.name === REPLY_ERROR;
 }
 
 /**
- * After how many ms of silence the system asks whether the other side is still there. A NAT or a load balancer forgets a connection that is
- * idle for 4 to 15 minutes. ioredis 5 leaves it to the system by default, which begins after 2 hours.
+ * How long a socket must be idle before TCP keep-alive starts, in ms. NATs and load balancers drop a connection that is idle for 4 to 15
+ * minutes. By default, ioredis 5 leaves keep-alive to the operating system, which starts it after 2 hours.
  */
 export const KEEP_ALIVE = 10_000;
 
 /**
- * How long to wait before the next try, in ms: 50 more with each, as ioredis does by default. Doubled pauses would find a server
- * that was away for half a lease only when the other half is over (measured: after 1.5 s away up to 1.5 s later, with these 0.4 s).
+ * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by default. With exponential
+ * backoff, a server that was away for half a lease might be found only when the lease is over (measured: an outage of 1.5 s ended up to
+ * 1.5 s late; with this function, 0.4 s).
  */
 export function backOff(random: Random, times: number): number {
   return Math.min(50 * times, 2_000) * (0.75 + random.fraction() / 4);
 }
 
-/** Of 10 s, ioredis' default, the longest part of a failover would be spent on a host that is gone. */
-const CONNECT_WITHIN = 2_000;
+/** The shortest connect timeout, in ms. With ioredis's default of 10 s, most of a failover would be spent waiting for the dead host. */
+const MIN_CONNECT_TIMEOUT = 2_000;
 
-/** How long a socket may take to open, where a server may be silent for `timeout` ms. */
+/** How long opening a socket may take, in ms, if the server may be silent for `timeout` ms. */
 export function connectTimeoutFor(timeout: number): number {
-  return Math.max(timeout, CONNECT_WITHIN);
+  return Math.max(timeout, MIN_CONNECT_TIMEOUT);
 }
 
-/** ioredis notes the command in its errors, and with it a holder's id or the password, which no log may show. */
+/** Removes the command that ioredis adds to its errors. It has the holder's id or the password, which must not be logged. */
 export function withoutCommand(error: unknown): unknown {
   if (error instanceof Error) Reflect.deleteProperty(error, 'command');
   return error;
@@ -141,7 +148,7 @@ export function nameOfAddress({ host, port }: Address): string {
   return `${host}:${port}`;
 }
 
-/** The address that a server means by this one, seen from this process. */
+/** Applies a {@link NatMap} to an address. */
 export function natted(address: Address, natMap: NatMap | undefined): Address {
   const name = nameOfAddress(address);
   return (typeof natMap === 'function' ? natMap(name) : natMap?.[name]) ?? address;

@@ -37,16 +37,17 @@ import type { Topology } from './open-connection.js';
 import { type Connect, type FindCluster, notAClient } from './redis-connection.js';
 import { addressOf } from './redis-url.js';
 
-/** A client of ioredis 5 or 6 or of `redis` 5 or 6 (node-redis), by its structure: of a single server, of Sentinel, or of a Cluster. */
+/** A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The types are structural. */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
-// The compiler explains an address that does not fit by the last member, and most users give a URL.
+// `url` is the last member, because the compiler reports a mismatch against the last one, and most users pass a URL.
 /** One server, or the master that Sentinel names: exactly one of `client`, `url` and `options`. */
 export type RedisServerOptions =
   | {
       /**
-       * A client of ioredis 5 or 6, or of `redis` 5 or 6 (node-redis): of a single server, of Sentinel, or of a Cluster. Connections are made
-       * with its options; the client itself is never used or closed. node-redis 5 does not show those of a Sentinel client: pass them as `options`.
+       * A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The provider opens its own
+       * connections with the client's options, and never uses or closes the client. node-redis 5 doesn't expose the options of a Sentinel
+       * client, so pass them as `options` instead.
        */
       readonly client: RedisClient;
       readonly url?: undefined;
@@ -54,29 +55,29 @@ export type RedisServerOptions =
     }
   | {
       /**
-       * The options of a client, for Sentinel and TLS. Those of node-redis are known by `socket`, `sentinelRootNodes` or `defaults`; all others
-       * are those of the library that is installed, of `ioredis` with both.
+       * The options of a client, for example for Sentinel or TLS. Options with `socket`, `sentinelRootNodes` or `defaults` are passed to
+       * node-redis. All others go to the installed library, or to `ioredis` if both are installed.
        */
       readonly options: object;
       readonly client?: undefined;
       readonly url?: undefined;
     }
   | {
-      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`; with both, `ioredis` is used. */
+      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`. If both are installed, `ioredis` is used. */
       readonly url: string;
       readonly client?: undefined;
       readonly options?: undefined;
     };
 
 /**
- * Where Redis is: exactly one of `client`, `url`, `cluster` and `options` (which may also go with `cluster`).
+ * How to connect to Redis: exactly one of `client`, `url`, `cluster` and `options`. You can combine `options` with `cluster`.
  *
- * In each case the backend makes connections of its own to each server, one for commands and one for messages (and one more with
- * `waitReplicas`), and closes only those.
+ * The provider always opens its own connections to each server: one for commands, one for messages, and another one with `waitReplicas`. It
+ * closes only those.
  */
 export type RedisConnectionOptions =
   | {
-      /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`; `options` are those of its Cluster client. */
+      /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`. `options` are passed to its Cluster client. */
       readonly cluster: readonly (string | { readonly host?: string; readonly port?: number })[];
       readonly options?: object | undefined;
       readonly client?: undefined;
@@ -87,14 +88,14 @@ export type RedisConnectionOptions =
 /** How locks on Redis work. */
 export interface RedisLockOptions {
   /**
-   * How many replicas must have a lock before it counts as held, and each renewal of it before it counts as renewed: `WAIT`. Default 0.
+   * How many replicas must acknowledge a lock, and each renewal, before it counts (`WAIT`). Default 0.
    *
-   * With fewer, acquiring throws LockUnavailableError. It costs one more round trip per acquisition. A lock then survives a failover to a
-   * replica that has acknowledged it. It is no consensus: where there are several replicas, one that has not may be promoted.
+   * If fewer acknowledge it, acquiring throws LockUnavailableError. Each acquisition takes another round trip. The lock then survives a
+   * failover to a replica that has acknowledged it. This is not consensus: with several replicas, one without the lock may be promoted.
    */
   readonly waitReplicas?: number | undefined;
   /**
-   * How long the server may be silent while commands are in flight, in ms, before the connection counts as dead and is made again.
+   * How long the server may take to reply while commands are in flight, in ms, before the provider drops the connection and reconnects.
    * Default 2 s, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
@@ -105,19 +106,18 @@ export type RedisLockProviderOptions = RedisLockOptions & RedisConnectionOptions
 /** The validated options. */
 export interface RedisSettings {
   readonly source: RedisConnectionOptions;
-  /** How long a server may be silent while commands are in flight, in ms. */
   readonly commandTimeout: number;
   readonly waitReplicas: number;
 }
 
-/** Where one server is. */
+/** The options that locate one server. */
 export const SERVER = {
   client: secret('a client of ioredis or redis', clientOf).written(),
   url: secret('an address', addressOf).written(),
   options: foreign(
     'the options of a client of ioredis or redis, such as { host } or { socket: { host } }; an address is given as "url"',
     (options, owner, name) => {
-      // Anything but an object has no options, and would mean the server at localhost.
+      // Anything but an object would be read as no options, which means localhost.
       if (!isObject(options)) return undefined;
       assertDatabase(owner, name, options);
       return options;
@@ -139,29 +139,29 @@ const OPTIONS = {
   commandTimeout: duration({ min: 50 }).or('2s'),
 } satisfies OptionTable<RedisLockProviderOptions>;
 
-/** The owner of the address of a server. */
+/** The owner of the options that locate a server, for error messages. */
 export const SERVER_OWNER = {
   example: "{ url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }",
-  others: 'those of a client belong into "options"',
+  others: 'put the options of a client in "options"',
 } satisfies Owner;
 
-/** @throws LockConfigError for options that cannot work */
+/** @throws LockConfigError for invalid options */
 export function readOptions(options: RedisLockProviderOptions): RedisSettings {
   const { cluster } = Object(options) as Partial<RedisLockProviderOptions>;
-  // With "cluster" they are those of its client, and name no other server.
+  // With "cluster", "options" configure the Cluster client, and don't locate another server.
   const oneOf = ['client', 'url', 'cluster', ...(cluster === undefined ? ['options'] : [])];
   const owner = { ...SERVER_OWNER, name: 'RedisLockProvider', oneOf };
   const { waitReplicas, commandTimeout } = read(owner, options, OPTIONS);
   return { source: options, commandTimeout, waitReplicas };
 }
 
-/** A client takes no other number: ioredis ends the process for NaN. */
+/** Rejects anything that is not a whole number: ioredis would end the process for NaN. */
 function assertDatabase(owner: Owner, from: string, options: unknown): void {
   if (!isObject(options)) return;
   const { db, database } = options as Readonly<Record<string, unknown>>;
   for (const [name, value] of Object.entries({ db, database })) {
     if (value === undefined || value === null || isWholeNumber(value)) continue;
-    refuse(owner, `${from}.${name}`, `is ${shown(value)}, but must be the number of a database, such as 0.`);
+    refuse(owner, `${from}.${name}`, `is ${shown(value)}, but must be a database number, such as 0.`);
   }
 }
 
@@ -173,14 +173,14 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** A fault that only its connections show is found at the start. @throws LockConfigError */
+/** Checks a client as far as that is possible without connecting. @throws LockConfigError */
 function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
   let place = `${owner.name}: "${name}"`;
   try {
     const client = Object(given) as RedisClient & { readonly options?: unknown };
-    // An address may have a password, so it is not shown.
+    // A string may be an address with a password, so it is not quoted.
     place += `, which is ${typeof given === 'string' ? 'a text' : shown(given)},`;
-    // Its parts are read, which a proxy may refuse.
+    // Reads the client's properties, which may throw if it is a proxy.
     isCluster({ source: { client } });
     if (typeof client.duplicate !== 'function') throw notAClient(undefined, place);
     assertDatabase(owner, name, client.options);
@@ -190,12 +190,12 @@ function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
   }
 }
 
-/** Whether these are the servers of a Cluster. */
+/** Whether the options locate a Cluster. */
 export function isCluster({ source: { client, cluster } }: Pick<RedisSettings, 'source'>): boolean {
   return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
 }
 
-/** The kind of server behind the addresses. */
+/** The kind of server that the options locate. */
 export function topologyOf(settings: Pick<RedisSettings, 'source'>): Topology {
   if (isCluster(settings)) return 'cluster';
   const { client, options = client && 'options' in client ? client.options : undefined } = settings.source;
@@ -210,13 +210,13 @@ function isGiven(options: unknown, name: string): boolean {
   return value !== undefined && value !== null;
 }
 
-/** Connections to one server. @throws LockConfigError for a Cluster, and when a library is needed and not installed. */
+/** Makes connections to one server. @throws LockConfigError for a Cluster, or if the library is not installed. */
 export async function connectionsOf(settings: RedisSettings, random: Random): Promise<Connect> {
   const { source, commandTimeout } = settings;
   const { client, url, options } = source;
   if (isCluster(settings)) {
     throw new LockConfigError(
-      'A client of one server is needed here, and "client" is one of a Cluster: pass a client of one server.',
+      '"client" is a Cluster client, but this provider needs a client of a single server: pass one.',
     );
   }
   if (client) {
@@ -231,7 +231,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
-    // Duplicated as well: options in the query of a URL would otherwise come before ours.
+    // Duplicated like a client of the application. Otherwise, options in the query of a URL would override ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, random, commandTimeout);
@@ -241,7 +241,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
     : nodeRedisConnections(nodeRedis.createClient(url === undefined ? { ...options } : { url }), commandTimeout);
 }
 
-/** How the nodes of a Cluster are found. @throws LockConfigError when a library is needed and not installed. */
+/** Finds the nodes of a Cluster. @throws LockConfigError if the library is not installed. */
 export async function clusterOf({ source, commandTimeout }: RedisSettings, random: Random): Promise<FindCluster> {
   const { client, cluster = [], options } = source;
   if (client) {
@@ -262,7 +262,7 @@ function isIoredisCluster(client: RedisClient): client is IoredisCluster {
   return 'isCluster' in client && client.isCluster;
 }
 
-// Every client of node-redis has it since version 5, and none of ioredis.
+// Every node-redis client since version 5 has this method, and no ioredis client has it.
 function isNodeRedis(client: RedisClient): boolean {
   return 'withTypeMapping' in client;
 }
@@ -280,12 +280,12 @@ type Library =
   | { readonly ioredis?: undefined; readonly nodeRedis: NodeRedis };
 
 /**
- * Imported only where the application did not pass a client, because both are optional peers.
+ * Imports the client library. Both libraries are optional peers, so this is called only if the application passed no client.
  *
- * @throws LockConfigError when neither is installed.
+ * @throws LockConfigError if neither is installed
  */
 async function loadLibrary(options: object | undefined): Promise<Library> {
-  // ioredis would take no notice of them, and connect to localhost.
+  // ioredis would ignore these options, and connect to localhost.
   if (options && ['socket', 'sentinelRootNodes', 'defaults'].some((each) => each in options)) {
     return { nodeRedis: await loadNodeRedis() };
   }
@@ -293,19 +293,19 @@ async function loadLibrary(options: object | undefined): Promise<Library> {
   if (ioredis === undefined) return { nodeRedis: await loadNodeRedis('"ioredis" or "redis"') };
   if (typeof ioredis.Redis !== 'function') {
     throw new LockConfigError(
-      'RedisLockProvider needs ioredis 5 or 6, and the package "ioredis" that is loaded exports no Redis, as a mock or an old version: pass a "client", or mock nothing and use MemoryLockProvider.',
+      'RedisLockProvider needs ioredis 5 or 6, but the loaded "ioredis" exports no Redis, so it is a mock or an old version. Pass a "client". In tests, use MemoryLockProvider instead of a mock.',
     );
   }
   return { ioredis: ioredis as Ioredis };
 }
 
-/** @throws LockConfigError when it is not installed. */
+/** @throws LockConfigError if it is not installed */
 async function loadNodeRedis(needed = '"redis"'): Promise<NodeRedis> {
   try {
     return await import('redis');
   } catch (cause) {
     throw new LockConfigError(
-      `RedisLockProvider needs the package ${needed} for "url", "cluster", "options", and for a Sentinel or Cluster client of node-redis: npm install ${needed.split(' ')[0]?.replaceAll('"', '') ?? ''}.`,
+      `RedisLockProvider needs the package ${needed} for "url", "cluster" or "options", and for a node-redis client of Sentinel or a Cluster: npm install ${needed.split(' ')[0]?.replaceAll('"', '') ?? ''}.`,
       { cause },
     );
   }

@@ -1,6 +1,6 @@
 import { isReplyError } from './redis-connection.js';
 
-/** A connection that the server refuses for good, as far as is known: its login, or writes. */
+/** The server keeps refusing the login or writes, so we assume that it will not recover without a change of the configuration. */
 export class DefiniteRefusal extends Error {
   override readonly name = 'DefiniteRefusal';
 
@@ -9,29 +9,29 @@ export class DefiniteRefusal extends Error {
   }
 }
 
-/** The words with which a server refuses a login, also where a library has put its own before them. */
+/** Finds the server's error about a login, even if the library has put its own text before it. */
 const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
-// Redis before 7 puts the position in the script before the error; from 7 on a script has words of its own.
+// In a script, Redis before 7 puts the position before the error, and Redis 7 has its own wording.
 const NO_PERMISSION = /(^|-)NOPERM |ACL failure in script|The user executing the script can't/;
 
 /** The remedy for a {@link refusedLogin}. */
 export const LOGIN_REMEDY =
-  'Check the user and the password. Where the password is rotated, set it in the options of the client (ioredis) or give a credentialsProvider (redis): both are read at each connection.';
+  "Check the user and the password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read for each connection.";
 
 /**
- * The answer of a master that has become a replica. Its name or address may lead to the new master by now. Redis before 7 puts the
+ * Whether the error comes from a master that was demoted to a replica. The address may lead to the new master by now. Redis before 7 puts the
  * position in the script before the error: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
  */
 export function isDemotion(error: unknown): error is Error {
   return error instanceof Error && /(^|-)(READONLY|MASTERDOWN) /.test(error.message);
 }
 
-/** Whether the ACL of the user refuses it. */
+/** Whether the user's ACL denied the command. */
 export function isForbidden(error: unknown): error is Error {
   return isReplyError(error) && NO_PERMISSION.test(error.message);
 }
 
-/** The server's words, if this is a login that it has refused, or was caused by one. */
+/** The server's words if this error is a rejected login, or was caused by one. */
 export function refusedLogin(error: unknown): string | undefined {
   for (const each of chainOf(error)) {
     const [words] = REFUSED_LOGIN.exec(each.message) ?? [];
@@ -40,7 +40,7 @@ export function refusedLogin(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The refusal of the server, and the remedy; undefined where it refuses nothing. */
+/** The server's refusal and its remedy, or `undefined` if the server refused nothing. */
 export function refusalIn(error: unknown): { readonly words: string; readonly isDefinite: boolean } | undefined {
   const chain = [...chainOf(error)];
   const isDefinite = chain.some((each) => each instanceof DefiniteRefusal);
@@ -48,16 +48,16 @@ export function refusalIn(error: unknown): { readonly words: string; readonly is
   if (login !== undefined) return { words: `Redis refuses the login (${login}). ${LOGIN_REMEDY}`, isDefinite };
   const demotion = chain.find(isDemotion);
   if (demotion) {
-    const words = `Redis takes no writes, because this server is a replica (${demotion.message.trim()}). Give the provider the address of the master.`;
+    const words = `Redis accepts no writes, because this server is a replica (${demotion.message.trim()}). Give the provider the address of the master.`;
     return { words, isDefinite };
   }
   const forbidden = chain.find(isForbidden);
   if (!forbidden) return undefined;
-  const words = `Redis refuses it (${forbidden.message.trim()}) to this user. Give the user the commands, keys and channels that docs/providers/redis.md lists.`;
+  const words = `the Redis user lacks a permission (${forbidden.message.trim()}). Grant the commands, keys and channels that docs/providers/redis.md lists.`;
   return { words, isDefinite: true };
 }
 
-/** Whether the server refuses it for good, as far as is known. */
+/** Whether the server's refusal is final, as far as we know. */
 export function isDefiniteRefusal(error: unknown): boolean {
   return refusalIn(error)?.isDefinite === true;
 }

@@ -3,26 +3,26 @@ import { whyTooOld } from '../../shared/oldest-version.js';
 import { isForbidden, refusalIn } from './refusals.js';
 
 /** Sends one command to a server. */
-export type Ask = (command: string, ...args: string[]) => Promise<unknown>;
+export type ServerCall = (command: string, ...args: string[]) => Promise<unknown>;
 
-/** Checks what a server reports in `INFO`. */
-export async function examineServer(ask: Ask, waitReplicas: number): Promise<Diagnostic[]> {
+/** Checks the server's settings, as `INFO` reports them. */
+export async function diagnoseServer(call: ServerCall, waitReplicas: number): Promise<Diagnostic[]> {
   let text: unknown;
   try {
-    text = await ask('info');
+    text = await call('info');
   } catch (error) {
     const unchecked = 'its version, role, eviction, persistence and replicas were not checked';
     if (isForbidden(error)) {
-      const message = `Redis refuses INFO: ${unchecked}. Allow +info, or check them yourself.`;
+      const message = `Redis denies INFO, so ${unchecked}. Grant +info, or check them yourself.`;
       return [{ severity: 'warning', message }];
     }
     const words = refusalIn(error)?.words;
     if (words !== undefined) return [{ severity: 'error', message: words }];
     const reason = error instanceof Error ? ` (${error.message})` : '';
-    const message = `Redis does not answer INFO${reason}: ${unchecked}. Start the application again, or check them yourself.`;
+    const message = `Redis did not reply to INFO${reason}, so ${unchecked}. Restart the application, or check them yourself.`;
     return [{ severity: 'warning', message }];
   }
-  return examineInfo(readInfo(text), waitReplicas);
+  return diagnoseInfo(readInfo(text), waitReplicas);
 }
 
 function readInfo(text: unknown): ReadonlyMap<string, string> {
@@ -36,7 +36,7 @@ function readInfo(text: unknown): ReadonlyMap<string, string> {
   );
 }
 
-function examineInfo(info: ReadonlyMap<string, string>, waitReplicas: number): Diagnostic[] {
+function diagnoseInfo(info: ReadonlyMap<string, string>, waitReplicas: number): Diagnostic[] {
   const diagnostics: Diagnostic[] = [];
   const product = info.has('valkey_version') ? 'Valkey' : 'Redis';
   const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
@@ -47,49 +47,46 @@ function examineInfo(info: ReadonlyMap<string, string>, waitReplicas: number): D
   if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
     report(
       'warning',
-      `maxmemory-policy is ${policy}: a lock that is held can be evicted, and then two may hold it. Set noeviction, or use a server for locks alone.`,
+      `maxmemory-policy is ${policy}: Redis may evict a held lock, and then two processes hold it. Set noeviction, or use a separate server for locks.`,
     );
   }
   if (info.get('aof_enabled') === '0') {
-    report(
-      'warning',
-      `${product} runs without AOF: a restart forgets the locks that are held, all whose leases last longer than it takes. Set appendonly yes.`,
-    );
+    report('warning', `${product} has no AOF: a restart loses every lock whose lease outlasts it. Set appendonly yes.`);
   }
   const replicas = Number(info.get('connected_slaves') ?? 0);
   if (replicas < waitReplicas) {
     report(
       'error',
-      `waitReplicas is ${waitReplicas} and ${replicas} replicas are connected: no lock can be held. Connect more, or ask for fewer.`,
+      `waitReplicas is ${waitReplicas}, but only ${replicas} replicas are connected, so no lock can be acquired. Connect more replicas, or lower waitReplicas.`,
     );
   } else if (replicas > 0 && waitReplicas === 0) {
     report(
       'warning',
-      `${product} has replicas, and replication is asynchronous: after a failover two may hold a lock that was taken shortly before. Set waitReplicas, and fence writes with the token.`,
+      `${product} has replicas, and replication is asynchronous: after a failover, two processes may hold a lock that was acquired shortly before. Set waitReplicas, and fence writes with the token.`,
     );
   }
   return diagnostics;
 }
 
 /**
- * Checks which of the commands that the script asks about are refused by the ACL.
+ * Checks which of the commands in a {@link permissionScript} the ACL denies.
  *
- * @param pattern that of all keys and channels of ours, as an ACL has it
+ * @param pattern the ACL pattern for all our keys and channels
  */
-export async function examinePermissions(
-  ask: Ask,
+export async function diagnosePermissions(
+  call: ServerCall,
   script: string,
   args: readonly string[],
   pattern: string,
 ): Promise<Diagnostic[]> {
   let reply: unknown;
   try {
-    reply = await ask('eval', script, '0', ...args);
+    reply = await call('eval', script, '0', ...args);
   } catch (error) {
     // Without EVAL there is no lock at all.
     const message = error instanceof Error ? error.message : '';
     if (!message.startsWith('NOPERM')) return [];
-    return [{ severity: 'error', message: `Redis refuses EVAL to this user: allow it (${message}).` }];
+    return [{ severity: 'error', message: `The ACL denies EVAL to this user (${message}). Grant +eval.` }];
   }
   const { needed, useful, keys, channels } = readRefused(reply);
   const diagnostics: Diagnostic[] = [];
@@ -97,22 +94,22 @@ export async function examinePermissions(
   if (missing.length > 0) {
     diagnostics.push({
       severity: 'error',
-      message: `The ACL of this user refuses what locks need, on the keys and channels ${pattern}: allow ${missing.join(' ')}.`,
+      message: `The ACL of this user denies what locks need on keys and channels ${pattern}. Grant ${missing.join(' ')}.`,
     });
   }
   if (useful.length > 0) {
     diagnostics.push({
       severity: 'warning',
-      message: `The ACL of this user refuses ${useful.join(' ')}: locks work, but are found late or outlive a lost connection; see the page on Redis.`,
+      message: `The ACL of this user denies ${useful.join(' ')}. Locks work, but may be granted late or outlive a lost connection. Grant them: see docs/providers/redis.md.`,
     });
   }
   return diagnostics;
 }
 
 /**
- * A script that asks which commands the ACL would refuse to the user that runs it, and runs none that it allows. Before Redis 7 it
- * answers an empty list. Its reply: `!` and a command for each that is refused and needed, `?` and a command for each that is refused and
- * useful; `~` if the user may run the commands and not touch the key, `&` the same of the channel.
+ * A script that finds the commands that the ACL denies to its user, without running any that it allows. The reply is a list, which is empty
+ * before Redis 7: `!` and a command for each denied command that locks need, `?` and a command for each denied command that is useful, `~`
+ * if the user may run the commands but not access the key, and `&` if they may not access the channel.
  */
 export function permissionScript(checks: string): string {
   return `
@@ -121,7 +118,7 @@ if not redis.acl_check_cmd then return refused end
 local key = ARGV[1]
 local function check(mark, command, ...)
   if redis.acl_check_cmd(command, ...) then return end
-  -- The ACL refuses it, so it is not executed. The words of the refusal are the only way to learn what is missing.
+  -- The ACL denies the command, so it does not run. Only the error's text says what is missing.
   local reply = redis.pcall(command, ...)
   local reason = type(reply) == 'table' and reply.err or ''
   local what = not reason:find(' run ', 1, true) and (reason:find('channel') and '&' or reason:find('key') and '~')
@@ -148,26 +145,28 @@ return refused
 `;
 }
 
-/** Commands that an ACL refuses, as it names them. */
+/** What an ACL denies, with commands in ACL syntax. */
 interface Refused {
   readonly needed: string[];
   readonly useful: string[];
-  /** The ACL refuses the keys, or the channels, of the locks. */
+  /** Whether the ACL denies access to the keys of the locks. */
   readonly keys: boolean;
+  /** Whether the ACL denies access to the channels of the locks. */
   readonly channels: boolean;
 }
 
 /** Reads the reply to a {@link permissionScript}. */
 function readRefused(reply: unknown): Refused {
   const marked = Array.isArray(reply) ? reply.map(String) : [];
-  const those = (mark: string) => marked.filter((each) => each.startsWith(mark)).map((each) => each.replace(mark, '+'));
-  return { needed: those('!'), useful: those('?'), keys: marked.includes('~'), channels: marked.includes('&') };
+  const denied = (mark: string) =>
+    marked.filter((each) => each.startsWith(mark)).map((each) => each.replace(mark, '+'));
+  return { needed: denied('!'), useful: denied('?'), keys: marked.includes('~'), channels: marked.includes('&') };
 }
 
-// The first that has SET … GET and ZADD … LT, which the lock script sends.
+// The first version with SET … GET and ZADD … LT, which the lock script uses.
 const OLDEST = '6.2';
 
-/** Why locks cannot be on this server, by its answer to `INFO server`. Valkey says there which version of Redis it can stand in for. */
+/** Why the server is too old for locks, according to its `INFO server` text. Valkey reports the Redis version it is compatible with. */
 export function whyTooOldRedis(info: string): string | undefined {
   return whyTooOld('Redis', /^redis_version:(\S+)/m.exec(info)?.[1] ?? '', OLDEST);
 }

@@ -1,13 +1,13 @@
 --[[
-The handoff: the grant to the next waiter, and the notice of it to its process.
+The handoff: grants the lock to the next waiter, and notifies its process.
 ]]
--- So many tokens are reserved for a process that is handed the lock, because more callers may have come to it since it asked.
+-- The number of tokens reserved for a process that receives the lock, because more callers may have arrived there since its last acquire.
 local COHORT = 64
--- So many of the queue are read at first: usually the head is granted.
+-- How many queue entries are read at first. Usually, the head is granted.
 local PAGE = 16
 local notices = {}
 
--- Notifies a process: the calling one in this call's reply, others by a message. Answers whether it is received.
+-- Notifies a process: the calling one in this call's reply, others by a message. Returns whether the notice is received.
 local function notify(who, notice)
   if who == process then
     notices[#notices + 1] = notice
@@ -16,17 +16,17 @@ local function notify(who, notice)
   return call('PUBLISH', counter .. who, notice) > 0
 end
 
--- Hands the lock to a member of the queue, with a provisional lease: its process must confirm. A writer gets tokens for a cohort, unless
--- it has a minHold: the server would only record that of the first caller, and that of the next would end if its process crashed.
--- Answers the lock's value and that lease, or false when the process does not listen. The value is written before the message is sent, because a
--- message about a grant that could not be written would be believed.
+-- Hands the lock to a member of the queue, with a provisional lease that its process must confirm. A writer gets tokens for a cohort, unless
+-- it has a minHold: the server would only store the minHold of the first caller, so a crash would end that of the next one early.
+-- Returns the lock's new value and the provisional lease, or false if the process does not listen. The value is written before the message is
+-- sent, because the receiver would trust a message even if the write failed.
 local function handOff(lock, value, member)
   local mode, who = sub(member, 1, 1), sub(member, 2, 13)
   local provisional, sole, terms, holder = match(member, '^(%d+)(m?)([%d ]*):(.*)$', 14)
   local token, count, record, lease = nil, 1, 'c' .. who .. holder, tonumber(provisional)
   if mode == 'x' then
     token, count = takeTokens(sole == '' and COHORT or 1, true)
-    -- Joined as text: a number keeps 14 digits, and this has 13 until the year 2286.
+    -- Lua converts a number to 14 digits, and this one has 13 until the year 2286.
     value = 'c' .. token .. (now + lease) .. who .. holder
     call('SET', lock, value, 'PX', lease + KEEP)
   else
@@ -42,7 +42,7 @@ local function handOff(lock, value, member)
   return false
 end
 
--- Notifies the first request whose process listens, or all of the first ones, in how many ms the lock frees itself: they ask again then.
+-- Notifies the first request whose process listens, or all requests of the first page, in how many ms the lock becomes free. They poll then.
 local function announce(lock, ms, toAll)
   for _, member in ipairs(call('ZRANGE', lock .. '}q', 0, PAGE - 1)) do
     local isNotified = notify(sub(member, 2, 13), format('k%.0f:%s', ms, match(member, ':(.*)$')))
@@ -50,9 +50,9 @@ local function announce(lock, ms, toAll)
   end
 end
 
--- The grant loop, run by every look that may find the lock free: from the head, every request that may enter is granted. Those of dead
--- processes are removed: when they were only passed over, 10 000 of them were read again by each look. Answers the lock's value, and
--- whether a live one was left. A mode letter that it does not know blocks the queue, so that a later version can add one.
+-- The grant loop, run by every operation that may find the lock free. Starting at the head, it grants the lock to every request that may have
+-- it. Requests of dead processes are removed: when they were only skipped, each run read 10,000 of them again. Returns the lock's value, and
+-- whether a live request is left. An unknown mode letter blocks the queue, so that a later version can add a mode.
 local function serve(lock, value)
   local used, smallest = usage(lock, value)
   local queue, count, soon = lock .. '}q', min(PAGE, smallest - used), nil
@@ -67,7 +67,7 @@ local function serve(lock, value)
         if isBlocked then break end
         local provisional
         granted, provisional = handOff(lock, value, member)
-        -- A longer one ends after all have asked again.
+        -- All requests poll within a second anyway, so a longer lease needs no notice.
         if granted and provisional < 1000 then soon = min(soon or provisional, provisional) end
         if granted and mode == 'x' then smallest = 0
         elseif granted and mode == 'l' then used, smallest = used + weight, min(smallest, limit) end
@@ -89,8 +89,8 @@ local function serve(lock, value)
   return value, false
 end
 
--- After what a holder came for was done. A queue that cannot be read, because the slot of the lock migrates, must not deny that: its waiters
--- look for themselves within a second.
+-- Serves the queue after a holder's own operation has succeeded. If the queue cannot be read because the slot migrates, that operation must
+-- still succeed. The waiters poll within a second.
 local function serveIfPossible(lock, value, endsIn, toAll)
   pcall(serve, lock, value)
   if endsIn then pcall(announce, lock, endsIn, toAll) end

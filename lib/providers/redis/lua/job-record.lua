@@ -1,18 +1,18 @@
 --[[
-The records of jobs: texts that are changed by compare-and-set. A script of its own, because each lock would pay for a longer one.
+The job records: texts that are changed by compare-and-set. A separate script, because a longer lock script would slow down each lock.
 
-KEYS   the bucket's counter, which is not used, then the record of each operation
-ARGV   the calling process, which is not used, then three per operation: expected, next, and for how many ms to keep the record
+KEYS   the bucket's counter (unused), then the record of each operation
+ARGV   the calling process (unused), then three per operation: expected, next, and the record's time to live in ms
 
   r      -      keep     read
   =text  next   keep     write next if the record is that text
-  -      next   keep     write next if there is none
+  -      next   keep     write next if the record does not exist
 
-A record that stays as it is, because it was read or is not what was expected, is kept for that long as well, unless keep is 0. So with
-waitReplicas each answer that names a record follows a write on its connection, which WAIT covers.
+A record that does not change, because it was only read or did not have the expected text, also gets this time to live, unless keep is 0. So
+with waitReplicas, each reply with a record follows a write on its connection, which WAIT covers.
 
-The reply has one entry per operation, and is that entry if there is one: the server's time in ms (13 digits), then '=' and the record after
-the operation, unless there is none.
+The reply has one entry per operation. For a single operation, it is that entry. An entry is the server's time in ms (13 digits), followed by
+'=' and the record after the operation if the record exists.
 ]]
 local call, sub = redis.call, string.sub
 
@@ -31,7 +31,7 @@ end
 
 if #KEYS == 2 then return run(1) end
 local replies = {}
--- Each by itself: an error of one, such as a key of another type, is its own reply.
+-- Each in its own pcall, so that an error, such as a key of another type, is the reply to that operation only.
 for i = 1, #KEYS - 1 do
   local ok, reply = pcall(run, i)
   replies[i] = (ok or type(reply) == 'table') and reply or { err = reply }

@@ -9,19 +9,19 @@ import { holdersOf, processesOf, queueOf } from '../key-layout.js';
 // Each file uses the locals of those before it.
 const TEXT = PLAIN_OPERATIONS + RECORDS + HANDOFF + OPERATIONS;
 
-/** The script of the locks: every operation on a lock runs in it. operations.lua lists its arguments. */
+/** The lock script, which runs every operation on a lock. operations.lua lists its arguments. */
 export const LOCK_SCRIPT = scriptOf(TEXT, (counter, locks) => [
   processesOf(counter),
   ...locks.flatMap((lock) => [queueOf(lock), holdersOf(lock)]),
 ]);
 
 /**
- * The same for a Cluster, where PUBLISH goes to every node. Sharded channels came with Redis 7, as did the version number in
- * scripts. Both commands count the receivers on this server alone, and there every process listens for its buckets.
+ * The lock script for a Cluster, where PUBLISH is sent to every node. Redis 7 introduced sharded channels and, for scripts, the version number.
+ * Both commands only count the receivers on this server, where every process subscribes for the server's buckets.
  */
 export const CLUSTER_LOCK_SCRIPT = scriptOf(
   TEXT.replaceAll("call('PUBLISH',", "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',"),
 );
 
-/** The script of the records of jobs. */
+/** The script for job records. */
 export const RECORD_SCRIPT = scriptOf(JOB_RECORD);

@@ -1,46 +1,46 @@
 --[[
-The operations, and the loop that runs those of one call.
+The operations, and the loop that runs the operations of a call.
 
-KEYS   the bucket's counter, then the lock of each operation. For a strict server, which refuses keys that a call does not declare, the record
-       of processes and the queue and the holders of each lock follow: the script makes their names itself
-ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms. If operations are linked: then one text, with
-       '+' for each operation that runs only if the lock of the ask before it is held, and '-' for each other one
+KEYS   the bucket's counter, then the lock of each operation. A strict server rejects undeclared keys, so the processes' key and each lock's
+       queue and holders follow, whose names the script builds itself
+ARGV   the calling process, then three per operation: what to do, the holder, and a duration in ms. If operations are linked, one text follows, with
+       '+' for each operation that only runs if the acquire before it has its lock, and '-' for each other one
 
-  A provisional :age                    lease    acquire for one caller, and queue if it must, at the age in µs of its oldest caller; with
-                                                 '=' before it if that is the caller of its place in the queue
+  A provisional :age                    lease    acquire for one caller, and queue if the lock is busy, by the age in µs of its oldest caller;
+                                                 '=' before the age if the position in the queue is already based on that caller
   N provisional :age ::callers          lease    the same for several callers, which get a token each
-  B provisional :age :minHold           lease    the same with a minHold, for one
-  T, M :::callers, U ::minHold          lease    these without queueing. With the provisional lease it also leaves the queue
+  B provisional :age :minHold           lease    the same with a minHold, for one caller
+  T, M :::callers, U ::minHold          lease    A, N and B without queueing. With the provisional lease, also leaves the queue
   a, t                                  lease    A and T in shared mode
-  l, m                                  lease    A and T in mode limited, with terms behind provisional: ' ' weight ' ' limit
-  C minHold                             lease    confirm or renew, to lease ms from now; in mode limited with terms
-  R provisional                         keepFor  release; `r` in shared mode, `e` in mode limited, with terms. With its provisional lease it also
+  l, m                                  lease    A and T in limited mode, with terms after provisional: ' ' weight ' ' limit
+  C minHold                             lease    confirm or renew, to lease ms from now; in limited mode with terms
+  R provisional                         keepFor  release; `r` in shared mode, `e` in limited mode, with terms. With the provisional lease, also
                                                  leaves the queue
   F                                     -        force-release
   I                                     -        inspect
 
-The provisional lease of a request with minHold has 'm' behind it, in all of its operations: no other caller of its process may hold the lock
-after its first.
+In all operations of a request with minHold, 'm' follows the provisional lease: no other caller of its process may hold the lock after the
+first one.
 
-Operations run in the order in which they are sent. A process that releases a lock and has callers left asks first.
+Operations run in the order in which they are sent. A process that releases a lock and has callers left sends their acquire first.
 
-When a lock is retained, its first request is notified of the end: 'k' ms ':' holder. So is the next one when the first leaves, or is granted
-the lock, and the lock frees itself within a second. Of a limited lock, all of the first requests are notified, because its holders may end one
-by one. The notice may precede the answer to the ask.
+When a lock is retained, the first request in its queue is notified of the time when it becomes free: 'k' ms ':' holder. The next request is
+notified if the first one leaves or is granted the lock, and the lock becomes free within a second. For a limited lock, all requests of the
+first page are notified, because its holders may end one by one. The notice may precede the reply to the acquire.
 
 The reply has one entry per operation, then a notice (token, server time in µs, number of tokens, provisional ':' holder ' ' lock) for each
-request of the calling process that was granted in this call. A plain operation that is alone answers without an array.
+request of the calling process that was granted in this call. The reply to a single plain operation is not an array.
 
-  token                  held, with the whole lease asked for: the last of the tokens of its callers
+  token                  held, with the full lease: the last token of the block for its callers
   h token ms             held, with that many ms left
-  q time ms holder       queued, at that server time (µs), and the lock frees itself in that many ms unless it is renewed
-  b holder               busy. The holder, if one is known: ' ' instance ' ' for how many ms, or ' +' how many holders; an instance has 12 digits
-  n                      not run: it is linked to an ask that was not granted
-  a                      not inspected: the call has read enough. Ask again
+  q time ms holder       queued, at that server time (µs); the lock becomes free in that many ms unless it is renewed
+  b holder               busy. The holder, if known: ' ' instance ' ' ms held, or ' +' number of holders; an instance has 12 digits
+  n                      not run: linked to an acquire that was not granted
+  a                      not inspected, because the call has read enough: retry
   1 / 0                  released or lost; 0 for a renewal: lost; force-released or not
-  an error               of this operation alone; it may have been executed in part
+  an error               of this operation only; it may have been executed in part
 ]]
--- callers: of its process, which may hold it one after the other. queued: there may be a queue.
+-- callers: the number of callers that may hold the lock one after the other. queued: whether there may be a queue.
 local function grant(lock, value, holder, mode, terms, lease, minHold, callers, queued)
   local ttl = max(lease, minHold)
   if mode == 'l' and not value and not queued and minHold == 0 then
@@ -58,7 +58,7 @@ local function grant(lock, value, holder, mode, terms, lease, minHold, callers, 
   return token
 end
 
--- The answer for a lock that the holder has already, or nil: with the last of its tokens, because it is unknown which were used.
+-- The reply if the holder already has the lock, or nil. It has the last token of the block, because it is unknown which ones were used.
 local function held(lock, value, holder, terms)
   local left
   if isOwn(value, holder) then
@@ -70,8 +70,8 @@ local function held(lock, value, holder, terms)
   return left and format('h%s%.0f', sub(value, 2, 17), left)
 end
 
--- The holder, for those that are kept out: ' ' instance ' ' for how many ms it has the lock, computed from its token unless that was raised above the clock; ' +' and
--- how many hold or retain it together; or nothing, when nobody who is known holds it.
+-- The holder, for requests that must wait: ' ' instance ' ' and how many ms it has held the lock, computed from its token unless the token was
+-- ahead of the clock; ' +' and the number of joint holders; or nothing if the holder is unknown.
 local function holding(lock, value)
   if not value or not isOurs(value) then return '' end
   if isJoint(value) then
@@ -88,7 +88,7 @@ end
 
 local MODES = { a = 's', t = 's', l = 'l', m = 'l' }
 
--- exist: how many of lock and queue there are.
+-- exist: how many of the two keys, lock and queue, exist.
 local function acquire(lock, code, holder, lease, exist)
   local letter, provisional, terms, isSame, age, minHold, callers = match(code, '^(%a)(%d*m?)([%d ]*):?(=?)(%d*):?(%d*):?(%d*)$')
   local queue, mode = lock .. '}q', MODES[letter] or 'x'
@@ -106,9 +106,9 @@ local function acquire(lock, code, holder, lease, exist)
   local member = mode .. process .. provisional .. terms .. ':' .. holder
   if once then
     if queued then
-      -- An earlier ask of it may have queued it.
+      -- An earlier acquire may have queued the request.
       call('ZREM', queue, member)
-      -- Waiters that are alive go first; whether one is left, only the grant loop knows.
+      -- Live waiters go first. Only the grant loop finds out whether any is left.
       value, blocked = serve(lock, value)
     end
   else
@@ -122,16 +122,17 @@ local function acquire(lock, code, holder, lease, exist)
   end
   if once then return 'b' .. holding(lock, value) end
 
-  -- This process is alive and waits. Written again after FRESH ms at the earliest, so busy queues do not pay for it.
+  -- Records that this process is alive and waits, at most every FRESH ms, so that it costs busy queues nothing.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then hasRecords(seen, '^%x%x%x%x%x%x%x%x%x%x%x%x$', 0) end
-  -- A queue never lasts longer than KEEP, so one that does may be somebody else's.
+  -- Our queues always expire within KEEP ms, so check any other one: it may not be ours.
   local left = queued and call('PTTL', queue) or 0
   if left < 0 or left > KEEP then hasRecords(queue, '^%l%x%x%x%x%x%x%x%x%x%x%x%x%d+m?[%d ]*:%w+$', 0) end
-  -- First a write that a full memory allows, after which this script may write. Otherwise no process could report that it is alive.
+  -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script. Otherwise, no process could record
+  -- that it is alive.
   call('PEXPIRE', queue, KEEP)
-  -- Written again with each ask, so that the order is that of the ages also after the oldest caller has left or the queue was lost. An
-  -- age is too small by the time that it was on its way, so of two for one caller the earlier place is nearer to the truth.
+  -- Written with each acquire, so that the queue stays ordered by age after the oldest caller has left or the queue was lost. The network
+  -- delay makes an age too small, so of two positions for the same caller, the earlier one is more accurate.
   local place = format('%.0f', micros - (tonumber(age) or 0))
   if isSame == '=' then call('ZADD', queue, 'LT', place, member) else call('ZADD', queue, place, member) end
   if not isFresh then
@@ -155,7 +156,7 @@ local function renew(lock, code, holder, lease)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
-    -- PEXPIRE first: it is allowed when the memory is full, and after it this script may also write.
+    -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
     call('PEXPIRE', lock, max(lease, till))
     if state == 'c' and minHold > 0 then
       call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'KEEPTTL')
@@ -168,12 +169,12 @@ local function renew(lock, code, holder, lease)
   if isJoint(value) then record, ends = recordOf(lock, holder, terms) end
   if record then
     local isConfirmed = byte(record) == 104 -- h
-    -- Never shortened: these holders do not record their minHold. Written before the old record is removed, which may be the only one: in
-    -- a slot that migrates, a script cannot write a key that is gone.
+    -- Never shortened, because joint holders do not store their minHold. Written before the old record is removed, which may be the only one:
+    -- in a migrating slot, a script cannot write to a key that no longer exists.
     stay(lock, 'h' .. holder .. terms, max(lease, minHold, isConfirmed and ends - now or 0))
     if not isConfirmed then call('ZREM', lock .. '}r', record) end
   end
-  -- Also beside this holder, where another may have run out.
+  -- Also for a joint lock that stays held, because another holder may have expired.
   serveIfPossible(lock, value)
   return record and format('h%s%.0f', sub(value, 2, 17), lease) or 0
 end
@@ -193,7 +194,7 @@ local function release(lock, code, holder, keepFor)
   if record and keepFor == 0 then
     if leaveJoint(lock, record) then value = false end
   elseif record then
-    -- Readers retain the lock together, as long as the last of them: a record for each would be thousands.
+    -- Readers share one record that retains the lock until the latest of their times. A record for each could mean thousands.
     local kept = 'k' .. (terms == '' and '' or holder .. terms)
     stay(lock, kept, max(keepFor, (call('ZSCORE', lock .. '}r', kept) or 0) - now))
     call('ZREM', lock .. '}r', record)
@@ -203,7 +204,7 @@ local function release(lock, code, holder, keepFor)
     call('SETRANGE', lock, 0, 'k')
     retained = keepFor
   elseif own then
-    -- Before anything is written: with a full memory only a script that has freed something may write.
+    -- DEL before any write: when memory is full, only a script that has freed something may write.
     call('DEL', lock)
     value = false
   end
@@ -216,7 +217,7 @@ local function release(lock, code, holder, keepFor)
     call('ZREM', lock .. '}q', mode .. process .. provisional .. terms .. ':' .. holder)
   end
   if not own and value and provisional ~= '' then
-    -- The waiter that leaves may be the only one that was notified. After a second, all have asked again.
+    -- The waiter that leaves may be the only one that was notified. All others poll within a second.
     local isKnown, left = pcall(freeIn, lock, value)
     if isKnown and left < 1000 then retained = left end
   end
@@ -232,12 +233,12 @@ local function forceRelease(lock)
   return value and 1 or 0
 end
 
--- So many bytes of holders the looks of one call read, about a millisecond of them; the first one reads all of its lock.
+-- How many bytes of holders the inspections of one call read, which takes about a millisecond. The first inspection reads its whole lock.
 local MOST_READ = 20000
 local read = 0
 
--- state, mode, holders, waiters, ms left, token, server time (µs), the first 12 digits of up to 100 holders, and of a limited lock
--- used and limit; or nothing when the lock is free.
+-- Returns state, mode, holders, waiters, ms left, token, server time (µs), the first 12 digits of up to 100 holders, and for a limited lock also
+-- the used weight and the limit; or an empty text if the lock is free.
 local function inspect(lock)
   local value = call('GET', lock)
   if value and not isOurs(value) then refuse(lock) end
@@ -294,8 +295,7 @@ local function run(i)
   return acquire(lock, code, holder, ms, call('EXISTS', lock, lock .. '}q')) -- N, M, B, U, a, t, l, m
 end
 
--- Each by itself: an error of one (a key of another type, memory full) is its own reply, and disturbs neither what ran before it nor
--- what comes after it.
+-- Each in its own pcall, so that an error (a key of another type, memory full) is the reply to that operation only.
 for i = #replies + 1, operations do
   local ok, reply = true, 'n'
   if not isVoid(i) then ok, reply = pcall(run, i) end

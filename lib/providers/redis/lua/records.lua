@@ -1,38 +1,38 @@
 --[[
 The records of a lock: its holder, its waiters, and the processes that are alive.
 
-Keys of one bucket, all in one hash slot:
-  counter        <ns>:{b}           STRING  the last fencing token that was given out or reserved
-  seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last ask
+Keys of a bucket, all in one hash slot:
+  counter        <ns>:{b}           STRING  the last fencing token that was granted or reserved
+  seen           <ns>:{b}seen       ZSET    process → server time (ms) of its last acquire
   lock           <ns>:{b}:<key>     STRING  see below
-  queue          <lock>}q           ZSET    member → when its oldest caller came: server time (µs) − its age at the last ask;
+  queue          <lock>}q           ZSET    member → arrival of its oldest caller: server time (µs) − its age at the last acquire;
                                             member = mode (x|s|l) process provisional sole terms ':' holder; sole = 'm' for a request with
-                                            minHold, terms = ' ' weight ' ' limit in mode l, and else these are empty. A request has one
-                                            member, and a process one request for a key and depth of nesting.
-  holders        <lock>}r           ZSET    record → server time (ms) when its lease ends; of readers and limited holders.
+                                            minHold, terms = ' ' weight ' ' limit in mode l, otherwise both are empty. A request has one
+                                            member, and a process has one request for each key and depth of nesting.
+  holders        <lock>}r           ZSET    record → server time (ms) when its lease ends, for readers and limited holders.
                                             record = 'h' holder terms | 'c' process holder terms (provisional) |
-                                            'k' (retained by readers that have left) | 'k' holder terms (by a limited holder)
+                                            'k' (retained by readers that have left) | 'k' holder terms (retained by a limited holder)
 
-A further key, <lock>}t, is the label of a traced hold. No script reads or writes it.
+The trace label of a key is stored under <ns>:{b}label:<key>. No script reads or writes it.
 
 The lock's value starts with its state; fields have fixed widths (token 16 digits, time 13, process 12):
-  p token holder                held, and nobody has queued since: a release need not read the queue. The token is the last of those
-                                that are reserved for the callers of its process, which hold the lock one after the other
+  p token holder                held, and no request has queued since, so a release need not read the queue. The token is the last of the
+                                block for the callers of its process, which hold the lock one after the other
   w token holder                held, perhaps with waiters
   m token time holder           held, not to be freed before time (minHold)
-  c token time process holder   handed off and not yet confirmed: a provisional lease that ends at time. The key outlives it, so
-                                the next look finds which process did not answer
-  o token holder terms          held by one limited holder, and nobody has come since: it has no record. The next to come writes one
-  s token                       held by the readers
-  l token terms                 held by the limited holders, whose terms these are; without terms if they have different ones
-  k ...                         retained: nobody holds it until the key expires
-Any other text was not written here. The lock is then taken, by nobody who is known, and the text stays as it is.
+  c token time process holder   handed off but not confirmed: the provisional lease ends at time. The key outlives it, so that the
+                                next operation finds out which process did not respond
+  o token holder terms          held by a single limited holder, without a record. The next request to arrive writes its record
+  s token                       held by readers
+  l token terms                 held by limited holders with these terms; without terms if theirs differ
+  k ...                         retained: not held, but locked until the key expires
+Any other value was not written by this script. It counts as a lock with an unknown holder, and stays unchanged.
 ]]
--- The requests of a process that has not asked for LIVE ms are removed; if it lives, it asks again. Every record of waiting expires after
--- KEEP ms. Both are longer than the second between two asks of a process with waiters, and FRESH is shorter.
+-- Requests of a process that has not polled for LIVE ms are removed. If the process is alive, it queues them again. Records about waiting
+-- expire after KEEP ms. Both are longer than the poll interval of one second, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
--- No tokens to spare are given out while the counter is more than AHEAD µs ahead of the clock: at 20 000 handoffs a second it would run
--- away from it, and after a loss of data the clock alone keeps tokens growing.
+-- While the counter is more than AHEAD µs ahead of the clock, no spare tokens are reserved. At 20,000 handoffs a second, the counter would run
+-- away from the clock, and after a loss of data only the clock keeps tokens growing.
 local AHEAD = 1000
 
 local find, match = string.find, string.match
@@ -45,14 +45,14 @@ local stamp = format('%016.0f', micros)
 local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
 local seen = counter .. 'seen'
 
--- Fails an operation that would replace or delete what no script has written.
+-- Fails an operation that would replace or delete a value that is not ours.
 local function refuse(key)
   error('WRONGTYPE "' .. key .. '" holds a value that was not written for locks', 0)
 end
 
--- The last of the next tokens of the bucket, one unless there is a count: larger than every earlier one, and not below the server's clock,
--- so that tokens keep growing after the counter was lost. The first of a call reserves one for each of its operations and more: the
--- counter is written before any record with a token. Answers also how many were taken, which may be less of those to spare.
+-- Takes the next `count` tokens of the bucket (default 1), and returns the last one and their number, which may be smaller for spare tokens.
+-- Tokens are larger than all earlier ones, and not below the server's clock, so that they keep growing after the counter was lost. The first
+-- take of a call reserves enough for all its operations, so that the counter is written before any record with a token.
 local lastToken, lastReserved = 0, 0
 local function takeTokens(count, isSpare)
   count = count or 1
@@ -79,7 +79,7 @@ local function takeTokens(count, isSpare)
   return format('%016.0f', lastToken), count
 end
 
--- When a process has asked last, read once a call: it may be queued several times.
+-- When a process was last seen. Cached for the call, because the process may be queued several times.
 local lastAsk = {}
 local function lastAskOf(who)
   if who == process then return now end
@@ -87,18 +87,18 @@ local function lastAskOf(who)
   return lastAsk[who]
 end
 
--- The process did not answer a grant, so it counts as dead until it asks again. XX LT: dead processes do not come back.
+-- The process did not respond to a grant, so it counts as dead until its next acquire. XX LT: never revives a dead process.
 local function passOver(who)
   lastAsk[who] = nil
   call('ZADD', seen, 'XX', 'LT', now - LIVE, who)
 end
 
--- Removes the records of processes that have ended.
+-- Removes the entries of dead processes.
 local function forgetTheDead()
   for _, who in ipairs(call('ZRANGEBYSCORE', seen, '-inf', now - KEEP, 'LIMIT', 0, 100)) do call('ZREM', seen, who) end
 end
 
--- Whether a script has written this value of a lock. Asked before it is replaced or deleted by others than its holder, whose id proves it.
+-- Whether our script wrote this value of a lock. Checked before the value is replaced or deleted, except for its holder, whose id proves it.
 local function isOurs(value)
   local _, digits = find(value, '^%l%d+')
   if not digits or digits < 17 then return false end
@@ -110,45 +110,45 @@ local function isOurs(value)
   return (state == 112 or state == 119 or state == 107) and find(value, '^%w+$', 18) -- p, w, k
 end
 
--- Whether this sorted set has records, of this form and with scores of at least so much. Fails if somebody else has written it.
+-- Returns the first record of a sorted set. Fails if its form or its score shows that the set is not ours.
 local function hasRecords(set, form, least)
   local first, score = unpack(call('ZRANGE', set, 0, 0, 'WITHSCORES'))
   if first and not (find(first, form) and tonumber(score) >= least) then refuse(set) end
   return first
 end
 
--- Whether there are holders, such as those of a lock that was deleted or evicted. Their scores are times in ms.
+-- Whether there are holders, perhaps of a lock that was deleted or evicted. Their scores are times in ms.
 local function hasHolders(holders)
   return hasRecords(holders, '^[hck]%w*[%d ]*$', 1000000000000)
 end
 
--- Held by any number of readers, or by limited holders.
+-- Whether the lock is held by readers or limited holders with records.
 local function isJoint(value)
   return value and (byte(value) == 115 or byte(value) == 108) -- s, l
 end
 
--- Whether a lock's value is that of one limited holder without a record.
+-- Whether this is the single limited holder of a lock, without a record.
 local function isSole(value, holder, terms)
   return value and byte(value) == 111 and sub(value, 18) == holder .. terms -- o
 end
 
--- Writes the record of the one limited holder of a lock. Answers the lock's value.
+-- Writes the record of the single limited holder of a lock. Returns the lock's new value.
 local function recordSole(lock, value)
   local left, holders = call('PTTL', lock), lock .. '}r'
   local joint = 'l' .. sub(value, 2, 17) .. match(value, ' %d+ %d+$')
   local hasLeft = hasHolders(holders)
-  -- First, because it is allowed when the memory is full, and after it this script may also write.
+  -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
   call('PEXPIRE', lock, left + KEEP)
   call('SET', lock, joint, 'KEEPTTL')
-  -- What is left of holders whose lock was deleted or evicted is not theirs any more.
+  -- Removes holders whose lock was deleted or evicted: they no longer hold it.
   if hasLeft then call('DEL', holders) end
   call('ZADD', holders, now + left, 'h' .. sub(value, 18))
   call('PEXPIRE', holders, left + KEEP)
   return joint
 end
 
--- Ends the provisional lease, the readers or the limited holders of a lock's value that have run out. False when the lock is free,
--- '?' when it is a text that would be ended and was not written here.
+-- Ends a provisional lease, readers or limited holders that have expired. Returns the lock's value, false if the lock is free, or '?' if the
+-- value looks expired but is not ours.
 local function endExpired(lock, value)
   if not value then return false end
   if byte(value) == 111 then return isOurs(value) and recordSole(lock, value) or '?' end -- o
@@ -180,7 +180,7 @@ local function termsOf(text)
   return tonumber(weight), tonumber(limit)
 end
 
--- What the holders of a lock take together, and how much they may take: all that wants to enter is admitted beside readers.
+-- The total weight of a lock's holders, and the smallest of their limits. Readers have no limit.
 local function usage(lock, value)
   local state = value and byte(value)
   if not state or state == 115 then return 0, math.huge end -- s
@@ -195,14 +195,14 @@ local function usage(lock, value)
   return used, smallest
 end
 
--- Whether the lock is granted beside those that hold it, and take so much of the smallest of their limits.
+-- Whether a request may join the current holders, which use `used` of `smallest`.
 local function admits(value, used, smallest, mode, weight, limit)
   if not value then return true end
   if mode == 'x' or sub(value, 1, 1) ~= mode then return false end
   return mode == 's' or used + weight <= min(smallest, limit)
 end
 
--- The record of this process's holder among those that hold the lock together, and when its lease ends; nothing when it is not there.
+-- The record of this process's holder among joint holders, and when its lease ends; nil if it has none.
 local function recordOf(lock, holder, terms)
   for _, record in ipairs({ 'h' .. holder .. terms, 'c' .. process .. holder .. terms }) do
     local ends = call('ZSCORE', lock .. '}r', record)
@@ -210,7 +210,7 @@ local function recordOf(lock, holder, terms)
   end
 end
 
--- In how many ms the lock frees itself unless it is renewed; of a limited lock, the first of its holders.
+-- In how many ms the lock becomes free unless it is renewed; for a limited lock, when the first of its holders expires.
 local function freeIn(lock, value)
   local left
   if not value then left = 0
@@ -219,7 +219,7 @@ local function freeIn(lock, value)
     left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
   elseif byte(value) == 99 then left = tonumber(sub(value, 18, 30)) - now -- c
   else left = call('PTTL', lock) end
-  -- Without an end, because somebody else has written it: a second, so that its waiters do not ask all the time.
+  -- A value that is not ours may not expire. A second, so that its waiters don't poll all the time.
   if left == -1 then left = 1000 end
   return max(left, 0)
 end
@@ -233,17 +233,17 @@ end
 -- Keeps a record for so many ms.
 local function stay(lock, record, ttl)
   local till = max(call('PTTL', lock), ttl + KEEP)
-  -- First, because it is allowed when the memory is full, and after it this script may also write.
+  -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
   call('PEXPIRE', lock, till)
   call('PEXPIRE', lock .. '}r', till)
   call('ZADD', lock .. '}r', now + ttl, record)
 end
 
--- Adds a reader or a limited holder; the first one takes the lock for all. Answers the token, which all share, and the lock's value.
+-- Adds a reader or a limited holder. The first one takes the lock for all. Returns their shared token and the lock's value.
 local function join(lock, value, mode, record, terms, ttl)
   local holders, isLonger = lock .. '}r', true
   if not value then
-    -- What is left of holders whose lock was deleted or evicted is not theirs any more.
+    -- Removes holders whose lock was deleted or evicted: they no longer hold it.
     if hasHolders(holders) then call('DEL', holders) end
     value = mode .. takeTokens() .. terms
     call('SET', lock, value, 'PX', ttl + KEEP)
@@ -252,7 +252,7 @@ local function join(lock, value, mode, record, terms, ttl)
       value = sub(value, 1, 17)
       call('SET', lock, value, 'KEEPTTL')
     end
-    -- Rarely: a release that grants to a thousand of them then writes a third less to the log.
+    -- Only if needed: a release that grants to a thousand of them then writes a third less to the AOF.
     isLonger = call('PTTL', lock) < ttl + KEEP
     if isLonger then call('PEXPIRE', lock, ttl + KEEP) end
   end
@@ -261,7 +261,8 @@ local function join(lock, value, mode, record, terms, ttl)
   return sub(value, 2, 17), value
 end
 
--- Answers whether it was the last one, and the lock is free. Asked before: what is gone from a slot that migrates cannot be asked about.
+-- Removes a joint holder. Returns whether it was the last one, so that the lock is free. ZCARD comes first, because in a migrating slot a
+-- script cannot read a key that no longer exists.
 local function leaveJoint(lock, record)
   local holders = lock .. '}r'
   if call('ZCARD', holders) > 1 then

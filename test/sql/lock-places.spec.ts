@@ -65,7 +65,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     expect(await held()).toBe(FREE);
     expect(taken.refusal).toBeInstanceOf(LockCapacityError);
     expect(String(taken.refusal)).toMatch(
-      /"many:\d+" of provider "sql" was not acquired.* 500, an eighth of the 4000 places .*raise max_locks_per_transaction/,
+      /"many:\d+" of provider "sql" was not acquired.* 500 advisory locks .* an eighth of the 4000 entries .*raise max_locks_per_transaction/,
     );
     // Nobody else is refused anything.
     const others = await start();

@@ -103,7 +103,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
       await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1, holder = NULL`);
       await locks.admin.backend(VersionLockBackend).register();
     }
-    expect(warnings).toEqual([expect.stringMatching(/grant DELETE on its table\./)]);
+    expect(warnings).toEqual([expect.stringMatching(/Grant DELETE on its table\./)]);
   });
 
   it.each([

@@ -183,7 +183,7 @@ describe('settings of Postgres', () => {
     await admin.query(`CREATE FUNCTION vanish() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`);
     await admin.query('CREATE TRIGGER vanish BEFORE INSERT ON distributed_lock FOR EACH ROW EXECUTE FUNCTION vanish()');
     try {
-      await expect(locks.acquire('vanishing')).rejects.toThrow(/row-level security or a trigger/);
+      await expect(locks.acquire('vanishing')).rejects.toThrow(/row-level security policy or a trigger/);
       await expect(locks.tryAcquire('vanishing')).rejects.toBeInstanceOf(LockConfigError);
     } finally {
       await admin.query('DROP TRIGGER vanish ON distributed_lock');

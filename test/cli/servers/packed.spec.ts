@@ -267,7 +267,7 @@ describe('mistakes and outages', () => {
       expect(help.stdout).toMatch(`usage: npx nestjs-distributed-lock ${command}`);
     }
     expect((await project.run(['list'])).stderr).toMatch(
-      /^error: No server is named.*\nHelp: npx nestjs-distributed-lock list --help\n$/,
+      /^error: No server is given.*\nHelp: npx nestjs-distributed-lock list --help\n$/,
     );
     const { version } = JSON.parse(await readFile('package.json', 'utf8')) as { version: string };
     expect(await project.run(['--version'])).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });

@@ -95,7 +95,9 @@ it('writes nothing if no file or several files have the name', async () => {
   const line = 'npx nestjs-distributed-lock sql --database postgres --out "drizzle/*_locks.sql"';
   const none = type(line);
   expect(none).toMatchObject({ status: 2, stdout: '' });
-  expect(none.stderr).toMatch(/^error: No file matches drizzle\/\*_locks\.sql\. Create an empty migration with your migration tool/);
+  expect(none.stderr).toMatch(
+    /^error: No file matches drizzle\/\*_locks\.sql\. Create an empty migration with your migration tool/,
+  );
   expect(await readdir(folder)).toEqual([]);
 
   await mkdir(join(folder, 'drizzle'));

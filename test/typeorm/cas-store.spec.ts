@@ -86,9 +86,7 @@ describe.each(databases)('the compare-and-set store on %s', (type) => {
     await backend.admin.query('DROP TABLE IF EXISTS recorded');
     const { store } = await process(TypeOrmAdvisoryLockProvider, { table: 'recorded', synchronize: false });
     await (await managers.at(-1)!.acquire('k')).release();
-    await expect(store.compareAndSet('a', null, 'a')).rejects.toThrow(
-      /the lock table does not exist.*recorded/,
-    );
+    await expect(store.compareAndSet('a', null, 'a')).rejects.toThrow(/the lock table does not exist.*recorded/);
     for (const statement of lockTablesSql(type === 'mariadb' ? 'mysql' : type, { table: 'recorded' })) {
       await backend.admin.query(statement);
     }

@@ -167,9 +167,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
       await backend.admin.query('DROP TABLE distributed_lock');
       const refused = await locks.acquire('a').catch((error: unknown) => error);
       expect(refused).toBeInstanceOf(LockConfigError);
-      expect(String(refused)).toMatch(
-        /the lock table was dropped.*Create it in a migration \(CREATE TABLE/,
-      );
+      expect(String(refused)).toMatch(/the lock table was dropped.*Create it in a migration \(CREATE TABLE/);
     }
   });
 });

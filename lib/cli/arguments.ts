@@ -21,14 +21,8 @@ that matches; quote it so that the shell doesn't expand it. Creates missing fold
     `also rediss://, postgres://, mysql:// or zookeeper://zk1:2181,zk2:2181/chroot.
 Default: the environment variable LOCK_URL`,
   ),
-  config: text(
-    'lock.config.mjs',
-    'a file whose default export is a lock provider: for Cluster, Sentinel, TLS, Redlock or memcached',
-  ),
-  namespace: text(
-    'shop',
-    'the namespace of the application. Default: the export "namespace" of the config file, or lock',
-  ),
+  config: text('lock.config.mjs', 'exports a lock provider by default: for Cluster, Sentinel, TLS, Redlock, memcached'),
+  namespace: text('shop', 'the namespace of the application. Default: the export "namespace" of that file, or lock'),
   table: text('app.locks', 'the table of SQL locks. Default: distributed_lock'),
   json: flag('prints JSON'),
   help: { ...flag('prints this text'), short: 'h' },

@@ -22,11 +22,7 @@ export function namesOfMembers(): Option<readonly string[]> {
       refuse(owner, name, `contains ${shown(other)}, but must be ${wanted}.`);
     }
     if (given.length < 2 || new Set(given).size < given.length) {
-      refuse(
-        owner,
-        name,
-        `is ${given.length > 0 ? given.join(', ') : 'empty'}, but must name at least two different lock providers.`,
-      );
+      refuse(owner, name, `is ${given.join(', ') || 'empty'}, but must name at least two different lock providers.`);
     }
     return given as readonly string[];
   })

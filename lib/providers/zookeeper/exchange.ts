@@ -45,10 +45,7 @@ async function write(
   data: Buffer,
 ): Promise<Omit<Exchanged, 'value'> | undefined> {
   if (version === ANY_VERSION) {
-    throw new ZooKeeperFailure(
-      'refused',
-      `The version counter of ${path} has overflowed. Stop all instances, then delete the node.`,
-    );
+    throw new ZooKeeperFailure('refused', `The version counter of ${path} is full. Stop all instances, and delete it.`);
   }
   try {
     if (version !== undefined) return { writtenAt: await session.client.write(path, data, version) };

@@ -251,10 +251,7 @@ export class ZooKeeperRequest {
       await session.client.remove(this.folder);
     } catch (error) {
       if (isFailure(error, 'not-empty')) {
-        throw new ZooKeeperFailure(
-          'refused',
-          'the queue has run out of sequence numbers, and no request can join until it is empty',
-        );
+        throw new ZooKeeperFailure('refused', 'the queue has run out of sequence numbers, until it is empty again');
       }
       if (!isFailure(error, 'no-node')) throw error;
     }

@@ -151,7 +151,7 @@ export interface LockBackend<State = unknown> {
   renew(request: AcquireRequest<State>, lease: number): Promise<RenewOutcome>;
 
   /**
-   * Ends a hold, or removes whatever a request has left behind, in any state, even if it was never acquired. The core calls it for every request
+   * Ends a hold, or removes whatever a request has left behind, even if the lock was never acquired. The core calls it for every request
    * that it gives up, and repeats it while the outcome is `unknown`.
    *
    * - `released`: the request held the key and no longer does (or the key is retained, see {@link ReleaseOptions.keepFor}).

@@ -60,7 +60,7 @@ export class Terminal implements LockLogger {
     return this.stdout.isTTY && TERM !== 'dumb' && !NO_COLOR ? styleText(style, text) : text;
   }
 
-  /** Shows how many rows have been read, if reading takes long. */
+  /** Shows how many rows have been read if reading takes a while. */
   progress(count: number, noun: string): void {
     const now = monotonicNow();
     this.#startedAt ??= now;

@@ -18,7 +18,7 @@ export interface ProviderHarness {
    */
   readonly lease?: number;
 
-  /** For providers that need no real time: all of the kit runs on this clock, without waiting. */
+  /** For providers that don't depend on real time: the whole kit runs on this clock, without actually waiting. */
   readonly clock?: FakeClock;
 
   /** The store works inside of the process and has no clock but that of the machine, as SQLite. Default false. */

@@ -191,7 +191,7 @@ export class Stage {
     return this.eventually(this.bounds.handoff, probe, "a waiter that is queued is reported as 'waiting'");
   }
 
-  /** Fails unless the key gets free in the time of a handoff. */
+  /** Fails unless the key becomes free within the time of a handoff. */
   async assertFree(caller: DirectCaller, key: string): Promise<void> {
     const grant = await this.within(
       this.bounds.handoff,

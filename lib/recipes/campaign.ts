@@ -235,8 +235,8 @@ export class Term {
   }
 
   /**
-   * Runs work as a part of a valid term: this process does not resign before the work has ended. It enters the lock
-   * once more, so a release in it (`currentLock().release()`) ends its own entry and not the term.
+   * Runs work as a part of a valid term: this process does not resign before the work has ended. It re-enters the lock,
+   * so `currentLock().release()` inside it ends only that entry, and not the term.
    */
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;

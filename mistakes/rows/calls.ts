@@ -557,7 +557,7 @@ export const tests: Group = {
       of: ['TestLocksOptions.detectDeadlocks'],
       place: 'Lock "order:42"',
       value: '"stock:7" under "order:42"',
-      remedy: 'Acquire these locks in one order everywhere',
+      remedy: 'Acquire these locks in the same order everywhere',
     },
     {
       id: 'test-locks-too-early',

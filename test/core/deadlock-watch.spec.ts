@@ -67,7 +67,7 @@ describe('callers that wait for each other', () => {
     const message =
       `Lock "a" of Stock.take (provider "main") was refused after ${error.waited} ms, because callers wait for each other in a cycle: ` +
       'this call holds "b"; instance "shop" holds "a" and waits for "b". Release what this call holds and run it again. ' +
-      'Acquire these locks in one order everywhere, or all of them in one call with an array of keys.';
+      'Acquire these locks in the same order everywhere, or all at once with an array of keys.';
     expect(error.message).toBe(message);
     expect(log.filter((line) => line.startsWith(message))).toHaveLength(1);
     const heldBy = { instance: 'shop', method: null, since: expect.any(Date) as unknown, holders: 1 };

@@ -37,7 +37,7 @@ describe('the warning of locks in opposite orders', () => {
     expect(log).toEqual([
       'Lock "order:3" (provider "main") is acquired under "stock:9", and elsewhere "stock:7" under "order:42". ' +
         'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-        'Acquire these locks in one order everywhere, or all of them in one call with an array of keys. (Warned once for each pair.)',
+        'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once for each pair.)',
     ]);
   });
 

@@ -172,6 +172,6 @@ function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): strin
   return (
     `${nameOf(wanted)} is acquired under ${place(held)}, and elsewhere ${place(other.wanted)} under ${place(other.held)}. ` +
     'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-    'Acquire these locks in one order everywhere, or all of them in one call with an array of keys.'
+    'Acquire these locks in the same order everywhere, or all at once with an array of keys.'
   );
 }

@@ -72,7 +72,7 @@ export function deadlockError(subject: LockEvent, waited: number, cycle: readonl
   const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
   return new LockDeadlockError(
     `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
-      'Release what this call holds and run it again. Acquire these locks in one order everywhere, or all of them in one call with an array of keys.',
+      'Release what this call holds and run it again. Acquire these locks in the same order everywhere, or all at once with an array of keys.',
     { key: subject.key, provider: subject.provider, waited, cycle },
   );
 }

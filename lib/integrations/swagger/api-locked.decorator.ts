@@ -4,10 +4,10 @@ import { STATUSES } from '../../nest/transports/lock-http-exception.js';
 
 /**
  * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with
- * `Retry-After` and a problem of RFC 9457. As with every `@ApiResponse` of a handler, Swagger then adds no response for
- * success by itself: name it, with `@ApiOkResponse()` or the like.
+ * `Retry-After` and a problem of RFC 9457. As with any `@ApiResponse` on a handler, Swagger then no longer adds the
+ * default success response: declare it yourself, for example with `@ApiOkResponse()`.
  *
- * @param statuses `busy` where it differs from 423, as in the module's `mapErrors: { http }`
+ * @param statuses set `busy` if the module's `mapErrors: { http }` sets another status than 423
  */
 export function ApiLocked(statuses: { readonly busy?: number } = {}): MethodDecorator & ClassDecorator {
   const { busy = STATUSES.busy } = statuses;

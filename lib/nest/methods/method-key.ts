@@ -64,7 +64,7 @@ export class MethodKey {
       const key: unknown = this.#function.apply(scope.self, Array.from(scope.args) as never[]);
       if (typeof key === 'string' || Array.isArray(key)) return key as LockKey;
       throw new LockKeyError(
-        `The key function of ${this.method} gave ${shown(key)}, but a lock key must be a string or a list of strings: make it with lockKey, such as (order) => lockKey\`order:\${order.id}\`.`,
+        `The key function of ${this.method} returned ${shown(key)}, but a lock key must be a string or a list of strings: build it with lockKey, for example (order) => lockKey\`order:\${order.id}\`.`,
       );
     }
     const [error] = this.errors;

@@ -45,7 +45,7 @@ export function findKeysHeldLonger({ plans, problems, warnings }: Application): 
   }
 }
 
-/** A key of both locks, if the inner lock can never be acquired while the outer lock is held. */
+/** A key that both locks share, if the inner lock can never be acquired while the outer lock is held. */
 function waitedKey(
   outer: DeclaredMethod,
   { core, settings }: LockPlan,

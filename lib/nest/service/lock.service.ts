@@ -80,7 +80,7 @@ export class LockService {
    * A nested call for the same key re-enters the lock if you pass it on: under `lock.run()`, or with
    * `{ within: lock }`. Await such a call: while it runs, it keeps the lock held, even after this call has resolved.
    *
-   * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise as {@link acquire}.
+   * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise, the same errors as {@link acquire}.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     this.manager.missingValues.check(key);

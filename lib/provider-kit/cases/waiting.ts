@@ -94,7 +94,7 @@ export const waitingCases: readonly CaseDefinition[] = [
   },
   {
     id: '#18',
-    title: 'a key that gets free just before the wait is over is still granted',
+    title: 'a key that becomes free just before the wait ends is still granted',
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       const { clock, time } = stage;

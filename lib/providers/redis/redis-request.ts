@@ -142,7 +142,7 @@ export class RedisRequest implements Operation {
     });
   }
 
-  /** Ends the request in any state. */
+  /** Ends the request, whatever state it is in. */
   release(keepFor: number): Promise<ReleaseOutcome> {
     this.requests.forget(this.request.id);
     if (this.isOpen) this.#leave();

@@ -24,7 +24,7 @@ export class ServerClock {
 
   /** The earliest time for the server time `serverTime` (µs); `undefined` without a recent observation. */
   earliest(serverTime: number, now: number): number | undefined {
-    // Over a longer time, the clocks drift apart, and the server's clock is more likely to have been stepped.
+    // Over longer periods, the clocks drift apart, and the server's clock is more likely to have been stepped.
     if (!this.#known || now - this.#sentAt > RECENT) return undefined;
     const later = (serverTime - this.#serverTime) / 1_000;
     return Math.min(now, this.#sentAt + later - Math.abs(later) * DRIFT);

@@ -239,7 +239,7 @@ export class PendingReleases {
   }
 }
 
-/** Whether the first release ends all votes that the second one ends. A clean-up only ends the votes of its round and earlier ones. */
+/** Whether the first release also ends every vote that the second one would end. A clean-up only ends the votes of its round and earlier ones. */
 function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }

@@ -35,7 +35,7 @@ export interface SqlRequest {
   /** How long the database has left a waiting request unanswered, in ms. */
   readonly unansweredFor?: number;
   renew(lease: number): Promise<RenewOutcome>;
-  /** Ends the request in any state. */
+  /** Ends the request, whatever state it is in. */
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 

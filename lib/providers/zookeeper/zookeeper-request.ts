@@ -9,7 +9,7 @@ import type { Session } from './session.js';
 import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js';
 
 /**
- * How often a limited waiter polls the queue. A holder that was paused or cut off when it was admitted does not wake
+ * How often a waiter for a limited lock polls the queue. A holder that was paused or cut off when it was admitted does not wake
  * the waiter behind it, even if there is room for it.
  */
 const POLL_INTERVAL_MS = 1_000;

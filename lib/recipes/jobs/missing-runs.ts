@@ -12,7 +12,7 @@ import type { ScheduledJob } from './scheduled-job.js';
 /** How long after a recovery the other processes write back what the backend has lost, in ms. */
 const AFTER_RECOVERY = 5_000;
 
-/** Which runs a job makes up for: `catchUp` in ms. */
+/** Which missed and abandoned runs a job makes up for. `catchUp` is in ms. */
 export interface MissingRunOptions {
   readonly catchUp: number | undefined;
   readonly afterCrash: number;

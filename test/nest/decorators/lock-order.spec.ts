@@ -70,7 +70,7 @@ it('decorated methods that are nested in two orders are named, each with the met
     'Lock "order:7" of Orders.note (provider "default") is acquired under "stock:pad" of Stock.restock, ' +
       'and elsewhere "stock:book" of Stock.take under "order:42" of Orders.ship. ' +
       'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-      'Acquire these locks in one order everywhere, or all of them in one call with an array of keys. (Warned once for each pair.)',
+      'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once for each pair.)',
   ]);
 });
 

@@ -153,7 +153,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     place.leave(this);
   }
 
-  /** Ends the request in any state. Returns what it held. */
+  /** Ends the request, whatever state it is in. Returns what it held. */
   #end() {
     const held = heldIn(this.#state);
     this.#state = 'over';

@@ -211,7 +211,7 @@ export class RowRequest implements SqlRequest {
     return grant;
   }
 
-  /** Ends the request in any state. Returns what it held. */
+  /** Ends the request, whatever state it is in. Returns what it held. */
   readonly #end = (): HeldRow | undefined => {
     const held = heldIn(this.#state);
     this.#state = 'over';

@@ -117,7 +117,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends the attempt in any state. Without a claim, there is nothing to release. Otherwise, each caller in an outage
+   * Ends the attempt, whatever state it is in. Without a claim, there is nothing to release. Otherwise, each caller in an outage
    * would leave a statement that is repeated for a whole lease.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {

@@ -314,7 +314,7 @@ export const calls: Group = {
       code: `await locks.withLock('order:42', () => new Promise((resolve) => setTimeout(resolve, 200)), { maxHold: 60 });`,
       place: 'Lock "order:42"',
       value: 'its maxHold of 60 ms has passed',
-      remedy: 'Raise it if the task needs longer',
+      remedy: 'Raise maxHold if the task needs longer',
     },
     {
       id: 'call-option-of-another-library',
@@ -404,7 +404,7 @@ export const calls: Group = {
       of: ['ListOptions.provider'],
       place: 'Lock provider "sql"',
       value: 'cannot list its locks',
-      remedy: 'Look at its views',
+      remedy: 'Query these views instead',
     },
     {
       id: 'admin-list-provider',

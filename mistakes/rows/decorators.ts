@@ -205,8 +205,8 @@ export const keys: Group = {
       code: `@DistributedLock((order) => order.id) async pay(order: { id?: string }) {}`,
       call: `await orders.pay({});`,
       place: 'The key function of Orders.pay',
-      value: 'gave undefined',
-      remedy: 'make it with lockKey',
+      value: 'returned undefined',
+      remedy: 'build it with lockKey',
     },
     {
       id: 'key-function-with-undefined-inside',
@@ -854,7 +854,7 @@ export const jobs: Group = {
       code: `@Interval(60_000) @RunOnce('report', { minHold: '2m' }) async pay() {}`,
       of: ['RunOnceOptions.minHold'],
       place: 'Orders.pay',
-      value: /2 ?m/,
+      value: /\b\d+ s\b/,
       remedy: /shorter|lower|shorten/i,
     },
     {

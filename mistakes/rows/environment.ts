@@ -1,7 +1,7 @@
 import type { Group } from '../mistake.js';
 
 /** Nobody listens there. */
-const REFUSED = { place: 'Lock provider "default"', value: /ECONNREFUSED|refused|reaches 0 of 3/ } as const;
+const REFUSED = { place: 'Lock provider "default"', value: /ECONNREFUSED|refused|reaches only 0 of 3/ } as const;
 
 export const unreachable: Group = {
   title: 'A server that is not there',
@@ -149,7 +149,7 @@ export const onRedis: Group = {
       server: 'redis',
       code: 'new RedisLockProvider({ url, waitReplicas: 2 })',
       place: 'Lock provider "default"',
-      value: 'waitReplicas is 2 and 0 replicas',
+      value: 'waitReplicas is 2, but only 0 replicas are connected',
       remedy: /lower|connect|start|raise|throw/i,
     },
   ],
@@ -201,7 +201,7 @@ export const onSql: Group = {
       code: 'new SqlVersionLockProvider({ url: `postgres://guest@${address}/postgres`, synchronize: true })',
       place: /provider "default"|[Tt]he table/,
       value: 'permission denied',
-      remedy: /privilege CREATE/,
+      remedy: /Grant CREATE/,
     },
     {
       id: 'postgres-account-may-only-read',
@@ -220,7 +220,7 @@ export const onSql: Group = {
       of: ['SqlRowLockOptions.connectionInitSql'],
       place: 'Lock provider "default"',
       value: '"SET shop_mode 1"',
-      remedy: 'Correct the statement, or remove it',
+      remedy: 'Fix or remove the statement',
     },
     {
       id: 'postgres-commit-inside-of-a-row-lock',
@@ -257,7 +257,7 @@ export const onSql: Group = {
       code: 'new SqlVersionLockProvider({ url: `mysql://guest:secret@${address}/shop` })',
       place: 'provider "default"',
       value: "to database 'shop'",
-      remedy: 'Check the name of the database, and that the account may use it',
+      remedy: 'Check the database name, and that the account may use it',
     },
     {
       id: 'mariadb-as-postgres',
@@ -294,7 +294,7 @@ export const onOthers: Group = {
       code: 'new MemcachedLockProvider({ server: redisAddress })',
       place: 'lock provider "default"',
       value: 'did not answer in time',
-      remedy: 'check its address',
+      remedy: 'Check its address',
     },
     {
       id: 'memcached-demands-a-login',
@@ -303,7 +303,7 @@ export const onOthers: Group = {
       code: `new MemcachedLockProvider({ server: lockedAddress })`,
       place: 'lock provider "default"',
       value: 'CLIENT_ERROR unauthenticated',
-      remedy: 'without a login',
+      remedy: 'without authentication',
     },
     {
       id: 'redis-is-a-memcached',

@@ -8,8 +8,8 @@ export interface MemcachedLockProviderOptions {
    */
   readonly server: string;
   /**
-   * How long a command may stay unanswered, in ms. After that, the connection counts as dead and is replaced. Default 2
-   * s, at least 50 ms and at most 24.8 days.
+   * How long a command may stay unanswered, in ms. After that, the connection counts as dead and is replaced. At least
+   * 50 ms and at most 24.8 days. Default 2 s.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }

@@ -22,8 +22,8 @@ export interface SqlLockOptions {
   /** Whether to create the table if it does not exist. Otherwise, a migration must create it. Default false. */
   readonly synchronize?: boolean | undefined;
   /**
-   * How long the database may take to answer a statement, in ms. After that, the outcome counts as unknown. Default 2
-   * s, at least 50 ms and at most 24.8 days.
+   * How long the database may take to answer a statement, in ms. After that, the outcome counts as unknown. At least
+   * 50 ms and at most 24.8 days. Default 2 s.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
   /**

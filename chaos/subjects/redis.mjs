@@ -33,7 +33,8 @@ export const allows = {
   FLUSHALL: ['overlap'],
   'server clock stepped': ['overlap'],
 };
-export const excuse = 'The server lost the lock, or a step of its clock expired the lease. The holder notices at its next renewal';
+export const excuse =
+  'The server lost the lock, or a step of its clock expired the lease. The holder notices at its next renewal';
 
 export const startBackend = async () => (await import('./redis-node.mjs')).startRedis();
 

@@ -116,8 +116,7 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
     code: 1,
     out: '"a" is free in the namespace "lock".\n',
   });
-  const free =
-    '"a" is free in the namespace "lock". If the application uses another namespace, set --namespace.\n';
+  const free = '"a" is free in the namespace "lock". If the application uses another namespace, set --namespace.\n';
   expect(await run(inspect, { subject: 'a' })).toMatchObject({ code: 1, out: free });
   expect(await run(inspect, { subject: 'a', json: true })).toMatchObject({ code: 1, out: 'null\n' });
   await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });

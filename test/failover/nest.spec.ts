@@ -118,9 +118,7 @@ describe('an application with a failover among its providers', () => {
     expect(warnings).toContain(
       'Lock provider "main": There are no fencing tokens on any provider, because "mysql" does not support them.',
     );
-    expect(warnings.find((warning) => warning.includes('If "mysql" is lost'))).toMatch(
-      /use a third one as "casStore"/,
-    );
+    expect(warnings.find((warning) => warning.includes('If "mysql" is lost'))).toMatch(/use a third one as "casStore"/);
   });
 
   it('locks by it without knowing its providers, also after a manual switch, which is an event', async () => {

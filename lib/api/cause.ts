@@ -126,7 +126,7 @@ function safeStack(cause: Error, copy: object): string {
   return [Error.prototype.toString.call(copy), ...calls.filter((line) => /^\s+at /.test(line))].join('\n');
 }
 
-/** Whether the value is an error, including an error of another realm: in Jest, Node's own errors are. */
+/** Whether the value is an error, including an error from another realm: in Jest, even Node's own errors come from one. */
 export function isError(value: unknown): value is Error {
   return types.isNativeError(value) || value instanceof Error;
 }

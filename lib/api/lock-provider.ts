@@ -206,7 +206,7 @@ export interface LockBackend<State = unknown> {
   /** The records of jobs. Absent if the backend can store nothing except locks. */
   readonly records?: RecordStore;
 
-  /** The records of waiting processes, in which the core finds deadlocks. Absent if it should not look for deadlocks on this backend. */
+  /** The records of waiting processes, which the core uses to detect deadlocks. Absent if it should not look for deadlocks on this backend. */
   readonly waits?: WaitBoard;
 
   /** Closes what `connect` opened, but nothing that the application passed in. Also called if `connect` failed. */

@@ -74,7 +74,7 @@ export class LockManager {
     this.#failFast = settings.failFast;
     this.#clock = clock;
     const events = new LockEventPublisher((error) => {
-      logger.error(`A listener of lock events failed: ${safeText(String(error))}`);
+      logger.error(`A lock event listener failed: ${safeText(String(error))}`);
     });
     this.events = events;
     this.missingValues = new MissingValues(logger);

@@ -103,7 +103,7 @@ function parsePieces(source: string, site: KeySite, errorAt: ErrorAt): readonly 
   return [...pieces, literal + source.slice(position)];
 }
 
-/** The template with a separator between two values, in place of other punctuation. */
+/** The template with the punctuation between two values replaced by a separator. */
 function corrected(source: string, end: number, open: number): string {
   const between = source.slice(end, open);
   return `${source.slice(0, end)}${/^[^\w#]*$/.test(between) ? '' : between}:${source.slice(open)}`;

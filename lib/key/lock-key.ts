@@ -51,6 +51,8 @@ function checkKey(key: unknown): void {
   }
   // UTF-8 replaces every lone surrogate by U+FFFD, so two different keys could become the same lock.
   if (LONE_SURROGATE.test(key)) {
-    throw new LockKeyError(`The lock key ${quote(key)} is not well-formed Unicode: it holds half of a surrogate pair`);
+    throw new LockKeyError(
+      `The lock key ${quote(key)} is not well-formed Unicode: it contains half of a surrogate pair`,
+    );
   }
 }

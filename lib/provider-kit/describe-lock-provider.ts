@@ -6,7 +6,7 @@ import { RunAhead } from './run-ahead.js';
 export interface TestRunner {
   describe(title: string, body: () => void): unknown;
   readonly it: {
-    // The timeout in ms is for Jest and Vitest; node:test has none by default, Mocha takes it from its options.
+    // The timeout in ms is for Jest and Vitest; node:test has none by default, and Mocha takes it from its options.
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };

@@ -55,8 +55,8 @@ export interface ProviderFaults {
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * From now on nothing reaches this one provider or its backend, not even the end of a connection, until {@link restore}: as a frozen
-   * server, or a network that is down.
+   * From now on nothing reaches this one provider or its backend, not even the end of a connection, until {@link restore}: like a frozen
+   * server or a network that is down.
    */
   silence?(provider: LockProvider): Promise<unknown>;
 

@@ -53,7 +53,7 @@ export interface LockServiceStubOptions {
 }
 
 /**
- * A call for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms.
+ * A request for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms.
  */
 export interface StubCall {
   /** Sorted, without repetition. */

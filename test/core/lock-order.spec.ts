@@ -75,7 +75,7 @@ describe('the warning of locks in opposite orders', () => {
     await nest(locks, 'order:7', 'order:6');
     expect(log).toEqual([
       'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest in opposite order wait for each other. ' +
-        'Acquire keys in sorted order, or all of them in one call by their array. (Warned once for each pair.)',
+        'Acquire keys in sorted order, or all at once with an array of keys. (Warned once for each pair.)',
     ]);
     // Another key of that name is around this call alone.
     await nest(locks, ['stock:1', 'stock:5'], 'stock:3');

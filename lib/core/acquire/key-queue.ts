@@ -42,7 +42,7 @@ export class KeyQueue {
     readonly key: string,
     readonly otherKeysHeld: number,
     readonly core: ProviderCore,
-    /** Called when the queue has become empty. */
+    /** Called when the queue becomes empty. */
     private readonly onEmpty: (queue: KeyQueue) => void,
   ) {}
 

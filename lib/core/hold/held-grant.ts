@@ -64,7 +64,7 @@ export class HeldGrant implements DenseSetItem {
     return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
 
-  /** Until when a release at `now` retains the key (`minHold`); 0 to free it. An unused grant is always freed. */
+  /** The time until which a release at `now` retains the key (`minHold`), or 0 to free it. An unused grant is always freed. */
   keepUntil(now: number): number {
     const { minHold } = this.request;
     return minHold === 0 || !this.#isUsed ? 0 : retainedUntil(this.grantedAt, minHold, now);

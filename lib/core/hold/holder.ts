@@ -96,8 +96,8 @@ export class Holder {
   }
 
   /**
-   * - `held`: this process surely holds the key.
-   * - `unverified`: the machine was suspended, and no renewal was acknowledged since. Not yet a loss.
+   * - `held`: this process definitely holds the key.
+   * - `unverified`: the machine was suspended, and no renewal has been acknowledged since. Not yet a loss.
    */
   status(now: number): 'held' | 'unverified' | 'over' {
     if (!this.isValid(now)) return 'over';
@@ -136,7 +136,7 @@ export class Holder {
     if (this.#lostError) throw this.#lostError;
     if (outcome !== 'unknown') return;
     throw new LockUnavailableError(
-      `${nameOf(subject)} could not be extended, because the backend did not answer. It stays held for ${Math.round(this.remaining(now))} ms: retry until then.`,
+      `${nameOf(subject)} could not be extended, because the backend did not answer. It stays held for ${Math.round(this.remaining(now))} ms: retry before then.`,
       { key: subject.key, provider: subject.provider },
     );
   }

@@ -59,7 +59,8 @@ const MAX_OWN_KEYS = 64;
  * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait of the cycle was in a record that
  * was read before T, so before T the wait had started and its owner held the grant. The next scan reads the beat of each process, at a time R after T. Once
  * a process has published BEATS more records, its record was composed after R. If that record still has the wait under the same grant, then at T the wait
- * had not ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So at T the whole cycle existed. The
+ * had not ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the whole cycle existed at T.
+ * The
  * proof involves no clock. If it is unknown whether a record was written, all waits get new ids, so that later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {

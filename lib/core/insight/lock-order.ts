@@ -164,7 +164,7 @@ function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): strin
   if (!other) {
     return (
       `${nameOf(wanted)} is acquired under ${placeOf(held)}, which sorts after it: two callers that nest in opposite order wait for each other. ` +
-      'Acquire keys in sorted order, or all of them in one call by their array.'
+      'Acquire keys in sorted order, or all at once with an array of keys.'
     );
   }
   const place = (lock: LockEvent) =>

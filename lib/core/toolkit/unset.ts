@@ -1,4 +1,7 @@
-/** Options of client libraries that select the server or the user. If one of them silently falls back to its default, the process locks on the wrong server. */
+/**
+ * Options of client libraries that select the server or the user. If one of them silently falls back to its default, the process takes its locks on
+ * the wrong server.
+ */
 const ADDRESSES: ReadonlySet<string> = new Set([
   ...['url', 'uri', 'connectionString', 'host', 'port', 'path', 'socketPath', 'sentinels', 'sentinelRootNodes', 'name'],
   ...['user', 'username', 'password', 'sentinelUsername', 'sentinelPassword', 'db', 'database'],

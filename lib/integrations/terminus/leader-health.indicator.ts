@@ -47,7 +47,8 @@ export interface LeaderHealth {
  * Reports to Terminus what this process leads, and whether it has ceased to lead where it should have. It asks no backend.
  *
  * Down: longer than `tolerance` ago a lock was lost, or the task of a leader ended or failed, and something of that term still runs: the
- * task, or a call of `@OnlyLeader`. Until it ends, this process does not campaign again, and it keeps a lock that it has not lost. A task
+ * task, or a call of `@OnlyLeader`. Until it ends, this process does not campaign again, and it keeps the lock unless it has
+ * lost it. A task
  * that ignores its signal is ended only by a restart of the process, so this check belongs to liveness. The model is `HealthzAdaptor` of
  * Kubernetes' leader election, with its 20 s.
  *

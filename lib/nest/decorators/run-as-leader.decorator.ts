@@ -20,7 +20,7 @@ export interface RunAsLeaderDecorator {
 }
 
 /**
- * Runs the method of a provider in the process that leads the key, from the start of the application to its end: see
+ * Runs a provider's method in the process that is the leader for the key, from application startup to shutdown: see
  * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
  * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test

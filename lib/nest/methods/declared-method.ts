@@ -50,7 +50,7 @@ export class DeclaredMethod {
     this.locksBelow = locksBehind(original);
   }
 
-  /** Whether the method takes part in an election. Otherwise each call has a lock. */
+  /** Whether the method takes part in an election. Otherwise each call has its own lock. */
   get isElected(): boolean {
     return this.decorator === '@RunAsLeader' || this.decorator === '@OnlyLeader';
   }

@@ -115,7 +115,7 @@ export class LockService {
 
   /**
    * Campaigns for the key, and runs `task` whenever this process is elected. After a loss, or when the task has ended,
-   * it campaigns again, with a random pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks
+   * it campaigns again, after a random pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks
    * of one call never run at the same time: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *

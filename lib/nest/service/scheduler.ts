@@ -1,6 +1,6 @@
 import { type CronTimeClass, type Schedule, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
 
-/** When a job of `@nestjs/schedule` is due: the used part of its `CronTime`. */
+/** When a job of `@nestjs/schedule` is due: the part of its `CronTime` that is used here. */
 interface DueTimes extends ScheduleZone {
   readonly source: string | { valueOf(): number };
 }
@@ -17,7 +17,7 @@ export interface CronRegistry {
 }
 
 /**
- * The used part of its `SchedulerOrchestrator`. No public interface shows which job belongs to a `@Cron` without a
+ * The part of its `SchedulerOrchestrator` that is used here. No public interface shows which job belongs to a `@Cron` without a
  * name.
  */
 export interface CronOrchestrator {

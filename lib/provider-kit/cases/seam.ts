@@ -19,7 +19,7 @@ export const seamCases: readonly CaseDefinition[] = [
       await stage.sleep(stage.lease * 0.3);
       const again = await ann.take('order', { request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
-      // Where the backend reports how much remains, the second deadline may lie nearer to the real end of the lease.
+      // Where the backend reports how much remains, the second deadline may be closer to the real end of the lease.
       const most = stage.capabilities.lease === 'per-lock' ? answeredAt + stage.lease : Infinity;
       assertBetween(again.validUntil, 0, most, 'the deadline after the second ask');
       await bob.assertBusy('order');
@@ -284,7 +284,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
       for (const request of [refused, waiting.request]) {
         const holding = bob.backend.heldBy(request);
-        // Unknown is allowed, and another holder is not.
+        // Unknown is allowed, but another holder is not.
         if (holding === null) continue;
         assert.equal(holding.holders, 1, 'one holder keeps it out');
         const { instance, since, seenAt } = holding;

@@ -194,7 +194,7 @@ export class SharedRecord {
     const found = await this.#compareAndSet(text, timeout);
     const now = clock.now();
     const seen = found === text ? next : this.#read(found);
-    // Set only after the text was parsed: a deleted record must not be restored from what one process remembers.
+    // Set only after the text has been parsed: a deleted record must not be restored from what one process remembers.
     this.#text = found;
     this.#noteSuspensions(this.suspension.observe());
     const isConfirmed = found === text && suspensions === this.#suspensions;

@@ -36,7 +36,7 @@ const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
 
-// The client closes a connection that is idle for longer than its timeout. This is the longest timer in Node.
+// The client closes a connection that is idle for longer than its timeout. This is the longest timer delay that Node supports.
 const NO_IDLE_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**

@@ -50,7 +50,7 @@ export class RedlockNode implements ConnectionListener {
     private readonly settings: RedlockSettings,
     private readonly layout: RedlockKeyLayout,
     connection: RedisConnection,
-    /** The index of this node, from 0. */
+    /** The index of this node, starting at 0. */
     readonly index: number,
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
@@ -202,8 +202,8 @@ export class RedlockNode implements ConnectionListener {
 }
 
 /**
- * The maximum of pending releases per node. A node that went down can have a vote for every lock that was held or requested at that time. Beyond
- * this bound, the oldest releases are dropped, and their votes end with their leases.
+ * The maximum number of pending releases per node. A node that went down may have cast a vote for every lock that was held or requested at that
+ * time. Beyond this bound, the oldest releases are dropped, and their votes end with their leases.
  */
 const MAX_PENDING = 10_000;
 

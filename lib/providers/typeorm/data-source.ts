@@ -21,7 +21,7 @@ interface TypeOrmMysqlDriver {
   createConnectionOptions(options: object, credentials: object): object;
 }
 
-/** The options of all TypeORM locks. */
+/** The options common to all TypeORM locks. */
 export type TypeOrmLockOptions = SqlLockOptions & {
   /**
    * The application's DataSource: `mysql`, `mariadb` or `postgres`. Its options are used to open separate connections.

@@ -142,7 +142,7 @@ export class Job {
 
   /**
    * Starts a tick under the lock of the job: the next attempt, if an earlier run of the tick has lost its process.
-   * If the record is not as it was seen, nothing starts, and the promise resolves to what it is.
+   * If the record has changed since it was read, nothing starts, and the promise resolves to the current record.
    *
    * @throws as {@link startTick}; the lock is released then
    */

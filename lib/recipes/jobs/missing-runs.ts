@@ -54,7 +54,7 @@ export class MissingRuns {
   }
 
   /**
-   * Looks after a lease, which is how long the lock of a process that has crashed is kept. Not all processes look at
+   * Looks after a lease, which is how long the lock of a process that has crashed is kept. Processes don't all look at
    * the same time.
    */
   lookLater(): void {

@@ -29,10 +29,10 @@ interface Offer {
 const offers = new AsyncLocalStorage<Offer>();
 
 /**
- * A job that a scheduler of this process fires at the ticks of a schedule, as all instances do: each tick is started in
- * one of them.
+ * A job that a scheduler in this process fires at each tick of a schedule. Every instance does so, but only one of them
+ * starts the job for a given tick.
  *
- * - {@link begin} is for each firing. It names the tick by the clock of this process.
+ * - {@link begin} is called for each firing. It names the tick by the clock of this process.
  * - {@link attach} gives a way to call the job as its scheduler does, for runs that start otherwise.
  * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned
  *   runs, as the options ask, until the application stops.
@@ -92,8 +92,8 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * @param call calls the job for a run that was started already, as its scheduler does: what it calls must call
-   * {@link begin}, which takes that run. It resolves when the run is over.
+   * @param call calls the job for a run that has already been started, just as its scheduler would. The called code
+   * must call {@link begin}, which takes over that run. It resolves when the run is over.
    */
   attach(call: () => unknown): void {
     this.#call = call;

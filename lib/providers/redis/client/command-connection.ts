@@ -207,7 +207,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     );
   }
 
-  /** Opens the connection unless the server is a replica. If `INFO` is refused, the first write finds out. */
+  /** Opens the connection unless the server is a replica. If `INFO` is refused, the first write reveals the problem. */
   #checkRole(): void {
     if (this.settings.topology === 'cluster' || this.settings.topology === 'voter') {
       // A Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
@@ -304,7 +304,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       ['KILL', 'ID', id, 'ADDR', address],
       () => this.#lost.delete(identity),
       (error) => {
-        // Without a reply, the next connection tries again.
+        // If there is no reply, the next connection tries again.
         if (!isReplyError(error)) return;
         this.#lost.delete(identity);
         if (isForbidden(error)) {

@@ -267,7 +267,7 @@ const HALF_LENGTH_AFTER = 5_000;
  * A wait on the server consists of slices. During a long statement, a Postgres session has a snapshot that prevents
  * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. And during a wait, no server notices that its
  * client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so that a caller that
- * has waited longer is at the end less often. With equal slices, the latest arrival is among the next to get the lock.
+ * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next to get the lock.
  * Measured with eight processes that each hold the lock for 0.4 s: the longest wait was 8 to 9 s with equal slices, 4.5
  * to 4.9 s with these, and would be 2.8 s in strict order.
  */

@@ -173,7 +173,7 @@ export class Server {
         const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
-        // New connections reach this server by now, so others lock here. Sessions on other servers are lost.
+        // By now, new connections reach this server, so other clients take their locks here. Sessions on other servers are lost.
         this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
         return session;
       } catch (error) {

@@ -89,7 +89,7 @@ export class LockTable {
 
   async #check(): Promise<void> {
     const { name, run, unquoted } = this;
-    // These statements affect no rows. Without them, a missing privilege would only show when the first lock fails.
+    // These statements affect no rows. Without them, a missing privilege would only show up when the first lock fails.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,

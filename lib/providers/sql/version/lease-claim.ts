@@ -90,8 +90,8 @@ export class LeaseClaim {
   }
 
   /**
-   * Whether a claim could be granted, given a row in which {@link look} found no lease of this request. Not after it
-   * has just given up its position, because `seen` still contains it.
+   * Whether a claim could be granted, given a row in which {@link look} found no lease of this request. This doesn't apply
+   * right after it has given up its position, because `seen` still contains it.
    */
   fits({ holds }: Lease): boolean {
     return admits(holds, this.request.limited) && !holds.some((hold) => this.#isOwn(hold));

@@ -77,7 +77,7 @@ export class Contention {
   /** By provider and template. The key of the last row is the empty string. */
   readonly #rows = new Map<string, Row>();
 
-  /** Counts a wait that ended with the lock. */
+  /** Counts a wait that ended with the lock being acquired. */
   granted(caller: Waiter, first: FirstSeen, { grant, grantedAt: now }: Holder): void {
     if (first === undefined) return;
     if (this.#wasHandedOff(caller, now)) this.#add(caller, now, 'queue', null);

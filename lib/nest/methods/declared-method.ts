@@ -66,7 +66,7 @@ export class DeclaredMethod {
   }
 
   /**
-   * The plan in an application, which is made once: at boot, or in a unit test at the first call.
+   * The plan within an application, made once: at boot or, in a unit test, on the first call.
    *
    * @throws LockConfigError for options that cannot work
    */

@@ -90,7 +90,7 @@ export class WaitConnection extends CommandConnection {
   }
 }
 
-/** Only confirmations and renewals are sent on this connection, and a string as their reply means that the lock is held. */
+/** Only confirmations and renewals are sent on this connection, and a string reply means that the lock is held. */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

@@ -153,7 +153,7 @@ export interface Notice {
   readonly token: bigint;
   /** The size of the block. */
   readonly tokens: number;
-  /** The server's time of the grant, in µs. */
+  /** When the lock was granted, by the server's clock, in µs. */
   readonly serverTime: number;
   /** The provisional lease in ms. */
   readonly provisional: number;

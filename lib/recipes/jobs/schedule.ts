@@ -1,6 +1,6 @@
 /**
- * The ticks of a job: the times at which it is due, in ms since 1970. They depend on no clock, so all instances name
- * the same ones.
+ * The ticks of a job: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances
+ * arrive at the same ones.
  */
 export interface Schedule {
   /**
@@ -45,7 +45,7 @@ const DAY = 86_400_000;
 const MOST_DAYS = 9 * 366;
 
 /**
- * The ticks of an argument of `@Cron`: an expression, or a date (or a luxon `DateTime`), which is the only tick.
+ * The ticks of a `@Cron` argument: either an expression, or a date (or a luxon `DateTime`), which yields a single tick.
  *
  * @throws what `CronTime` throws for an expression or a zone that it cannot read
  */

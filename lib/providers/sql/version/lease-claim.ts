@@ -34,7 +34,7 @@ export interface FoundLease extends GrantedLease {
 const RESERVE_WITHIN = 500;
 
 /**
- * A request's claim to a lease, alone or as one of several limited holders: the statements that acquire, renew and free
+ * A request's claim to a lease, alone or as one of a limited number of holders: the statements that acquire, renew and free
  * it.
  *
  * A caller with a slow connection could lose every race against a fast one. So after the first loss, it reserves a

@@ -110,7 +110,7 @@ function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   });
 }
 
-/** Whether the row can be granted alongside these holds, to a limited lock on these terms or to an exclusive one. */
+/** Whether the row can be granted alongside these holds, either to a limited lock with these limits or to an exclusive lock. */
 export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefined): boolean {
   if (holds.length === 0) return true;
   if (!terms || holds.some(({ limited }) => !limited)) return false;

@@ -264,7 +264,7 @@ class GuardedRow<E extends ObjectLiteral> {
     if (!isEntity(related)) return related;
     if (relation.isTreeParent && this.#repository.metadata.treeType !== 'adjacency-list') {
       throw this.#misuse(
-        `"${relation.propertyName}" is its parent in a tree, whose paths only save() writes: read it without its parent`,
+        `"${relation.propertyName}" is its parent in a tree, and only save() writes tree paths: load the entity without its parent`,
       );
     }
     const key: unknown = referencedColumn.getEntityValue(related);

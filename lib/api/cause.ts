@@ -4,7 +4,10 @@ import { printable } from './printable.js';
 /** Marks the errors of this package: their causes are safe. Registered, so that two copies of it in one process recognize each other's errors. */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
-/** The properties that a copy keeps if they are strings, numbers or booleans. Other properties of a driver may contain secrets: a statement, its parameters, an address. */
+/**
+ * The properties that a copy keeps if they are strings, numbers or booleans. Other properties of a driver may contain
+ * secrets: a statement, its parameters, an address.
+ */
 const KEPT: ReadonlySet<string> = new Set([
   ...['code', 'errno', 'syscall', 'address', 'port', 'hostname', 'host', 'path', 'reason'],
   ...['sqlState', 'sqlMessage', 'severity', 'fatal', 'schema', 'table', 'column', 'constraint', 'routine'],
@@ -22,8 +25,8 @@ const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with 
 
 /** Patterns that hide secrets. When in doubt, a pattern hides too much. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
-  // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any character. The whole address, if the `@` may
-  // be part of the query.
+  // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any
+  // character. The whole address, if the `@` may be part of the query.
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
   // The query of an address.
@@ -38,7 +41,7 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
   [/([0-9a-f]{12})[0-9a-f]{8,}/gi, '$1…'],
 ];
 
-// Safe copies by their cause. An outage gives one cause to many callers.
+// Safe copies, by cause. In an outage, many callers share one cause.
 const safe = new WeakMap<object, object>();
 
 /**
@@ -52,7 +55,7 @@ export function safeCause(cause: unknown, depth = 0): unknown {
   return safe.get(cause) ?? copyOf(cause, depth);
 }
 
-/** Removes secrets and line breaks from a text that a driver or a server wrote. */
+/** Removes secrets and line breaks from text written by a driver or a server. */
 export function safeText(text: string): string {
   const start = text.length > LONGEST_TEXT ? `${text.slice(0, LONGEST_TEXT)}…` : text;
   if (!SUSPICIOUS.test(start)) return start;

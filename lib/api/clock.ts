@@ -11,12 +11,12 @@ export interface Clock {
   now(): number;
   /** Milliseconds since boot. Keeps running while the machine is suspended, and ignores steps of the wall clock. */
   uptime(): number;
-  /** Milliseconds since the Unix epoch. Used for display and as the lower bound of fencing tokens, never for deadlines. */
+  /** Milliseconds since the Unix epoch. Used for display and as the lower bound for fencing tokens, never for deadlines. */
   wallTime(): number;
   /**
    * Calls `callback` once after `delay` ms. If `delay` is over 2^31 - 1 ms (24.8 days) or `Infinity`, a clock may call it earlier.
    *
-   * @param keepAlive whether the timer keeps the process alive: for what a caller awaits or holds, and for a reconnect (an open connection
+   * @param keepAlive whether the timer keeps the process alive: for anything that a caller awaits or holds, and for a reconnect (an open connection
    * would keep the process alive too), but not for background work. Default: false.
    */
   setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;

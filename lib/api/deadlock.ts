@@ -4,7 +4,7 @@ import type { LockMode } from './lock-mode.js';
 export interface DeadlockMember {
   /** The module option `instance` of the caller's application. */
   readonly instance: string;
-  /** The decorated method that waits, such as `OrderService.pay`, or `null` for a call of `LockService`. */
+  /** The decorated method that waits, such as `OrderService.pay`, or `null` for a call to `LockService`. */
   readonly method: string | null;
   /** The key that the caller holds. */
   readonly holds: string;

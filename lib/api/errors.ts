@@ -65,7 +65,7 @@ export abstract class LockError extends Error {
     return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
   }
 
-  /** Compares brand and code, because exception filters of Nest and of applications use only `instanceof`. */
+  /** Compares the brand and the code, because exception filters of Nest and of applications use only `instanceof`. */
   static override [Symbol.hasInstance](error: unknown): boolean {
     if (Function.prototype[Symbol.hasInstance].call(this, error)) return true;
     return LockError.is(error) && (this === LockError || KINDS[error.code] === this);
@@ -127,7 +127,7 @@ export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
    * `false` if no command of the attempt has left this process, so that the backend has nothing to release. If you write a provider, set it:
-   * otherwise every failed attempt of an outage is released until the backend answers. Default true.
+   * otherwise every failed attempt during an outage is released until the backend answers. Default true.
    */
   readonly sent: boolean;
 
@@ -146,7 +146,7 @@ export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
 
-/** Misuse: an option, a provider name or a decorated method cannot work as written, or the server refuses what locks need. */
+/** Misuse: an option, a provider name or a decorated method cannot work as written, or the server refuses something that locks need. */
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
@@ -168,7 +168,8 @@ export class LockConfigError extends LockError {
 /**
  * Deadlock: waiting longer cannot help, whatever the holders do.
  *
- * - With a `cycle`, callers wait for each other, and this caller was rejected so that the others can continue. Clients see it as busy, like a {@link LockBusyError}.
+ * - With a `cycle`, callers wait for each other, and this caller was rejected so that the others can continue. Clients
+ *   see it as busy, like a {@link LockBusyError}.
  * - Without a `cycle`, it is misuse: the caller would wait for itself (re-entry in another mode or with a larger weight), a database found a
  *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in two orders.
  */
@@ -199,7 +200,7 @@ export class LockDeadlockError extends LockError {
   }
 }
 
-/** Too many: 10,000 callers of this process wait for the key, or the backend's connection pool is full. Shed load, or shorten `wait`. */
+/** Too many: 10,000 callers in this process are waiting for the key, or the backend's connection pool is full. Shed load, or shorten `wait`. */
 export class LockCapacityError extends LockError {
   readonly code = 'LOCK_CAPACITY';
 }

@@ -15,7 +15,7 @@ export interface FailoverState {
  *
  * - `up`: it answers.
  * - `down`: it failed several times in a row.
- * - `recovering`: it grants locks again, but not for long enough to be preferred.
+ * - `recovering`: it is granting locks again, but has not done so for long enough to be preferred.
  */
 export type ProviderState = 'up' | 'down' | 'recovering';
 
@@ -25,7 +25,7 @@ export interface ProviderSwitch {
   readonly from: string;
   readonly to: string;
   readonly reason: SwitchReason;
-  /** When it switched, by the wall clock of the process that did, in ms since the Unix epoch. For display only. */
+  /** When it switched, by the wall clock of the process that switched, in ms since the Unix epoch. For display only. */
   readonly at: number;
 }
 

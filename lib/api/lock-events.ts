@@ -9,7 +9,7 @@ export interface LockEvent {
   readonly mode: LockMode;
   /** The decorated method, such as `OrderService.pay`, or `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
-  /** The key template of the decorated method, or `null`. Use it as a metric label: unlike keys, templates are few. */
+  /** The key template of the decorated method, or `null`. Use it as a metric label: unlike keys, templates are few in number. */
   readonly template: string | null;
 }
 
@@ -45,7 +45,7 @@ export interface TickEvent {
 
 /** The events and their fields. All durations are in whole ms. */
 export interface LockEventMap {
-  /** The lock is busy, and the caller waits for it. */
+  /** The lock is busy, and the caller is waiting for it. */
   waiting: LockEvent;
   /** The backend granted a lock. Not emitted on re-entry. */
   acquired: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
@@ -90,7 +90,7 @@ export interface LockEventMap {
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend does not answer. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
+  /** A provider's backend is not answering. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A failover provider has switched to another of its members. */
   failover: {
@@ -106,7 +106,7 @@ export type LockEventName = keyof LockEventMap;
 export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
 
 /**
- * The events of an application's locks. The error of a listener that throws is logged and affects nothing else.
+ * The events of an application's locks. If a listener throws, its error is logged and affects nothing else.
  *
  * @example
  * ```ts

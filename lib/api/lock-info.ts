@@ -1,6 +1,6 @@
 import type { LockMode } from './lock-mode.js';
 
-/** The state of a key at a backend, for operators. */
+/** The state of a key on a backend, for operators. */
 export interface LockInfo {
   readonly key: string;
   /** `retained`: the lock was released before its `minHold` had passed, so it has no holder and cannot be acquired yet. */
@@ -66,7 +66,7 @@ export interface HeldLock {
   readonly entries: number;
 }
 
-/** A lock that this process waits for. */
+/** A lock that this process is waiting for. */
 export interface WaitingLock {
   readonly key: string;
   readonly provider: string;
@@ -85,17 +85,20 @@ export interface WaitSum {
 }
 
 /**
- * How long callers of this process waited for busy locks of one template since the application started, whether or not they got the lock. A caller
+ * How long callers in this process waited for busy locks of one template since the application started, whether or not they got the lock. A caller
  * with `wait: 0` does not wait.
  */
 export interface LockContention {
-  /** The key template; for calls without a template, the part of the key before the first `:`. `null` in the row that sums all templates after the first 499. */
+  /**
+   * The key template; for calls without a template, the part of the key before the first `:`. `null` in the row that
+   * sums all templates after the first 499.
+   */
   readonly template: string | null;
   /** The provider; `null` in the row that sums all templates after the first 499. */
   readonly provider: string | null;
   /** Waits in which the lock passed from holder to holder. */
   readonly queue: WaitSum;
-  /** Waits for one holder, which had the lock before the caller came. */
+  /** Waits for one holder, which had the lock before the caller arrived. */
   readonly holder: WaitSum;
   /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend does not know. */
   readonly unknown: WaitSum;

@@ -5,7 +5,7 @@ import type { Lock } from './lock.js';
 /**
  * What a call does if the lock is lost while its task runs.
  *
- * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` has the task's value or error.
+ * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` contains the task's value or error.
  * - `ignore`: return the task's value, or throw its error.
  */
 export type LossPolicy = 'throw' | 'ignore';
@@ -36,7 +36,7 @@ export interface LockOptions {
   provider?: string | undefined;
   /**
    * `shared` allows any number of readers at the same time, but no writer. Default `exclusive`. `LockConfigError` if the provider has no shared
-   * locks; it is never exclusive instead.
+   * locks; it never falls back to exclusive.
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
@@ -50,9 +50,11 @@ export interface LockOptions {
   /** How much of `limit` this holder uses: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
   /**
-   * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). 0 does not wait for a holder. At most 24.8 days, or
-   * `Infinity`, which can wait forever if two callers nest locks in opposite order, or if you didn't pass the outer lock (`within`). However short the wait is, a
-   * silent backend has at least 1 s to answer; a backend that reconnects automatically (Redis, SQL, memcached) has its `commandTimeout` in addition.
+   * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). With 0,
+   * the call does not wait for a holder. At most 24.8 days, or `Infinity`, which can wait forever if two callers nest
+   * locks in opposite order, or if you didn't pass the outer lock (`within`). However short the wait is, a silent
+   * backend has at least 1 s to answer; a backend that reconnects automatically (Redis, SQL, memcached) gets its
+   * `commandTimeout` on top of that.
    */
   wait?: Duration | undefined;
   /**
@@ -62,7 +64,10 @@ export interface LockOptions {
    * long as its session.
    */
   lease?: Duration | undefined;
-  /** The longest time to hold the lock, in ms, from the grant of its last key. After that the lock is released and its signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`. */
+  /**
+   * The longest time to hold the lock, in ms, from the grant of its last key. After that the lock is released and its
+   * signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`.
+   */
   maxHold?: Duration | undefined;
   /**
    * The shortest time that the key stays locked, in ms, even if the task ends earlier or the process crashes.

@@ -103,7 +103,7 @@ export interface LockBackend<State = unknown> {
    * - A {@link Grant} if the lock is held.
    * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then be in no queue. After an
    *   abort, answer immediately and notify the server in the background.
-   * - `'not-asked'` for a request with `after`, if that one was not granted. Then nothing of the request may be left on the server.
+   * - `'not-asked'` for a request with `after`, if that one was not granted. Then nothing of the request may remain on the server.
    *
    * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request again, or gives up and
    * calls `release` for it. `sent: false` reports that no call for this request can have reached a server.
@@ -111,8 +111,9 @@ export interface LockBackend<State = unknown> {
   acquire(request: AcquireRequest<State>): Promise<Grant | 'busy' | 'not-asked'>;
 
   /**
-   * Whether a request for the key `next` may name one for `key` in {@link AcquireRequest.after}. The core calls `acquire` for both in one tick, so the
-   * backend can send them together. Default: never; the keys of a lock are then requested one after the other.
+   * Whether a request for the key `next` may refer to one for `key` in {@link AcquireRequest.after}. The core calls
+   * `acquire` for both in one tick, so the backend can send them together. Default: never; the keys of a lock are then
+   * requested one after the other.
    */
   chains?(key: string, next: string): boolean;
 
@@ -125,20 +126,21 @@ export interface LockBackend<State = unknown> {
 
   /**
    * The holder that keeps this request out, as the backend last saw it for this request; `null` if it saw none. The core calls it when a caller starts
-   * to wait, is granted after a wait, or is rejected as busy, also after `acquire` has answered. Answer from memory and change nothing: errors
+   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has answered. Answer from memory and change nothing: errors
    * are built from it. Default, and if it throws: unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
   /**
-   * Stores a label with a lock that was granted in mode `exclusive`, for `duration` ms from now, so that {@link labelOf} finds it in every process. The core
-   * calls it for traced holds after 250 ms, and again with each renewal. Nothing waits for it, and a failure is ignored. Default: locks have no labels.
+   * Stores a label with a lock that was granted in mode `exclusive`, for `duration` ms from now, so that {@link
+   * labelOf} finds it in every process. The core calls it for traced holds after 250 ms, and again with each renewal.
+   * Nothing waits for it, and a failure is ignored. Default: locks have no labels.
    */
   label?(request: AcquireRequest<State>, text: string, duration: number): void;
 
   /**
-   * The label of the key's current holder; `null` if it has none. Never return the label of an earlier holder: if you store a label with the id of its request,
-   * a release need not delete it. A rejection is ignored.
+   * The label of the key's current holder; `null` if it has none. Never return the label of an earlier holder: if you
+   * store a label with the id of its request, a release need not delete it. A rejection is ignored.
    */
   labelOf?(key: string): Promise<string | null>;
 
@@ -191,7 +193,7 @@ export interface LockBackend<State = unknown> {
   /** Finds server settings that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
-  /** Deletes what is left of unused keys, and resolves to their number. Absent if the backend leaves nothing. @throws LockConfigError */
+  /** Deletes what is left of unused keys, and resolves to their number. Absent if the backend leaves nothing behind. @throws LockConfigError */
   purge?(options: PurgeOptions): Promise<number>;
 
   /** Makes all processes use this member. Absent if the provider has no members to choose from. @throws LockConfigError */
@@ -203,7 +205,7 @@ export interface LockBackend<State = unknown> {
   /** A durable compare-and-set. Absent if the server cannot guarantee it. */
   readonly casStore?: CasStore;
 
-  /** The records of jobs. Absent if the backend can store nothing except locks. */
+  /** The records of jobs. Absent if the backend can store nothing but locks. */
   readonly records?: RecordStore;
 
   /** The records of waiting processes, which the core uses to detect deadlocks. Absent if it should not look for deadlocks on this backend. */
@@ -239,7 +241,7 @@ export interface LockCapabilities {
   readonly lease: 'per-lock' | 'session';
   /** The longest time that the server may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are rejected. Default: any. */
   readonly maxLease?: number;
-  /** Released keys can be retained (`minHold`), even after the holder crashed. */
+  /** Released keys can be retained (`minHold`), even after the holder has crashed. */
   readonly minHold: boolean;
   /** `inspect` and `forceRelease` exist. */
   readonly forceRelease: boolean;
@@ -369,13 +371,13 @@ export type MemberTerms = Pick<
  * the request is renewed or released, and before another caller of this process requests the key.
  */
 export interface MemberLockRequest {
-  /** Until when the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
+  /** The time until which the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
   readonly validUntil: number;
   /** Like {@link LockBackend.unansweredFor}. */
   readonly unansweredFor: number;
   /** Like {@link LockBackend.heldBy}. */
   readonly heldBy: Holding | null;
-  /** Like {@link LockBackend.acquire}. Resolves to the same grant while the lock is held, and to `busy` once it was released or lost. */
+  /** Like {@link LockBackend.acquire}. Resolves to the same grant while the lock is held, and to `busy` once it has been released or lost. */
   acquire(): Promise<Grant | 'busy'>;
   /** Like {@link LockBackend.renew}. */
   renew(lease: number): Promise<RenewOutcome>;
@@ -388,9 +390,9 @@ export interface MemberLockRequest {
 
 /** An event that a backend reports about itself. Events about one request go to that request. */
 export type BackendEvent =
-  /** The server does not answer. Holds stay valid until their deadline. */
+  /** The server is not answering. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
-  /** The server answers again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
+  /** The server is answering again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
   | { readonly type: 'recovered' }
   /** A failover backend has switched to another of its members. */
   | {
@@ -401,8 +403,8 @@ export type BackendEvent =
     };
 
 /**
- * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release. It is the same object all the
- * time, and the backend reports to it.
+ * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release.
+ * It is always the same object, and the backend reports to it.
  *
  * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
  * command: the values that were sent apply to its answer.
@@ -420,30 +422,31 @@ export interface AcquireRequest<State = unknown> {
   readonly limited?: LimitShare | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless if locks live as long as a session. */
   readonly lease: number;
-  /** The server keeps the key locked for at least this many ms from the grant on, even if the holder crashes. */
+  /** The server keeps the key locked for at least this many ms from the grant, even if the holder crashes. */
   readonly minHold: number;
   /**
    * How many other keys of this provider the caller already holds, and frees only after this one. A backend with a limited number of connections
    * reserves some for such callers.
    */
   readonly otherKeysHeld: number;
-  /** How many more ms the oldest caller waits; 0 is a single attempt that never queues. */
+  /** How much longer the oldest caller waits, in ms; 0 means a single attempt that never queues. */
   readonly wait: number;
   /**
-   * When the oldest caller came, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders requests by their age, because
+   * When the oldest caller arrived, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders requests by their age, because
    * every process has its own clock.
    */
   readonly since: number;
   /** How many callers the grant could serve in turn, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
-   * Aborts when no caller is left to serve: their waits are over, they were cancelled, or the application stops. Created on first read, because an
-   * AbortSignal costs 2 µs, more than a whole uncontended lock in memory. Read it only when you queue.
+   * Aborts when no caller is left to serve: their waits have ended, they were cancelled, or the application is
+   * stopping. Created on first read, because an AbortSignal costs 2 µs, more than a whole uncontended lock in memory.
+   * Read it only when you queue.
    */
   readonly signal: AbortSignal;
   /**
    * The request for the previous key of the same lock. This request takes effect only if that one was granted; otherwise it must be neither granted nor
-   * queued nor busy. Set only if {@link LockBackend.chains} allows it, for the first attempt, until that is answered. Answer both in their order.
+   * queued nor busy. Set only if {@link LockBackend.chains} allows it, for the first attempt, until that is answered. Answer both in order.
    */
   readonly after?: AcquireRequest | undefined;
   /** The backend's own state of this request. The core never reads it. */
@@ -461,11 +464,14 @@ export interface AcquireRequest<State = unknown> {
 
 /** The grant of a lock. */
 export interface Grant {
-  /** The fencing token, larger than every earlier one of this key; `null` if the backend has no reliable tokens. Readers that are granted together share one. */
+  /**
+   * The fencing token, larger than every earlier token of this key; `null` if the backend has no reliable tokens.
+   * Readers that are granted together share one.
+   */
   readonly fencingToken: bigint | null;
-  /** Until when this process surely holds the lock, on the monotonic clock: see `validUntil` of the toolkit. */
+  /** The time until which this process definitely holds the lock, on the monotonic clock: see `validUntil` in the toolkit. */
   readonly validUntil: number;
-  /** How many ms the server keeps the lock without a renewal. The watchdog renews it after a third of that time. */
+  /** How long the server keeps the lock without a renewal, in ms. The watchdog renews it after a third of that time. */
   readonly lease: number;
   /** How many more callers may hold the lock after the first, in turn, each with the next token. Default: none. */
   readonly followers?: number | undefined;
@@ -489,7 +495,7 @@ export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 /** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no answer. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
-/** A release whose COMMIT failed: the lock is free or expires, but the writes in its transaction may be lost. The holder gets a loss. */
+/** A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. For the holder, this is a loss. */
 export interface Uncommitted {
   readonly written: 'rolled-back' | 'unknown';
   readonly cause: unknown;
@@ -497,13 +503,13 @@ export interface Uncommitted {
 
 /** What {@link LockBackend.release} does in addition to freeing the key. */
 export interface ReleaseOptions {
-  /** How many more ms to retain the key (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
+  /** How much longer to retain the key, in ms (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
   readonly keepFor: number;
   /** Whether the task failed or the lock was lost. If a lock is a transaction, the backend then rolls it back instead of committing. */
   readonly failed: boolean;
 }
 
-/** A finding about the configuration of a server. Severity `error`: mutual exclusion is not guaranteed. */
+/** A finding about a server's configuration. Severity `error`: mutual exclusion is not guaranteed. */
 export interface Diagnostic {
   readonly severity: 'warning' | 'error';
   readonly message: string;

@@ -19,27 +19,27 @@ export interface AcquireTrace extends LockEvent {
 
 /** The label of a lock, which its holder writes next to it for waiting processes. Memory and Redis support labels. */
 export interface HolderLabel {
-  /** The decorated method that holds the lock, such as `OrderService.pay`; `null` for a lock of `LockService`. */
+  /** The decorated method that holds the lock, such as `OrderService.pay`; `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
   /** The W3C `traceparent` of the hold's span; `null` if the span is not sampled. */
   readonly traceparent: string | null;
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of the boot and at each firing. A job's
+ * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of boot and each time it fires. A job's
  * message is always the same object, so you can keep it and call `overdue()` later.
  */
 export interface JobTrace extends LockEvent {
   /**
-   * How long a tick is overdue, in ms, if this process knows of no process that started it; otherwise 0. A tick that was due during a run is not
+   * How long a tick has been overdue, in ms, if this process knows of no process that started it; otherwise 0. A tick that was due during a run is not
    * overdue. `undefined` after the application has stopped.
    */
   overdue(): number | undefined;
 }
 
 /**
- * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end. A hold ends one
- * time: released, release pending, or lost with a `LockLostError` as `error`.
+ * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end. A hold ends once:
+ * released, release pending, or lost with a `LockLostError` as `error`.
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
@@ -63,7 +63,7 @@ export interface ContentionTrace extends LockEvent {
   /** How long the caller waited for this key, in ms. */
   readonly waited: number;
   /**
-   * - `holder`: one holder, which had the lock before the caller came.
+   * - `holder`: one holder, which had the lock before the caller arrived.
    * - `queue`: the lock passed from holder to holder.
    * - `unknown`: several callers held it at the same time (`shared`, `limited`), or the backend does not know.
    */

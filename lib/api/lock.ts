@@ -16,7 +16,7 @@ export interface ReleaseSettings {
  * - `released`: the backend confirmed the release.
  * - `nested`: this was an inner entry; the outer entry still holds the lock.
  * - `lost`: the lock had already been lost.
- * - `pending`: the backend did not answer. The release is retried in the background until the lease is over.
+ * - `pending`: the backend did not answer. The release is retried in the background until the lease ends.
  */
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
@@ -65,18 +65,18 @@ export interface Lock extends AsyncDisposable {
   /** The fencing token of each key. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
   /**
-   * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop, that may abort the signal and call
-   * its listeners.
+   * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop,
+   * that may abort the signal and call its listeners.
    *
    * In a decorated async generator, it also aborts with an `AbortError` if the consumer calls `return()` while the generator computes its next value.
    */
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 if the lock is not held. */
   remaining(): number;
-  /** Whether you surely still hold the lock. Computed from the clock at each call, never from a timer that may be late. */
+  /** Whether you definitely still hold the lock. Computed from the clock at each call, never from a timer that may be late. */
   isHeld(): boolean;
   /**
-   * Throws unless you surely still hold the lock. Call it before a write that another holder must not see.
+   * Throws unless you definitely still hold the lock. Call it before a write that another holder must not see.
    *
    * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the machine was suspended and the next renewal has not confirmed the lock yet.
@@ -97,10 +97,12 @@ export interface Lock extends AsyncDisposable {
   extend(lease?: Duration): Promise<void>;
   /**
    * Runs `task` under this lock: calls in it that acquire the same key re-enter this lock. So does everything else that runs
-   * in its async context, including queued tasks. Do not add tasks to an in-process queue here: pass `{ within: lock }`, which affects only a single call.
+   * in its async context, including queued tasks. Do not add tasks to an in-process queue here: pass `{ within: lock
+   * }`, which affects only a single call.
    *
-   * Returns the result of `task`; if that is a promise, a promise that settles like it. If `task` throws or its promise rejects, the release of a row
-   * lock rolls back its transaction, unless {@link ReleaseSettings.rollback} says otherwise.
+   * Returns the result of `task`; if that is a promise, returns a promise that settles the same way. If `task` throws
+   * or its promise rejects, the release of a row lock rolls back its transaction, unless {@link
+   * ReleaseSettings.rollback} says otherwise.
    *
    * @throws LockLostError when the lock was released, because the task would run without a lock.
    * @example

@@ -20,7 +20,7 @@ export function isInstanceName(text: unknown): text is string {
 
 const MOST_SHOWN = 40;
 
-/** The value of an option as a message shows it, shortened. Do not use it for a possible secret, such as an address. */
+/** The value of an option as shown in a message, shortened. Do not use it for a possible secret, such as an address. */
 export function shown(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -46,7 +46,10 @@ function escaped(character: string): string {
   return short === character ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : short;
 }
 
-/** The cause of a failure in parentheses: its message, or its code if Node set no message; empty if there is neither. The lock error that quotes it hides secrets. */
+/**
+ * The cause of a failure in parentheses: its message, or its code if Node set no message; empty if there is neither.
+ * The lock error that quotes it hides secrets.
+ */
 export function inBrackets(cause: unknown): string {
   if (!(cause instanceof Error)) return '';
   const { message, code } = cause as Error & { readonly code?: unknown };

@@ -53,7 +53,7 @@ export async function openBackend(
     random: withPrefix(random, id),
     logger,
     emit() {
-      // Nothing to do: a command gets failures from its own calls.
+      // Nothing to do: a command sees failures in its own calls.
     },
     member(member) {
       throw new UsageError(`There is no provider "${member}".`);

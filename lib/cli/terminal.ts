@@ -54,7 +54,7 @@ export class Terminal implements LockLogger {
     return this.print(`${printable(JSON.stringify(value))}\n`);
   }
 
-  /** Colors a text, if `stdout` supports colors. */
+  /** Colors text if `stdout` supports colors. */
   paint(style: Style, text: string): string {
     const { TERM, NO_COLOR } = this.environment;
     return this.stdout.isTTY && TERM !== 'dumb' && !NO_COLOR ? styleText(style, text) : text;
@@ -94,7 +94,7 @@ export class Terminal implements LockLogger {
   }
 
   debug(): void {
-    // Debug output is of no use on a terminal.
+    // Debug output is useless on a terminal.
   }
 
   warn(message: string): void {

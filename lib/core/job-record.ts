@@ -12,7 +12,7 @@ export interface JobRecord {
   readonly endedAt: number | null;
   /** The module option `instance` of the application that started the run. */
   readonly instance: string;
-  /** How many times the tick was started; 0 for a baseline of a tick that never was. */
+  /** How many times the tick was started; 0 for a baseline of a tick that was never started. */
   readonly attempt: number;
   /** The job's cron expression and time zone, or `null` for a call with `due`. */
   readonly schedule: string | null;

@@ -42,8 +42,8 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over all keys of the namespace that are held or retained, in no particular order. A key that is acquired or freed during the iteration may be
-   * missing. Memory use is bounded, however many locks there are.
+   * Iterates over all keys of the namespace that are held or retained, in no particular order. A key that is acquired
+   * or freed during the iteration may be missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
    * @throws LockConfigError if the provider does not support it. The iteration throws LockUnavailableError when the backend does not answer.
@@ -73,7 +73,7 @@ export class LockAdmin {
   }
 
   /**
-   * Finds settings of the server and the provider that weaken the guarantee, like the check at boot.
+   * Finds settings of the server and the provider that weaken the guarantee, as the check at boot does.
    *
    * @param provider default: the module's default provider
    */
@@ -82,10 +82,12 @@ export class LockAdmin {
   }
 
   /**
-   * Deletes rows of SQL row locks and version locks that have not been used for `unusedFor` and that no caller holds. Resolves to the number of deleted rows.
+   * Deletes rows of SQL row locks and version locks that have not been used for `unusedFor` and that no caller holds.
+   * Resolves to the number of deleted rows.
    *
-   * Using a row lock doesn't change its row, so for row locks the time counts from the creation of the row. The next use of a deleted key costs one more
-   * statement, and during the deletion a call with `wait: 0` may find the key busy. For version locks, this is an alternative to `purgeAfter`.
+   * Using a row lock doesn't change its row, so for row locks the time counts from the creation of the row. The next
+   * use of a deleted key costs one more statement, and during the deletion a call with `wait: 0` may find the key busy.
+   * For version locks, this is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the provider has no rows
@@ -96,8 +98,9 @@ export class LockAdmin {
   }
 
   /**
-   * Makes a failover provider grant locks through this member, in all processes. Locks of the previous member end within `window`. The member stays active
-   * until it fails or you call `switchTo` again; a manual switch has no failback.
+   * Makes a failover provider grant locks through this member, in all processes. Locks of the previous member end
+   * within `window`. The member stays active until it fails or you call `switchTo` again; there is no failback from a
+   * manual switch.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the name is not among its `providers`, or if the provider is not a failover provider
@@ -132,8 +135,8 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last runs of all jobs of the namespace that have ticks, on all providers, in no particular order. Memory use is bounded, however many
-   * jobs there are.
+   * Iterates over the last runs of all jobs of the namespace that have ticks, on all providers, in no particular order.
+   * Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
    * @throws the iteration throws LockUnavailableError when a backend does not answer
@@ -155,14 +158,15 @@ export class LockAdmin {
   }
 
   /**
-   * Runs a job of this application now, under its lock. The run belongs to no tick and is not recorded, so the next tick is due as before. The job must be a
-   * method that `@RunOnce` runs at the ticks of `@Cron`, but this process need not schedule it. If a tick becomes due during the run, it waits for half a period, at most 5 s,
-   * and is skipped if the run takes longer.
+   * Runs a job of this application now, under its lock. The run belongs to no tick and is not recorded, so the next
+   * tick is due as before. The job must be a method that `@RunOnce` runs at the ticks of `@Cron`, but this process need
+   * not schedule it. If a tick becomes due during the run, it waits for half a period, at most 5 s, and is skipped if
+   * the run takes longer.
    *
    * @param job the key of the job's lock
    * @param provider only needed if two providers have a job with this key
    * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
-   * @throws what the method throws; LockConfigError if this application does not have the job; otherwise like `withLock()`
+   * @throws whatever the method throws; LockConfigError if this application does not have the job; otherwise like `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
     const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];
@@ -197,7 +201,7 @@ export class LockAdmin {
     );
   }
 
-  /** The calls of this process that wait for a lock. */
+  /** The calls in this process that are waiting for a lock. */
   waiting(): WaitingLock[] {
     const now = this.clock.now();
     return [...this.providers].flatMap(({ queues }) =>
@@ -209,8 +213,9 @@ export class LockAdmin {
   }
 
   /**
-   * How long callers of this process have waited for busy locks since the application started. One row for each template and provider, sorted by the total
-   * time, the longest first. At most 500 rows: the last one sums all templates after the first 499, and its `template` is `null`.
+   * How long callers in this process have waited for busy locks since the application started. One row for each
+   * template and provider, sorted by the total time, the longest first. At most 500 rows: the last one sums all
+   * templates after the first 499, and its `template` is `null`.
    *
    * @example `console.table(admin.contention().map(({ template, queue, holder }) => ({ template, queue: queue.waited, holder: holder.waited })));`
    */

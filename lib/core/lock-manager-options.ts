@@ -15,23 +15,29 @@ import { anything, duration, flag, group, option, type OptionTable, read, text }
 export interface LockManagerOptions {
   /** The providers by name. */
   readonly providers: Readonly<Record<string, LockProvider>>;
-  /** The provider for calls that don't name one. Default: the only provider. */
+  /** The provider for calls that don't specify one. Default: the only provider. */
   readonly default?: string | undefined;
   /** The prefix of every key in every backend: 1 to 64 characters of `[A-Za-z0-9_.-]`. Default `lock`. */
   readonly namespace?: string | undefined;
-  /** The name by which operators recognize this application, for example in {@link LockAdmin.list}: 1 to 100 printable ASCII characters. Default: the host name, percent-encoded if it is not ASCII, and the process id. */
+  /**
+   * The name by which operators recognize this application, for example in {@link LockAdmin.list}: 1 to 100 printable
+   * ASCII characters. Default: the host name, percent-encoded if it is not ASCII, and the process id.
+   */
   readonly instance?: string | undefined;
   /** Defaults for options that a call leaves out. */
   readonly defaults?: LockDefaults | undefined;
   /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
-  /** Whether the start fails if a backend cannot be reached. Default true. With false, the application starts anyway, and locks of that backend are unavailable until it is back. */
+  /**
+   * Whether startup fails if a backend cannot be reached. Default true. With false, the application starts anyway, and
+   * locks of that backend are unavailable until it is back.
+   */
   readonly failFast?: boolean | undefined;
   /** Receives warnings and errors that need attention. Default: no logging. */
   readonly logger?: LockLogger | undefined;
   /** Replaces the system clock, for tests. */
   readonly clock?: Clock | undefined;
-  /** Replaces the system's randomness, which ids and jitter come from, for tests. */
+  /** Replaces the system's randomness, the source of ids and jitter, for tests. */
   readonly random?: Random | undefined;
 }
 
@@ -76,7 +82,7 @@ function percentEncoded(byte: number): string {
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
 }
 
-/** Shortens a host name. A hash keeps names with the same beginning distinct, because process ids don't: in containers, they are often equal. */
+/** Shortens a host name. A hash keeps names with the same beginning distinct, because process ids don't: in containers, they are often identical. */
 function shortened(host: string): string {
   if (host.length <= LONGEST_HOST) return host;
   const hash = createHash('sha256').update(host).digest('hex').slice(0, 8);

@@ -36,8 +36,9 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
 /**
  * The core without Nest: locks by key over any number of providers.
  *
- * The core guarantees that a task starts only while its lock is surely held, that every lock is released however the task ends, and that a loss is detected
- * no later than the local deadline. Mutual exclusion itself is the provider's guarantee, under that provider's assumptions.
+ * The core guarantees that a task starts only while its lock is definitely held, that every lock is released however
+ * the task ends, and that a loss is detected no later than the local deadline. Mutual exclusion itself is the
+ * provider's guarantee, under that provider's assumptions.
  */
 export class LockManager {
   readonly events: LockEvents;
@@ -87,7 +88,7 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
-    // Detached, because a promise retains the async context that created it, and some promises of the providers live as long as the application.
+    // Detached, because a promise retains the async context that created it, and some of the providers' promises live as long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
@@ -136,7 +137,10 @@ export class LockManager {
     }
   }
 
-  /** Runs `task` under the lock, then releases the lock, however the task ends. If a call that re-entered the lock is still running, the lock stays held until it ends. */
+  /**
+   * Runs `task` under the lock, then releases the lock, however the task ends. If a call that re-entered the lock is
+   * still running, the lock stays held until it ends.
+   */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     let plan: LockPlan;
     let acquired: Promise<GrantedLock>;
@@ -177,8 +181,8 @@ export class LockManager {
   }
 
   /**
-   * Stops the application's locks. Refuses new locks, and waits up to `shutdownGrace` for holders to finish; they may still acquire more locks. Then ends
-   * the remaining locks as lost, and closes the backends. Never rejects.
+   * Stops the application's locks. Refuses new locks, and waits up to `shutdownGrace` for holders to finish; they may
+   * still acquire more locks. Then ends the remaining locks as lost, and closes the backends. Never rejects.
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());
@@ -222,13 +226,16 @@ export class LockManager {
   }
 }
 
-/** Escapes line breaks in messages, which keys may contain, and ignores errors of the logger, which would otherwise break the caller, such as a renewal. */
+/**
+ * Escapes line breaks in messages, which keys may contain, and ignores errors from the logger, which would otherwise
+ * break the caller, such as a renewal.
+ */
 function onOneLine(logger: LockLogger): LockLogger {
   const on = (level: keyof LockLogger) => (message: string) => {
     try {
       logger[level](printable(message));
     } catch {
-      // There is no place to report an error of the logger.
+      // There is nowhere to report an error from the logger.
     }
   };
   return { debug: on('debug'), warn: on('warn'), error: on('error') };

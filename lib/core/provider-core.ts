@@ -29,7 +29,7 @@ const LAST_RELEASES_MS = 2_000;
 export interface LocalJob {
   /** The next tick after this time; `undefined` if this process does not know the job's schedule. */
   nextTick(time: number): number | undefined;
-  /** Runs the job without a tick. Resolves to false if its lock is busy. @throws what the job throws */
+  /** Runs the job without a tick. Resolves to false if its lock is busy. @throws whatever the job throws */
   runNow(): Promise<boolean>;
 }
 

@@ -4,8 +4,9 @@ import { LockConfigError } from '../api/errors.js';
 export type Method = (...args: unknown[]) => unknown;
 
 /**
- * How a method returns its result. `unknown`: a plain function, which may return a promise or an async generator. Compilers that target ES2017 turn async
- * generators into plain functions, and other decorators may do so with any method.
+ * How a method returns its result. `unknown`: a plain function, which may return a promise or an async generator.
+ * Compilers that target ES2017 turn async generators into plain functions, and other decorators may do so to any
+ * method.
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
@@ -82,7 +83,7 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
   return isValueClass(returnType) ? undefined : 'unknown';
 }
 
-/** Whether a type is the class of a synchronous result. The metadata of a decorator has Object for every type that is not a class. */
+/** Whether a type is the class of a synchronous result. A decorator's metadata contains Object for every type that is not a class. */
 function isValueClass(type: unknown): boolean {
   if (typeof type !== 'function' || type === Object) return false;
   const prototype: unknown = type.prototype;
@@ -106,8 +107,8 @@ export function isObservablePrototype(prototype: unknown): boolean {
 /**
  * Copies everything that other decorators may have attached to `original`, and its name and length, to `wrapper`.
  *
- * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. Without them, a wrapper silently loses the route or the
- * guard (getsentry/sentry-javascript#15598).
+ * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. Without them, a
+ * wrapper silently loses the route or the guard (getsentry/sentry-javascript#15598).
  */
 export function copyMethodMetadata(wrapper: object, original: (...args: never[]) => unknown): void {
   for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {

@@ -5,20 +5,21 @@ import { MAX_KEY_BYTES } from './lock-key.js';
 /** A value that a key can contain. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
-// The separators, the escape character, and control characters, which could forge log lines. Also a '#' that could become part of '#{': keys with '#{' are
-// rejected, because they are unevaluated templates.
+// The separators, the escape character, and control characters, which could forge log lines. Also a '#' that could
+// become part of '#{': keys with '#{' are rejected, because they are unevaluated templates.
 const ENCODED = /[%:/\p{Cc}]|#(?=\{|$)/gu;
 const SEPARATOR = /[:/]/;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const NEEDS_NO_ENCODING = /^[\w.@-]+$/;
 
 /**
- * Encodes a value for a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become the same part of a key, and a value
- * never looks like two parts. All other characters stay as they are, so ordinary keys remain readable. Unicode is not normalized: the composed and the
- * decomposed form of `é` are different values.
+ * Encodes a value for a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become
+ * the same part of a key, and a value never looks like two parts. All other characters stay as they are, so ordinary
+ * keys remain readable. Unicode is not normalized: the composed and the decomposed form of `é` are different values.
  *
  * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`
- * @throws LockKeyError for a value that names nothing (`undefined`, `null`, `''`) or the same for different values (`[object Object]`, `NaN`)
+ * @throws LockKeyError for a value whose text identifies nothing (`undefined`, `null`, `''`) or is the same for
+ * different values (`[object Object]`, `NaN`)
  */
 export function encodeKeyValue(value: unknown, describe: () => string): string {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
@@ -30,15 +31,15 @@ export function encodeKeyValue(value: unknown, describe: () => string): string {
   }
   if (NEEDS_NO_ENCODING.test(text)) return text;
   if (LONE_SURROGATE.test(text)) {
-    // UTF-8 replaces every lone surrogate by U+FFFD, so two different values could become the same key.
+    // UTF-8 replaces every lone surrogate with U+FFFD, so two different values could become the same key.
     throw new LockKeyError(`${describe()} is not well-formed Unicode: it holds half of a surrogate pair`);
   }
   return text.replace(ENCODED, encodeURIComponent);
 }
 
 /**
- * Whether literal text separates the values before and after it. It must contain a `:` or a `/`, which an encoded value never contains. Without a separator,
- * `1` and `23` would produce the same key as `12` and `3`.
+ * Whether literal text separates the values before and after it. It must contain a `:` or a `/`, which an encoded value
+ * never contains. Without a separator, `1` and `23` would produce the same key as `12` and `3`.
  */
 export function separatesValues(literal: string): boolean {
   return SEPARATOR.test(literal);

@@ -49,10 +49,8 @@ function checkKey(key: unknown): void {
       `The lock key ${quote(key)} is longer than ${MAX_KEY_BYTES} bytes: name what is locked by an id or a hash`,
     );
   }
-  // UTF-8 replaces every lone surrogate by U+FFFD, so two different keys could become the same lock.
+  // UTF-8 replaces every lone surrogate with U+FFFD, so two different keys could become the same lock.
   if (LONE_SURROGATE.test(key)) {
-    throw new LockKeyError(
-      `The lock key ${quote(key)} is not well-formed Unicode: it contains half of a surrogate pair`,
-    );
+    throw new LockKeyError(`The lock key ${quote(key)} is not well-formed Unicode: it has half of a surrogate pair`);
   }
 }

@@ -7,8 +7,8 @@ export type ParameterNames = readonly (string | null)[];
 /**
  * Reads the parameter names of a method from its source. Returns `null` if the source can't be read.
  *
- * Another decorator may have replaced the method by a wrapper. The source of the class still contains the original method, so the names of a wrapper count
- * only if the class has no method of that name.
+ * Another decorator may have replaced the method with a wrapper. The source of the class still contains the original
+ * method, so the names of a wrapper count only if the class has no method of that name.
  *
  * A destructured parameter has no name. A rest parameter keeps its dots, because its name stands for all remaining arguments and not for the one at its
  * position.

@@ -23,7 +23,7 @@ function inheritsGetter(holder: object, name: string | number): boolean {
   let prototype = prototypeOf(holder);
   for (let depth = 0; prototype !== null && depth < MAX_PROTOTYPES; depth++) {
     const next = prototypeOf(prototype);
-    // The end of the chain is Object.prototype, possibly of another realm. Its properties don't count.
+    // The end of the chain is Object.prototype, possibly from another realm. Its properties don't count.
     if (next === null) return false;
     const property = Object.getOwnPropertyDescriptor(prototype, name);
     if (property !== undefined) return property.get !== undefined;

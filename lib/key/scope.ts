@@ -6,7 +6,7 @@ import type { ParameterNames } from './parameter-names.js';
 export interface KeySite {
   /** The name of the decorated method in messages, such as `OrderService.pay`. */
   readonly method: string;
-  /** The value of `#{class}`: the name of the class that declares the method, even if a subclass is called. Bundlers may change it. */
+  /** The value of `#{class}`: the name of the class that declares the method, even if the method is called on a subclass. Bundlers may change it. */
   readonly className: string;
   /** The value of `#{method}`. */
   readonly methodName: string;

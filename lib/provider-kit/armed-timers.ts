@@ -1,6 +1,6 @@
 import type { Clock, Timer } from '../api/clock.js';
 
-/** Passes on another clock and counts which of its timers are armed, so that a forgotten one is found. */
+/** Wraps another clock and tracks which of its timers are armed, to find forgotten ones. */
 export class ArmedTimers implements Clock {
   readonly #armed = new Set<Timer>();
 

@@ -1,26 +1,26 @@
 import type { ProviderHarness } from './provider-harness.js';
 import type { Stage } from './stage.js';
 
-/** One thing that is true of every provider, or of every one that claims it. */
+/** Something that is true of every provider, or of every provider that claims it. */
 export interface CaseDefinition {
-  /** `#5` by the number in the contract list of docs/test-a-provider.md, `#S5` for the seam. */
+  /** `#5` for the number in the contract list of docs/test-a-provider.md, `#S5` for the seam. */
   readonly id: string;
   readonly title: string;
-  /** The needs without which it cannot run. */
+  /** The requirements that it cannot run without. */
   readonly needs?: readonly Need[];
-  /** Looks at the whole process, so nothing else may run beside it. */
+  /** Examines the whole process, so nothing else may run at the same time. */
   readonly alone?: boolean;
   run(stage: Stage): Promise<void>;
 }
 
-/** Why a case does not run. */
+/** The reason a case does not run. */
 export interface Obstacle {
   readonly reason: string;
   /** The provider does not claim what the case is about, so there is nothing to prove. Otherwise the harness lacks the means. */
   readonly byDesign: boolean;
 }
 
-/** Why a case cannot run with this harness, or nothing if it can. */
+/** The reason a case cannot run with this harness, or nothing if it can. */
 export type Need = (harness: ProviderHarness) => Obstacle | undefined;
 
 export const cutOff: Need = ({ faults }) =>

@@ -24,11 +24,11 @@ import { testTime } from './test-time.js';
 export interface ConformanceCase {
   readonly id: string;
   readonly title: string;
-  /** Why it does not run with this harness, if it does not. */
+  /** The reason it does not run with this harness, if any. */
   readonly notRun: Obstacle | undefined;
   /** Nothing else may run in this process at the same time. */
   readonly alone: boolean;
-  /** Runs it, with processes and keys of its own. Rejects when the provider does not conform. */
+  /** Runs it with its own processes and keys. Rejects if the provider does not conform. */
   run(): Promise<void>;
 }
 
@@ -51,9 +51,9 @@ const DEFINITIONS: readonly CaseDefinition[] = [
   ...hygieneCases,
 ];
 
-/** All cases of the kit as data, for those who run them by other means than `describeLockProvider`. */
+/** All cases of the kit as data, for running them without `describeLockProvider`. */
 export function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[] {
-  // Runs that share a backend, also those that were broken off, must not meet.
+  // Runs that share a backend, including aborted ones, must not collide.
   const run = randomBytes(5).toString('hex');
   const seed = harness.seed ?? randomInt(2 ** 31);
   return DEFINITIONS.map((definition, index) => ({

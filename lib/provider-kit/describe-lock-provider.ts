@@ -10,25 +10,25 @@ export interface TestRunner {
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
-  /** Of Jest and Vitest. A run of some cases waits here for others that were begun ahead, before the backend is stopped. */
+  /** For Jest and Vitest. Here, a run of only some cases waits for others that were started ahead, before the backend is stopped. */
   readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
-  /** The same, of Mocha and node:test. */
+  /** The same for Mocha and node:test. */
   readonly after?: (body: () => Promise<void>) => unknown;
 }
 
 const DEFAULT_CONCURRENCY = 8;
-// Longer than any case: one that hangs ends by itself with an error.
+// Longer than any case, because a case that hangs ends on its own with an error.
 const CASE_TIMEOUT = 180_000;
 
 /**
- * The conformance kit: declares all cases that a lock provider has to pass, below `describe`.
+ * The conformance kit: declares all cases that a lock provider must pass, inside a `describe`.
  *
- * A provider that passes can be used behind every feature of this package. A capability that is claimed and not
- * observed fails; what is not claimed is named in the title of the group. Cases that the harness has no means for are
+ * A provider that passes can be used behind every feature of this package. A claimed capability that is not honored
+ * fails; unclaimed ones are listed in the title of the group. Cases that the harness has no means for are
  * declared as skipped, with the reason.
  *
- * @param runner where `describe` and `it` are. Default: the global ones. Where there are none (node:test, Vitest), pass
- * the imported ones: `{ describe, it, after }`, or `afterAll`.
+ * @param runner the object with `describe` and `it`. Default: the global ones. If there are none (node:test, Vitest),
+ * pass the imported ones: `{ describe, it, after }`, or `afterAll`.
  */
 export function describeLockProvider(
   name: string,

@@ -15,9 +15,9 @@ import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
 import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
-/** How a case asks. What it leaves open: a new request that wants the key exclusively for half a minute, at once or not. */
+/** The terms of a case's request. Default: a new request for exclusive use of the key for half a minute, immediately or not at all. */
 export interface AskOptions {
-  /** Asks again for this one, which has its own terms but for `wait` and `signal`. */
+  /** Repeats this request, which keeps its own terms except for `wait` and `signal`. */
   readonly request?: DirectRequest;
   readonly mode?: LockMode;
   /** Makes the mode `limited`. */
@@ -25,18 +25,18 @@ export interface AskOptions {
   readonly lease?: number;
   readonly minHold?: number;
   readonly wait?: number;
-  /** Aborts when the caller leaves before its wait is over. */
+  /** Aborts when the caller leaves before its wait ends. */
   readonly signal?: AbortSignal;
 }
 
-/** A grant, and the request that it was granted to. */
+/** A grant and its request. */
 export interface DirectGrant extends Grant {
   readonly request: DirectRequest;
 }
 
 const CALM_LEASE = 30_000;
 
-/** A request of a case: it remembers what the backend has told it. */
+/** A case's request, which remembers what the backend has told it. */
 export class DirectRequest implements AcquireRequest {
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;
@@ -48,7 +48,7 @@ export class DirectRequest implements AcquireRequest {
   state: unknown;
   wait = 0;
   signal: AbortSignal = new AbortController().signal;
-  /** The backend has told it that it waits. */
+  /** The backend has told it that it is waiting. */
   isQueued = false;
   readonly since: number;
 
@@ -70,14 +70,14 @@ export class DirectRequest implements AcquireRequest {
   }
 
   lost(): void {
-    // The cases find a loss by the next renewal or release.
+    // The cases detect a loss at the next renewal or release.
   }
 }
 
-/** Calls a backend as the core does, with nothing of the core between: for what the core relies on. */
+/** Calls a backend directly, as the core does, to test what the core relies on. */
 export class DirectCaller {
   constructor(
-    /** The provider that the harness made, cuts off and restores. */
+    /** The provider that the harness creates, cuts off and restores. */
     readonly provider: LockProvider,
     readonly backend: LockBackend,
     readonly events: readonly BackendEvent[],
@@ -86,15 +86,15 @@ export class DirectCaller {
     private readonly random: Random,
   ) {}
 
-  /** A request that was not sent yet. */
+  /** A request that has not been sent yet. */
   request(key: string, terms: AskOptions = {}): DirectRequest {
     return new DirectRequest(key, this.random.id(), terms, this.clock);
   }
 
-  /** Asks, and checks what must be true of every grant. */
+  /** Sends a request and checks what must be true of every grant. */
   async ask(key: string, terms: AskOptions = {}): Promise<DirectGrant | 'busy'> {
     const { request = this.request(key, terms), wait = 0, signal } = terms;
-    // The core aborts when the wait is over, so backends need no timer for it.
+    // The core aborts when the wait ends, so backends need no timer for it.
     const leaving = new AbortController();
     const leave = () => {
       leaving.abort();
@@ -115,7 +115,7 @@ export class DirectCaller {
     }
   }
 
-  /** Asks for these in one tick, for each behind the one before it. */
+  /** Requests these in one tick, each behind the previous one. */
   askInChain(requests: readonly DirectRequest[], wait = 0): readonly Promise<Grant | 'busy' | 'not-asked'>[] {
     return requests.map((request, index) => {
       request.wait = wait;
@@ -124,12 +124,12 @@ export class DirectCaller {
     });
   }
 
-  /** Asks for what must be granted. */
+  /** Sends a request that must be granted. */
   async take(key: string, terms?: AskOptions): Promise<DirectGrant> {
     return granted(await this.ask(key, terms), key);
   }
 
-  /** Fails unless somebody else has the key. */
+  /** Fails unless someone else has the key. */
   async assertBusy(key: string, terms?: AskOptions): Promise<void> {
     const answer = await this.ask(key, terms);
     assert.equal(answer === 'busy' ? 'busy' : 'granted', 'busy', `"${shortened(key)}" should be busy`);
@@ -139,7 +139,7 @@ export class DirectCaller {
     return this.backend.renew(grant.request, lease);
   }
 
-  /** Renews what must still be held. */
+  /** Renews a lock that must still be held. */
   async assertRenewable(grant: DirectGrant): Promise<void> {
     const outcome = await this.renew(grant);
     assert.equal(typeof outcome, 'object', `the hold should be renewed, but was answered ${JSON.stringify(outcome)}`);
@@ -154,7 +154,7 @@ export class DirectCaller {
     const now = this.clock.now();
     assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
-    // Counted from the sending. When that was only the provider knows, but surely not after the answer.
+    // Counted from when it was sent. Only the provider knows that time, but it can't be after the answer.
     const latest = validUntil(now, grant.lease);
     assert.ok(
       grant.validUntil <= latest,
@@ -173,7 +173,7 @@ function shortened(key: string): string {
   return key.length > 40 ? `${key.slice(0, 40)}…` : key;
 }
 
-/** The grant that `answer` must be. */
+/** Returns `answer`, which must be a grant. */
 export function granted<T extends Grant>(answer: T | 'busy', key = 'the key'): T {
   assert.ok(answer !== 'busy', `"${shortened(key)}" should be granted, but is busy`);
   return answer;

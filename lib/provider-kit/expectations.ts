@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LockError } from '../api/errors.js';
 
-/** The error with which `work` rejects. Fails when it does not. */
+/** The error that `work` rejects with. Fails if it does not reject. */
 export async function rejection(work: PromiseLike<unknown>, what: string): Promise<unknown> {
   let value: unknown;
   try {
@@ -23,7 +23,7 @@ export async function rejectsWith<E extends LockError>(
   return error;
 }
 
-/** Fails unless `value` lies between the bounds, both included. */
+/** Fails unless `value` lies between the bounds, inclusive. */
 export function assertBetween(value: number, least: number, most: number, what: string): void {
   const message = `${what}: ${value.toFixed(1)} ms, expected ${least.toFixed(1)} to ${most.toFixed(1)} ms`;
   assert.ok(value >= least && value <= most, message);

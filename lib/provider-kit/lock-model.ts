@@ -4,7 +4,7 @@ import type { DirectCaller, DirectGrant } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
 
-/** How a key is wanted. */
+/** The way in which a key is requested. */
 interface Kind {
   readonly mode: LockMode;
   readonly limited?: LimitShare;
@@ -14,15 +14,15 @@ interface ModelHold {
   readonly kind: Kind;
   readonly caller: DirectCaller;
   readonly grant: DirectGrant;
-  /** Until when its lease is certainly not over, and from when on it certainly is. `Infinity` for a lease that outlives the run. */
+  /** The time until which its lease has certainly not ended, and the time from which it certainly has. `Infinity` for a lease that outlives the run. */
   readonly safeUntil: number;
   readonly overAt: number;
 }
 
-/** A part of a lease. Near its end no answer is wrong. */
+/** A part of a lease. Near its end, no answer is wrong. */
 const UNCERTAIN = 0.3;
 
-/** The rules of a lock, in twenty lines, and a player who does at random what they allow and forbid. */
+/** The rules of a lock, in twenty lines, and a player that randomly does what they allow and what they forbid. */
 export class LockModel {
   readonly history: string[] = [];
   readonly #held = new Map<string, ModelHold[]>();
@@ -35,7 +35,7 @@ export class LockModel {
     private readonly callers: readonly [DirectCaller, ...DirectCaller[]],
     private readonly random: SeededRandom,
   ) {
-    // Keys of its own: what a run leaves held disturbs no other.
+    // Each run has its own keys, so locks that it leaves held don't disturb other runs.
     const run = Math.floor(random.fraction() * 2 ** 31);
     this.#held.set(`x:${run}`, []).set(`y:${run}`, []);
   }
@@ -62,7 +62,7 @@ export class LockModel {
     const sentAt = this.stage.clock.now();
     const answer = await caller.ask(key, isShort ? { ...kind, lease } : kind);
     const now = this.stage.clock.now();
-    // The answer may be late, so it counts which leases were certainly not over when it arrived.
+    // The answer may be late, so what matters is which leases had certainly not ended when it arrived.
     const isCertain = ({ safeUntil }: ModelHold) => safeUntil > now;
     if (answer === 'busy') {
       assert.ok(!admits(holds, kind), `"${key}" should be granted`);
@@ -136,7 +136,7 @@ export class LockModel {
     if ([...this.#held.values()].flat().some(({ safeUntil }) => safeUntil <= now)) await this.#expire();
   }
 
-  /** A lock that lives with a session has no lease that could be longer than the run, and nobody here who renews it. */
+  /** A lock tied to a session has no lease that could outlast the run, and nothing here renews it. */
   async #keepSessions(): Promise<void> {
     const { capabilities, clock, lease } = this.stage;
     if (capabilities.lease !== 'session' || clock.now() - this.#renewedAt < lease / 3) return;
@@ -157,7 +157,7 @@ export class LockModel {
   }
 }
 
-/** Whether a key is granted beside these. */
+/** Whether a key is granted alongside these. */
 function admits(holds: readonly ModelHold[], { mode, limited }: Kind): boolean {
   if (holds.length === 0) return true;
   if (mode === 'exclusive' || holds.some(({ kind }) => kind.mode !== mode)) return false;

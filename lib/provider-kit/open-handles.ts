@@ -1,4 +1,4 @@
-// Handles that a lock provider may open. Listening servers are the harness's own (a proxy, say), immediates the runner's.
+// Handles that a lock provider may open. Listening servers belong to the harness (such as a proxy), and immediates to the runner.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
 const LOOKS = 500;
@@ -7,18 +7,18 @@ const LOOKS = 500;
 export class OpenHandles {
   constructor(private readonly counts: ReadonlyMap<string, number>) {}
 
-  /** The kinds of which there are more now. Waits for those that go: sockets close a little later, and runners have timers. */
+  /** The kinds that now have more handles. Waits for handles that go away: sockets close a little later, and runners have timers. */
   async outlivedBy(): Promise<string[]> {
     for (let look = 0; ; look += 1) {
       const more = [...openHandles().counts].filter(([kind, count]) => count > (this.counts.get(kind) ?? 0));
       if (more.length === 0 || look === LOOKS) return more.map(([kind]) => kind);
-      // In real time, whatever clock the case runs on: these handles know no other.
+      // Uses real time, whatever clock the case runs on, because these handles know no other.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }
 }
 
-/** The handles that keep this process alive now. Looks at the whole process, so that only a case that runs alone can use it. */
+/** The handles that keep this process alive now. Examines the whole process, so only a case that runs alone can use it. */
 export function openHandles(): OpenHandles {
   const counts = new Map<string, number>();
   for (const kind of process.getActiveResourcesInfo()) {

@@ -1,19 +1,19 @@
 import type { LockCapabilities, LockProvider } from '../api/lock-provider.js';
 import type { FakeClock } from '../testing/fake-clock.js';
 
-/** How the conformance kit gets at a provider and its backend. What is left out here is reported as not run. */
+/** Gives the conformance kit access to a provider and its backend. Anything left out here is reported as not run. */
 export interface ProviderHarness {
   /**
-   * The promises of the provider. Written down here because cases are chosen before a backend is up; a provider that
+   * The provider's promises. They are stated here because cases are chosen before a backend is up; a provider that
    * claims anything else fails.
    */
   readonly capabilities: LockCapabilities;
 
-  /** A new provider that was not started. All of one harness compete for the same locks, as processes would. */
+  /** A new provider that has not been started. All providers of one harness compete for the same locks, as processes would. */
   create(): LockProvider | Promise<LockProvider>;
 
   /**
-   * The short lease for cases that wait for its end, in ms; for locks that live with a session, the session's time.
+   * The short lease for cases that wait for its end, in ms; for locks tied to a session, the session's time.
    * Default 3 000: long enough for a busy machine to renew in time, short enough for a quick run.
    */
   readonly lease?: number;
@@ -21,48 +21,48 @@ export interface ProviderHarness {
   /** For providers that don't depend on real time: the whole kit runs on this clock, without actually waiting. */
   readonly clock?: FakeClock;
 
-  /** The store works inside of the process and has no clock but that of the machine, as SQLite. Default false. */
+  /** The store runs inside the process and has no clock other than the machine's, like SQLite. Default false. */
   readonly embedded?: boolean;
 
   /** The faults that the harness can cause. */
   readonly faults?: ProviderFaults;
 
-  /** Whether its backends have `records`. Default false. The cases leave records behind, in namespaces of their own. */
+  /** Whether its backends have `records`. Default false. The cases leave records behind, in their own namespaces. */
   readonly records?: boolean;
 
   /**
    * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
-   * Must come down to what it was before.
+   * Must return to its previous value.
    */
   remainingLocks?(namespace: string): Promise<number>;
 
-  /** How quick the backend has to be, where it is not as quick as most. On a real clock ten times as much is allowed. */
+  /** How fast the backend must be, if it is slower than most. On a real clock, ten times as long is allowed. */
   readonly bounds?: Partial<ProviderBounds>;
 
   /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock} always one. */
   readonly concurrency?: number;
 
-  /** Repeats the random sequences of a failed run, which prints its seed. Default: another one each time. */
+  /** Repeats the random sequences of a failed run, which prints its seed. Default: a different seed each time. */
   readonly seed?: number;
 }
 
-/** Accidents, made to order. */
+/** Faults on demand. */
 export interface ProviderFaults {
-  /** Takes a lock away from its holder, without the knowledge of any backend: delete its key, kill its session. */
+  /** Takes a lock away from its holder, without any backend knowing, for example by deleting its key or killing its session. */
   revoke?(namespace: string, key: string): Promise<unknown>;
 
-  /** Cuts this one provider off from its backend, at once and until {@link restore}: as a broken network, or a crash. */
+  /** Cuts only this provider off from its backend, immediately and until {@link restore}, like a broken network or a crash. */
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * From now on nothing reaches this one provider or its backend, not even the end of a connection, until {@link restore}: like a frozen
-   * server or a network that is down.
+   * Until {@link restore}, nothing reaches this one provider or its backend, not even the end of a connection, as with a frozen server or
+   * a network that is down.
    */
   silence?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * From now on the server refuses what this one provider asks in this namespace, as without a permission, until {@link restore}. Left out where the
-   * server refuses nobody.
+   * Until {@link restore}, the server refuses only this provider's requests in this namespace, as if it lacked a
+   * permission. Omitted if the server refuses nobody.
    */
   refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
 
@@ -74,7 +74,7 @@ export interface ProviderFaults {
 export interface ProviderBounds {
   /** From a release until the next waiter has the lock. */
   readonly handoff: number;
-  /** From the end of a lease until the backend has let go of it, where it counts in coarse units. */
+  /** From the end of a lease until the backend has let go of it, if it counts in coarse units. */
   readonly expiry: number;
   /** From the end of a lease until a waiter has noticed it and has the lock. */
   readonly takeOver: number;

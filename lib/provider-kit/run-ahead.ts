@@ -1,15 +1,15 @@
 import type { ConformanceCase } from './conformance-cases.js';
 
 /**
- * Runs cases side by side below a runner that asks for one result after the other: most cases do nothing but wait.
- * From the first that the runner asks for on, the next ones are started as soon as there is room.
+ * Runs cases side by side for a runner that requests one result after another, because most cases only wait. Starting with the
+ * first case that the runner requests, the next ones are started as soon as there is room.
  */
 export class RunAhead {
   readonly #results = new Map<ConformanceCase, Promise<void>>();
   readonly #waiting: ConformanceCase[];
   #running = 0;
 
-  /** @param width how many run at a time; 1 starts none but the one that is asked for. */
+  /** @param width how many run at a time; 1 starts only the one that is requested. */
   constructor(
     cases: readonly ConformanceCase[],
     private readonly width: number,
@@ -19,14 +19,14 @@ export class RunAhead {
 
   async result(wanted: ConformanceCase): Promise<void> {
     if (wanted.alone) return wanted.run();
-    // The runner may have passed over some: they are not wanted.
+    // The runner may have skipped some, which are not wanted.
     if (this.#waiting.includes(wanted)) this.#waiting.splice(0, this.#waiting.indexOf(wanted));
     if (!this.#results.has(wanted)) this.#start(wanted);
     this.#fill();
     return this.#results.get(wanted);
   }
 
-  /** Nobody will ask any more, as where a runner runs some of them only. Resolves when those in flight have ended. */
+  /** No more results will be requested, for example because the runner runs only some cases. Resolves when the cases in flight have ended. */
   async end(): Promise<void> {
     this.#waiting.length = 0;
     await Promise.allSettled(this.#results.values());
@@ -49,7 +49,7 @@ export class RunAhead {
       this.#running -= 1;
       this.#fill();
     };
-    // A failure is reported when the runner asks for it, not before.
+    // A failure is reported when the runner requests the result, not before.
     result.then(ended, ended);
   }
 }

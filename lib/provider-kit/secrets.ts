@@ -7,12 +7,11 @@ import { systemRandom } from '../core/toolkit/random.js';
 const INSTANCE_DIGITS = 12;
 
 /**
- * Remembers all ids that were drawn and all that was reported, and finds the ids in it: it is enough to know the id of
- * a holder can release its lock.
+ * Remembers all generated ids and everything that was reported, and finds the ids in it: anyone who knows a holder's id can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
-  /** Without their first 12 digits, which are those of their instance and no secret. */
+  /** Without their first 12 digits, which identify their instance and are not secret. */
   readonly #ids: string[] = [];
   readonly #said: string[] = [];
 
@@ -38,14 +37,14 @@ export class Secrets implements Random, LockLogger {
     this.#said.push(message);
   }
 
-  /** Somebody sees this: an event, an error with its causes, an answer to an operator. */
+  /** Someone can see this: an event, an error with its causes, an answer to an operator. */
   overheard(something: unknown): void {
     this.#said.push(textOf(something));
   }
 
   assertKept(): void {
     const reported = this.#said.join('\n');
-    // One look at the whole text for each id would be slow after a thousand loops: draw the candidates from the text.
+    // Searching the whole text for each id would be slow after a thousand loops, so take the candidates from the text.
     const candidates = new Set(reported.match(/[0-9a-f]{32}/g)?.map((id) => id.slice(INSTANCE_DIGITS)));
     const leaked = this.#ids.filter((id) => candidates.has(id));
     assert.deepEqual(
@@ -56,7 +55,7 @@ export class Secrets implements Random, LockLogger {
   }
 }
 
-/** Everything that a log could show of it: message, stack, causes, properties of any kind, and its JSON. */
+/** Everything about it that a log could show: message, stack, causes, properties of any kind, and its JSON. */
 export function textOf(something: unknown): string {
   const options = { depth: 10, showHidden: true, getters: true, maxStringLength: null, maxArrayLength: null } as const;
   return `${inspect(something, options)}\n${JSON.stringify(something)}`;

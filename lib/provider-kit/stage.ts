@@ -21,7 +21,7 @@ const PATIENT = 120_000;
 export class Stage {
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
-  /** The longest times the backend may take, in ms: those of the harness, ten times as long on a real clock. */
+  /** The longest times the backend may take, in ms: the harness's times, multiplied by ten on a real clock. */
   readonly bounds: ProviderBounds;
   /** The short lease, in ms. */
   readonly lease: number;
@@ -43,7 +43,7 @@ export class Stage {
     return this.harness.capabilities;
   }
 
-  /** The option for the short lease, where leases can be chosen. */
+  /** The option for the short lease, if leases can be chosen. */
   get shortLease(): Pick<LockOptions, 'lease'> {
     return this.capabilities.lease === 'per-lock' ? { lease: this.lease } : {};
   }
@@ -112,7 +112,7 @@ export class Stage {
     return new DirectCaller(provider, backend, events, instance, clock, random);
   }
 
-  /** How many rounds to play of `most`, which a fake clock plays all. */
+  /** How many of `most` rounds to play. A fake clock plays them all. */
   rounds(most: number): number {
     return Math.ceil(most * this.time.share);
   }
@@ -121,7 +121,7 @@ export class Stage {
     return this.time.sleep(milliseconds);
   }
 
-  /** Lets a lease of `lease` ms end that was taken before, and the backend let go of it. */
+  /** Waits until an earlier lease of `lease` ms has ended and the backend has let go of it. */
   leaseEnds(lease = this.lease): Promise<void> {
     return this.sleep(lease + this.bounds.expiry + this.time.pause);
   }
@@ -133,7 +133,7 @@ export class Stage {
     return this.clock.now() - start;
   }
 
-  /** The answer of `work`; fails if it has no answer after `milliseconds` (and some tolerance). */
+  /** The result of `work`; fails if there is none after `milliseconds` (and some tolerance). */
   async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
     const limit = milliseconds + this.time.tolerance;
     let timer: object | undefined;
@@ -149,7 +149,7 @@ export class Stage {
     }
   }
 
-  /** Looks again and again until `probe` is true; fails if it is not after `milliseconds` (and some tolerance). */
+  /** Checks repeatedly until `probe` is true; fails if it is still not true after `milliseconds` (and some tolerance). */
   async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
     const limit = this.clock.now() + milliseconds + this.time.tolerance;
     while (!(await probe())) {
@@ -159,9 +159,9 @@ export class Stage {
   }
 
   /**
-   * A caller of this process that waits for the key, and is queued by now: so the order among several is known.
+   * A caller of this process that waits for the key and is already queued, so the order of several callers is known.
    *
-   * @param keys what it wants: this key among others
+   * @param keys the keys that it requests, including this one
    */
   async standInLine(
     process: TestProcess,
@@ -175,7 +175,7 @@ export class Stage {
     return { lock };
   }
 
-  /** As {@link standInLine}, without the core. */
+  /** Like {@link standInLine}, but without the core. */
   async askInLine(
     caller: DirectCaller,
     key: string,
@@ -201,7 +201,7 @@ export class Stage {
     await caller.release(grant);
   }
 
-  /** Takes the lock away from its holder, without the knowledge of any backend. */
+  /** Takes the lock away from its holder without any backend knowing. */
   async revoke(key: string): Promise<void> {
     const { faults } = this.harness;
     if (faults?.revoke) {
@@ -239,7 +239,7 @@ export class Stage {
   }
 }
 
-// How long a backend keeps a key beyond its lease follows from the unit in which it counts, not from the speed of the machine.
+// How long a backend keeps a key beyond its lease depends on the unit it counts in, not on the speed of the machine.
 function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): ProviderBounds {
   const entries = Object.entries(bounds).map(([name, bound]) => [name, bound * factor] as const);
   return { ...(Object.fromEntries(entries) as typeof bounds), expiry };
@@ -247,7 +247,7 @@ function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): Provider
 
 type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
 
-// A case that fails leaves waiters behind. That they are sent away is no failure of its own.
+// A failed case leaves waiters behind. Sending them away is not a separate failure.
 function unattended<T>(work: Promise<T>): Promise<T> {
   work.catch(() => undefined);
   return work;

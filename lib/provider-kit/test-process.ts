@@ -21,7 +21,7 @@ const EVENTS: readonly LockEventName[] = [
   'unavailable',
 ];
 
-/** An application as the backend sees it: a `LockManager` with a provider of its own. */
+/** An application as the backend sees it: a `LockManager` with its own provider. */
 export class TestProcess {
   readonly events: Recorded[] = [];
 
@@ -39,8 +39,8 @@ export class TestProcess {
   }
 
   /**
-   * As `locks.tryAcquire`, also where a busy machine needs longer than the core waits for an answer, such as for a connection that is
-   * opened first. That is no answer, so it is asked again.
+   * Like `locks.tryAcquire`, but also for a busy machine that needs longer than the core waits for an answer, such as to open a
+   * connection first. That is not an answer, so the request is repeated.
    */
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
     for (let tries = 1; ; tries += 1) {
@@ -52,7 +52,7 @@ export class TestProcess {
     }
   }
 
-  /** How many callers of this process were queued for the key so far. */
+  /** How many callers of this process have been queued for the key so far. */
   queuedFor(key: string): number {
     return this.events.filter(({ name, event }) => name === 'waiting' && event.key === key).length;
   }

@@ -2,30 +2,30 @@ import { systemClock } from '../core/toolkit/clock.js';
 import type { Clock } from '../api/clock.js';
 import type { FakeClock } from '../testing/fake-clock.js';
 
-/** Time as a case sees it, so that a case is written once for real and for fake time. */
+/** Time as a case sees it, so that the same case works in real and fake time. */
 export interface TestTime {
   readonly clock: Clock;
   /**
-   * By how much the bounds of a harness are multiplied. On a real clock they are ten times as long, because the machine may be
-   * busy with something else: there an upper bound only finds what hangs.
+   * The factor by which the bounds of a harness are multiplied. On a real clock, they are ten times as long, because the machine may be
+   * busy with something else: there, an upper bound only detects hangs.
    */
   readonly generosity: number;
-  /** The share of its rounds that a case plays: each costs round trips on a real clock. */
+  /** The share of its rounds that a case plays, because each costs round trips on a real clock. */
   readonly share: number;
-  /** How often a case is tried that fails if the machine stalls for longer than a lease. */
+  /** How many times to try a case that fails if the machine stalls for longer than a lease. */
   readonly attempts: number;
   /** How late a timer and a round trip may be, in ms. */
   readonly tolerance: number;
   /** How long a case waits to see that something does not happen, or past the end of a lease, in ms. */
   readonly pause: number;
   sleep(milliseconds: number): Promise<void>;
-  /** Does `work`, and lets time pass until it has settled. */
+  /** Runs `work` and lets time pass until it has settled. */
   drive<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** A case that takes longer hangs. The timeout of a test runner does not name the case that ran ahead. */
+/** A case that takes longer is considered hung. A test runner's timeout does not identify the case that ran ahead. */
 const LONGEST_CASE = 150_000;
-// Fake time runs away while a case waits for something real.
+// Fake time races ahead while a case waits for something real.
 const LONGEST_FAKE_CASE = 600_000;
 
 export function testTime(clock: FakeClock | undefined): TestTime {
@@ -40,7 +40,7 @@ class RealTime implements TestTime {
   readonly tolerance = 3_000;
   readonly pause = 300;
 
-  // Unlike a timer of the clock this one keeps the process alive: runners without one of their own would exit. Node's
+  // Unlike the clock's timers, this one keeps the process alive, because runners without a timer of their own would exit. Node's
   // timers count in whole ms and may fire a fraction early.
   sleep(milliseconds: number): Promise<void> {
     return new Promise((resolve) => setTimeout(resolve, milliseconds > 0 ? Math.ceil(milliseconds) + 1 : 0));

@@ -23,7 +23,7 @@ export class WrongClock implements Clock {
     return this.clock.wallTime() + this.error;
   }
 
-  /** Runs `work`, in which `Date.now()` is wrong as well: for a backend that does not ask its clock. Nothing else may run beside it. */
+  /** Runs `work` while `Date.now()` is wrong as well, for a backend that does not use its clock. Nothing else may run at the same time. */
   async during<T>(work: () => Promise<T>): Promise<T> {
     const { now } = Date;
     Date.now = () => now() + this.error;

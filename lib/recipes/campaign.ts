@@ -9,12 +9,12 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term others go first, and processes that lost together do not return together. If a task ends or fails soon
-// after each election, it is started less and less often, and so is an election that is refused. A loss is not the
+// After a term, others go first, and processes that lost together do not return together. If a task ends or fails soon
+// after each election, it is started less and less often. The same applies to an election that is refused. A loss is not the
 // candidate's fault: if it counted, a few losses in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may pass, and were reported. A refusal may pass as well, such as by a database that is read-only
+// Failures that may be temporary and were reported. A refusal may be temporary as well, for example by a database that is read-only
 // during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
@@ -24,11 +24,11 @@ export interface LeaderTerm {
   readonly key: string;
   /**
    * Larger than the token of every earlier leader. Send it along with every write, and let the resource refuse a token
-   * smaller than the largest it has seen. `null` if the provider has no honest one.
+   * smaller than the largest it has seen. `null` if the provider has no reliable one.
    */
   readonly fencingToken: bigint | null;
   /**
-   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application starts to stop: end
+   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application begins to stop: end
    * the task then. Reading it after the event loop was blocked checks the clock; its listeners are called when timers
    * run.
    *
@@ -79,7 +79,7 @@ export class Campaign {
   /**
    * Campaigns until `ending` aborts.
    *
-   * @throws what the task throws (see `onError`), and a refusal of the backend at the first attempt
+   * @throws what the task throws (see `onError`), and a refusal by the backend on the first attempt
    */
   async run(ending: AbortSignal): Promise<void> {
     const { clock, random, events } = this.candidacy.plan.core;
@@ -111,7 +111,7 @@ export class Campaign {
       return await this.manager.acquirePlanned(plan, key, { signal: ending });
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
-      // Refused soon after the start, it is a mistake of the caller, who gets it.
+      // A refusal soon after the start is the caller's mistake, and the caller gets it.
       if (!onError && isFirst && clock.now() - startedAt < PAUSE.first) throw error;
       reachability.failed(error);
       return undefined;
@@ -134,7 +134,7 @@ export class Campaign {
     if (failure && !onError) throw failure.error;
   }
 
-  /** Warns that work which the task has started keeps running, in each process that was elected. */
+  /** Warns that work started by the task keeps running, in each process that was elected. */
   #warnOfReturn(): void {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
@@ -151,7 +151,7 @@ type TermState =
       readonly phase: 'ending';
       readonly reason: ResignReason;
       /**
-       * Since when nothing of the term should run. `undefined` after an end that the application requested, which may
+       * The time since which nothing belonging to the term should be running. `undefined` after an end that the application requested, which may
        * take its time.
        */
       readonly overdueSince: number | undefined;
@@ -177,7 +177,7 @@ export class Term {
     });
   }
 
-  /** Whether this process leads, by the validity of the lock at this moment, and is not about to resign. */
+  /** Whether this process leads, according to the validity of the lock at this moment, and is not about to resign. */
   get isValid(): boolean {
     return !this.#controller.signal.aborted && this.lock.isHeld();
   }
@@ -187,7 +187,7 @@ export class Term {
     return this.#state.phase === 'ending' ? this.#state.reason : 'task-ended';
   }
 
-  /** How long anything of this term has kept running after a loss, or after its task has ended or failed, in ms. */
+  /** How long anything from this term has kept running after a loss, or after its task has ended or failed, in ms. */
   get overdue(): number {
     // `signal.aborted` checks the clock.
     const isOver = this.#controller.signal.aborted;
@@ -202,8 +202,8 @@ export class Term {
   }
 
   /**
-   * Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is noted
-   * all the same.
+   * Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is still
+   * noted.
    */
   end(reason: ResignReason, cause?: unknown): void {
     const now = this.clock.now();
@@ -221,7 +221,7 @@ export class Term {
     }
   }
 
-  /** Runs the task. Resolves to its failure, unless the term had ended before: then the failure is not the task's. */
+  /** Runs the task. Resolves to its failure, unless the term had already ended: then the failure is not the task's. */
   async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
@@ -235,7 +235,7 @@ export class Term {
   }
 
   /**
-   * Runs work as a part of a valid term: this process does not resign before the work has ended. It re-enters the lock,
+   * Runs work as part of a valid term: this process does not resign before the work has ended. It re-enters the lock,
    * so `currentLock().release()` inside it ends only that entry, and not the term.
    */
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
@@ -248,7 +248,7 @@ export class Term {
     return call;
   }
 
-  /** Waits for what has joined, and releases the lock. @param failed whether the task failed */
+  /** Waits for everything that has joined, and releases the lock. @param failed whether the task failed */
   async resign(failed: boolean): Promise<void> {
     // Work that the task has left behind ends as well.
     this.end('task-ended');

@@ -18,7 +18,7 @@ export interface CampaignOptions {
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
   /**
-   * How long the key stays locked after its leader crashed, in ms. At least 100 ms and at most 24.8 days. Default:
+   * How long the key stays locked after its leader crashes, in ms. At least 100 ms and at most 24.8 days. Default:
    * `lease` of the module's `defaults`, or 30 s.
    */
   lease?: Duration | undefined;
@@ -48,7 +48,7 @@ export interface CampaignState {
   /** Whether this process leads now. */
   readonly isLeading: boolean;
   /**
-   * How long anything of a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing
+   * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing
    * does.
    */
   readonly overdue: number;
@@ -104,7 +104,7 @@ export class Leadership {
   }
 
   /**
-   * Whether this process leads the key now, by the validity of its lock, without a request.
+   * Whether this process leads the key now, according to the validity of its lock, without a request.
    *
    * @throws LockConfigError for an unknown provider
    */

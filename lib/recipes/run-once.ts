@@ -17,7 +17,7 @@ import type { MissingRunOptions } from './jobs/missing-runs.js';
 /** How often a job may run. */
 export interface RunOnceOptions {
   /**
-   * The shortest time between two runs, in ms. Processes start a job a little apart. The key stays locked for this
+   * The shortest time between two runs, in ms. Processes start a job at slightly different times. The key stays locked for this
    * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row, advisory
    * and ZooKeeper locks only support 0.
    */
@@ -39,7 +39,7 @@ export interface RunTicksOptions {
    */
   catchUp?: Duration | undefined;
   /**
-   * How often a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default
+   * How many times a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default
    * 0. A task that fails is not repeated.
    */
   afterCrash?: number | undefined;
@@ -55,7 +55,7 @@ export interface RunTicksOptions {
   provider?: string | undefined;
 }
 
-/** For which due time a job runs. */
+/** The due time for which a job runs. */
 export interface RunDueOptions extends Pick<RunTicksOptions, 'maxHold' | 'provider'> {
   /**
    * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock.
@@ -109,7 +109,7 @@ export function readRunOptions(options: object): {
 }
 
 /**
- * Runs `task` in the process that gets the lock, or that starts the run for `due` first. It does not run in the others.
+ * Runs `task` in the process that gets the lock, or that is the first to start the run for `due`. It does not run in the others.
  *
  * @throws what `task` throws, and every lock error but busy
  */

@@ -5,7 +5,7 @@ import type { LockManagerOptions } from '../core/lock-manager-options.js';
 
 /** The capabilities of a provider, for a stand-in that refuses everything else. */
 export interface Abilities extends LockCapabilities {
-  /** The provider keeps records, so jobs can have ticks there. */
+  /** The provider keeps records, so jobs can have ticks. */
   readonly records: boolean;
 }
 

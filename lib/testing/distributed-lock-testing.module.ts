@@ -5,8 +5,8 @@ import type { DistributedLockModuleOptions } from '../nest/options/module-option
 import { TestLocks, type TestLocksOptions } from './test-locks.js';
 
 /**
- * The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, and the faults that a test
- * watches for.
+ * The options of {@link DistributedLockTestingModule}: the options of `DistributedLockModule`, plus the faults that a
+ * test watches for.
  */
 export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions & TestLocksOptions;
 

@@ -64,7 +64,7 @@ export class FakeClock implements Clock {
       timer.callback();
       await settle();
     }
-    // Another call of advance() may have advanced further.
+    // Another call to advance() may have moved the clock further.
     this.#now = Math.max(this.#now, end);
     await settle();
   }
@@ -75,18 +75,18 @@ export class FakeClock implements Clock {
     await this.advance(Math.max(0, (this.#next(Infinity)?.at ?? this.#now) - this.#now));
   }
 
-  /** Lets time pass while nothing runs, as in a blocked event loop or a stopped process. Timers are late afterwards. */
+  /** Lets time pass while nothing runs, as in a blocked event loop or a stopped process. Timers then fire late. */
   block(milliseconds: number): void {
     this.#now += milliseconds;
   }
 
-  /** Suspends the machine: the monotonic clock stops, while the time since boot and the wall clock go on. */
+  /** Suspends the machine: the monotonic clock stops, while the time since boot and the wall clock keep running. */
   suspend(milliseconds: number): void {
     this.#suspended += milliseconds;
     this.#wallOffset += milliseconds;
   }
 
-  /** Steps the wall clock, as an operator or NTP does. */
+  /** Steps the wall clock, as an operator or NTP would. */
   stepWallTime(milliseconds: number): void {
     this.#wallOffset += milliseconds;
   }
@@ -98,7 +98,7 @@ export class FakeClock implements Clock {
   }
 }
 
-// Lets work finish that takes a few turns of the event loop, before time goes on.
+// Lets work that takes a few turns of the event loop finish before time advances.
 const TURNS = 4;
 
 // Long enough for any chain of promises between two timers: setImmediate runs after all of them.

@@ -41,9 +41,9 @@ const STUB = 'stub';
 /** The parts of an application that the stub replaces. */
 export interface LockServiceStubOptions {
   /**
-   * The providers that the code under test names; the first is the default. A list of names gives each provider all
-   * capabilities. An object gives the provider that each name stands for, which is not connected, or the capabilities
-   * that it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same error.
+   * The providers that the code under test refers to; the first is the default. A list of names gives each provider all
+   * capabilities. An object maps each name to the provider that it stands for, which is not connected, or
+   * to the capabilities that it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same error.
    */
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
@@ -53,13 +53,13 @@ export interface LockServiceStubOptions {
 }
 
 /**
- * A request for a lock, with all options that apply to it, including those of its class and the defaults. All times in ms.
+ * A request for a lock, with all options that apply to it, including its class's options and the defaults. All times in ms.
  */
 export interface StubCall {
   /** Sorted, without repetition. */
   readonly keys: readonly string[];
   readonly provider: string;
-  /** The decorated method, or `null` for a call of `LockService`. */
+  /** The decorated method, or `null` for a call to `LockService`. */
   readonly method: string | null;
   readonly mode: LockMode;
   /** `undefined` except in mode `limited`. */
@@ -94,7 +94,7 @@ export function provideLockServiceStub(options: LockServiceStubOptions = {}): Lo
   return new LockServiceStub(options);
 }
 
-/** A provider for Nest's `providers`, and the handle on the locks behind it. */
+/** A provider for Nest's `providers`, and a handle to the locks behind it. */
 export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly provide = LockService;
   /** The keys of all locks that were acquired, in order. */
@@ -171,7 +171,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
    * @throws LockKeyError as {@link busy}
    */
   async lose(key: string): Promise<void> {
-    // A grant takes some turns of the microtask queue from the backend to the task.
+    // A grant takes a few turns of the microtask queue to get from the backend to the task.
     await new Promise((resolve) => {
       setImmediate(resolve);
     });
@@ -179,7 +179,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 }
 
-/** Records the calls, all of which acquire by a plan. */
+/** Records the calls, all of which acquire through a plan. */
 class StubManager extends LockManager {
   override readonly isForTests = true;
 
@@ -321,7 +321,7 @@ class OpenStore extends MemoryStore {
   }
 }
 
-/** Every run is the first one, unless its key is busy: then another process has run it. No time is too early for it. */
+/** Every run is the first one, unless its key is busy: then another process has run it. It is never too early for a run. */
 class StubRecords implements RecordStore {
   constructor(private readonly busy: ReadonlySet<string>) {}
 

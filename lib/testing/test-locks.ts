@@ -9,12 +9,12 @@ import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 import { ProviderInMemory } from './provider-in-memory.js';
 
-/** Which faults a test watches for. */
+/** The faults that a test watches for. */
 export interface TestLocksOptions {
   /**
    * Whether a call rejects with `LockDeadlockError` if the application has nested its locks in the opposite order
-   * before, so that two callers could wait for each other. The call acquires nothing. In production, the log warns
-   * about it. Default false.
+   * before, so that two callers could wait for each other. The call acquires nothing. In production, this logs a
+   * warning. Default false.
    */
   readonly detectDeadlocks?: boolean | undefined;
 }
@@ -22,14 +22,14 @@ export interface TestLocksOptions {
 const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
- * The locks of an application under test, and the ways in which the test can disturb them. They are real locks of the
- * real core, in the memory of this process. Each provider of the application has its name and its capabilities, so a
- * test refuses what production refuses. Time stands still: no wait, lease or `minHold` ends until `clock.advance()`.
+ * The locks of an application under test, and ways for the test to disturb them. They are real locks of the
+ * real core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
+ * refuses what production refuses. Time stands still: no wait, lease or `minHold` ends until `clock.advance()`.
  *
  * Features that only one backend has, such as the transaction of a row lock, are missing.
  */
 export class TestLocks {
-  /** Starts at the present, so a run that is due now (`runOnce()` with `due`) is not in the future. */
+  /** Starts at the current time, so a run that is due now (`runOnce()` with `due`) is not in the future. */
   readonly clock = new FakeClock(Date.now());
   readonly #others = new Map<string, Lock>();
   #application: LockManager | undefined;
@@ -42,7 +42,7 @@ export class TestLocks {
   }
 
   /**
-   * For an application that imports `DistributedLockModule` itself: no backend of its options is ever started.
+   * For an application that imports `DistributedLockModule` itself: no backend from its options is ever started.
    *
    * @example
    * ```ts

@@ -25,7 +25,7 @@ export const doctor: Command = {
   },
 };
 
-/** Reports a rejection during connect as a finding too, such as a missing table. */
+/** Also reports a rejection during connect, such as a missing table, as a finding. */
 async function diagnose(findProblems: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
   try {
     return await findProblems();

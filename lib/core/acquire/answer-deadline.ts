@@ -8,7 +8,7 @@ import type { Waiter } from './waiter.js';
 const ANSWER_TIMEOUT = 1_000;
 
 /**
- * Until when a waiter whose deadline has passed still waits for an answer to the request of its queue.
+ * The time until which a waiter past its deadline still waits for an answer to its queue's request.
  *
  * With `wait: 0`, a caller does not wait for a holder, but it does wait for a connection. The current connection may be dead without anyone having
  * noticed, for example because a NAT dropped it; the backend replaces it after `commandTimeout` and sends the request again.

@@ -16,8 +16,9 @@ interface EarlyWaiter {
  * Acquires several keys in order. Together with the request for a key, it sends requests for the following keys, each of which takes effect only if the
  * one before it is granted. A backend that applies this rule grants all of them in one round trip.
  *
- * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported before its turn. If the key before
- * it was not granted, the early request has no effect and leaves no queue entry, and the key is requested again in its turn.
+ * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported
+ * before its turn. If the key before it was not granted, the early request has no effect and leaves no queue entry, and
+ * the key is requested again when its turn comes.
  */
 export class KeyChain {
   /** The waiters for the next keys, in the order of the keys. */
@@ -104,7 +105,7 @@ export class KeyChain {
       if (!queue.isEmpty) return;
       const waiter = this.#waiterFor(key, queue, outer, undefined);
       const outcome = waiter.acquire(undefined, after);
-      // The waiter may be refused before its turn, when no caller awaits its outcome yet.
+      // The waiter may be refused before its turn, when no caller is awaiting its outcome yet.
       outcome.catch(() => undefined);
       this.#early.push({ waiter, outcome });
       before = waiter;

@@ -15,21 +15,22 @@ import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// This only bounds memory. Against overload, a short wait is the better limit.
+// This only bounds memory. A short wait is a better limit against overload.
 const MAX_WAITERS = 10_000;
 
 const BUSY: Refusal = { why: 'busy' };
 
 /**
- * The callers of this process that wait for one key and hold the same number of other keys. Decides who enters, and when to send a request.
+ * The callers in this process that are waiting for one key and hold the same number of other keys. Decides who enters, and when to send a request.
  *
  * There is at most one request at a time, on behalf of the oldest caller (the head). The backend grants the lock to the process, and the head enters,
  * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock cohorting: Dice,
  * Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent along with the release: before it if the backend has a queue, so that the
  * release sees all waiting processes, and after it if the backend is polled.
  *
- * A request is repeated while its outcome is unknown. Once a release was sent for an id, the id is dead, and a grant that arrives later is released. A
- * grant that expired before it arrived is released as well, and the head sends a request with a new id.
+ * A request is repeated while its outcome is unknown. Once a release has been sent for an id, the id is dead, and a
+ * grant that arrives later is released. A grant that expired before it arrived is released as well, and the head sends
+ * a request with a new id.
  */
 export class KeyQueue {
   readonly #waiters = new WaiterList();
@@ -86,7 +87,7 @@ export class KeyQueue {
     return this.#waiters.all();
   }
 
-  /** When the oldest caller came. */
+  /** When the oldest caller arrived. */
   get since(): number {
     return this.#waiters.head?.since ?? Infinity;
   }
@@ -117,7 +118,7 @@ export class KeyQueue {
     this.#request.send();
   }
 
-  /** Starts the turn of a waiter that joined early: from now on, its deadline counts. */
+  /** Starts the turn of a waiter that joined early: from now on, its deadline applies. */
   onTurn(waiter: Waiter): void {
     if (!waiter.isQueued) return;
     this.#request?.onTurn();
@@ -153,12 +154,12 @@ export class KeyQueue {
 
   // The backend answers.
 
-  /** Whether the request waits to be sent again. */
+  /** Whether the request is waiting to be sent again. */
   get isPausing(): boolean {
     return this.#request?.isPausing === true;
   }
 
-  /** Sends a pausing request now, because the backend answers again. */
+  /** Sends a paused request now, because the backend is answering again. */
   retryNow(): void {
     if (this.isPausing) this.#request?.send();
   }
@@ -249,7 +250,7 @@ export class KeyQueue {
     for (const holder of holders) holder.onLost();
   }
 
-  /** Ends expired grants. This runs listeners of the user, which may change anything. */
+  /** Ends expired grants. This runs the user's listeners, which may change anything. */
   expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.core.clock.now();
@@ -273,7 +274,7 @@ export class KeyQueue {
 
   // The next step.
 
-  /** Expires grants (the watchdog does so if no caller waits) and requests the key for the head. */
+  /** Expires grants (the watchdog does so if no caller is waiting) and requests the key for the head. */
   #advance(): void {
     if (this.#waiters.size > 0) this.expireHeld();
     this.#requestForHead();
@@ -304,7 +305,7 @@ export class KeyQueue {
     return (this.#request = new KeyRequest(head, this));
   }
 
-  /** Requests the key for the head right after the release, or after a pause if other processes should have their turn. */
+  /** Requests the key for the head right after the release, or after a pause if other processes should get a turn. */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
     if (head === undefined) this.#turn.end();
@@ -334,7 +335,7 @@ export class KeyQueue {
     return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
-  /** Refuses the late waiters, which only waited for this answer. After a failure, they stay while the backend may still reconnect in time. */
+  /** Refuses the late waiters, which were waiting only for this answer. After a failure, they stay while the backend may still reconnect in time. */
   #refuseLate(): void {
     if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();
@@ -357,7 +358,7 @@ export class KeyQueue {
   }
 }
 
-/** Whether terms are at least as demanding as others, so that they are busy if those are. */
+/** Whether one set of terms is at least as demanding as another, so that it is busy if the other is. */
 function requestsAtLeast({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;

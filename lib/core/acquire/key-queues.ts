@@ -12,7 +12,10 @@ export class KeyQueues {
    * `Map` hashes with a per-process seed, so users who choose keys cannot provoke collisions.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
-  /** The queue that became empty last. Kept until the next one becomes empty, because a `Map` that is emptied after each lock reallocates each time. */
+  /**
+   * The queue that most recently became empty. Kept until the next one becomes empty, because a `Map` that is emptied
+   * after each lock reallocates each time.
+   */
   #idle: KeyQueue | undefined;
 
   constructor(private readonly core: ProviderCore) {}
@@ -42,7 +45,7 @@ export class KeyQueues {
     }
   }
 
-  /** Frees a key on the backend, if the backend can. Grants of this process are no longer handed off, and are renewed to find the loss. */
+  /** Frees a key on the backend, if the backend can. Grants of this process are no longer handed off, and are renewed to detect the loss. */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const grant of held) grant.endCohort();
@@ -61,7 +64,10 @@ export class KeyQueues {
     return this.#tables.flatMap((queues) => [...queues.values()]);
   }
 
-  /** Sends all pausing requests, because the backend answers again. Oldest first, because a server that lost its queue grants in order of arrival. */
+  /**
+   * Sends all paused requests, because the backend is answering again. Oldest first, because a server that lost its
+   * queue grants in order of arrival.
+   */
   retryNow(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);
     for (const queue of pausing.sort((one, other) => one.since - other.since)) queue.retryNow();

@@ -17,8 +17,9 @@ const MAX_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * A request for a lock under one id, on behalf of the oldest waiter of a queue. If that waiter leaves, the next one takes over the request if its terms are
- * the same. A granted request becomes a {@link HeldGrant}. The request reports every change to its queue.
+ * A request for a lock under one id, on behalf of the oldest waiter of a queue. If that waiter leaves, the next one
+ * takes over the request if its terms are the same. A granted request becomes a {@link HeldGrant}. The request reports
+ * every change to its queue.
  *
  * Getters read the clock and change nothing.
  */
@@ -41,7 +42,7 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command may have reached the server. */
   #mayHaveArrived = false;
-  /** The request for the previous key: this one has no effect unless that is granted. Undefined once this request was answered. */
+  /** The request for the previous key: this one has no effect unless that is granted. Undefined once this request has been answered. */
   #after: KeyRequest | undefined;
   /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
@@ -126,7 +127,7 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'pausing';
   }
 
-  /** Whether the last attempt failed and the request pauses before the next one. */
+  /** Whether the last attempt failed and the request is pausing before the next one. */
   get isRepeating(): boolean {
     return this.#stage.phase === 'pausing' && this.#stage.failure !== undefined;
   }
@@ -136,7 +137,7 @@ export class KeyRequest implements AcquireRequest {
     return this.#inFlight?.sentAt ?? -Infinity;
   }
 
-  /** How many attempts in a row were not answered. */
+  /** How many attempts in a row went unanswered. */
   get rounds(): number {
     return this.#rounds;
   }
@@ -147,7 +148,7 @@ export class KeyRequest implements AcquireRequest {
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
   }
 
-  /** How many ms the server has owed an answer about this request; `Infinity` while a grant is being confirmed. */
+  /** How long the server has owed an answer about this request, in ms; `Infinity` while a grant is being confirmed. */
   unansweredFor(now: number): number {
     const { backend } = this.queue.core;
     switch (this.#stage.phase) {
@@ -260,7 +261,7 @@ export class KeyRequest implements AcquireRequest {
     } else if (
       !this.#isRevoked &&
       now < answer.validUntil &&
-      // The monotonic clock stops during a suspension of the machine, so a grant that spans one may be older than it seems.
+      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than it seems.
       suspension.observeGrant(now) === sent.suspensions
     ) {
       reachability.answered();
@@ -286,15 +287,17 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An early request usually shares a command
-    // with the previous request, which has then failed too and will be retried. Until that is granted, this request must not hold its key.
+    // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An
+    // early request usually shares a command with the previous request, which has then failed too and will be retried.
+    // Until that is granted, this request must not hold its key.
     this.releaseUnused();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, sentFor: sent.sentFor });
   }
 
   /**
-   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its grant are released, because a caller must
-   * not hold a key while it waits for an earlier one. The key is requested again in its turn.
+   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its
+   * grant are released, because a caller must not hold a key while it waits for an earlier one. The key is requested
+   * again when its turn comes.
    */
   #takesEffect(): boolean {
     const after = this.#after;
@@ -322,7 +325,7 @@ export class KeyRequest implements AcquireRequest {
     if (stage.phase === 'queued') suspension.queued(-1);
     this.#stage = next;
     if (next.phase !== 'granted' && next.phase !== 'over') return;
-    // Renewals and the release retain this request, but must not retain the waiter and the previous request.
+    // Renewals and the release retain this request, but must not retain the waiter or the previous request.
     this.#oldest = undefined;
     this.#after = undefined;
   }

@@ -127,8 +127,8 @@ export class LockAcquirer {
   }
 
   /**
-   * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for the last key. Repeats this if it may
-   * have been suspended again in the meantime.
+   * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
+   * the last key. Repeats this if it may have been suspended again in the meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -139,14 +139,14 @@ export class LockAcquirer {
     }
   }
 
-  /** Creates the lock, after a last check: during the wait, the application may have stopped or a key may have been lost. */
+  /** Creates the lock, after a final check: during the wait, the application may have stopped or a key may have been lost. */
   #granted(
     holds: Holds,
     { core, settings }: LockPlan,
     signal: AbortSignal | undefined,
     within: GrantedLock | undefined,
   ): GrantedLock {
-    // The signal may have aborted in the very tick of the grant.
+    // The signal may have aborted in the same tick as the grant.
     signal?.throwIfAborted();
     if (this.lifecycle.state !== 'running') {
       this.lifecycle.assertAccepting(holds[0].subject, this.#outerLocks(within));

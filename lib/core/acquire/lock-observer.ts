@@ -34,7 +34,8 @@ export type Traced = <T>(
 ) => Promise<T>;
 
 /**
- * Observes the callers of one provider and reports what happens to them, as events, traces, logs, and the errors of callers that leave without the lock.
+ * Observes the callers of one provider and reports what happens to them, as events, traces, logs, and the errors of
+ * callers that leave without the lock.
  *
  * The core never waits for an observer. Only {@link nests} and {@link left} affect a caller.
  */
@@ -48,7 +49,7 @@ export interface LockObserver {
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void;
   /** Traces an acquisition. `undefined` if there is no subscriber, so that no trace is built. */
   readonly traced: Traced | undefined;
-  /** A waiter waits in the queue or at the backend, for the lock or for what `instead` names. */
+  /** A waiter is waiting in the queue or at the backend, for the lock or for whatever `instead` specifies. */
   waits(waiter: Waiter, instead: LockError | undefined): void;
   /** A waiter has become a holder. */
   entered(waiter: Waiter, holder: Holder): void;
@@ -56,7 +57,7 @@ export interface LockObserver {
   left(waiter: Waiter, refusal: Refusal): unknown;
   /** A new holder is about to become part of a lock. Called in the async context of the call. */
   holds(holder: Holder): void;
-  /** The grant of a holder was renewed, or the renewal was not answered. */
+  /** A holder's grant was renewed, or the renewal went unanswered. */
   renewed(holder: Holder, isAnswered: boolean): void;
   ended(holder: Holder, end: HoldEnd): void;
   /** The provider closes. */

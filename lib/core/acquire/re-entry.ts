@@ -43,7 +43,7 @@ export function heldAlready(
   return { same: undefined, around, keys: holds.size };
 }
 
-/** Whether holders of these modes exclude each other. Limited holders don't: the backend enforces their limit. */
+/** Whether holders in these modes exclude each other. Limited holders don't: the backend enforces their limit. */
 export function excludes(one: LockMode, other: LockMode): boolean {
   return one === 'exclusive' || one !== other;
 }

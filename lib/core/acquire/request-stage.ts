@@ -24,7 +24,7 @@ export interface InFlight {
   readonly sentFor: Waiter | undefined;
   /** When the request was sent, or when the turn of its early waiter started. */
   sentAt: number;
-  /** How many suspensions of the machine were known when the request was sent. */
+  /** How many machine suspensions were known when the request was sent. */
   readonly suspensions: number;
   /** Why the previous attempt failed, or what the request waits for instead of the lock. */
   failure: unknown;

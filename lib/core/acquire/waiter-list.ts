@@ -43,7 +43,7 @@ export class WaiterList {
     if (waiter.isLate) this.late -= 1;
   }
 
-  /** Marks whether a waiter only waits for the answer that is in flight. */
+  /** Marks whether a waiter is waiting only for the answer in flight. */
   setLate(waiter: Waiter, isLate: boolean): void {
     if (waiter.isLate === isLate) return;
     waiter.isLate = isLate;

@@ -23,10 +23,11 @@ export interface HeldWhileWaiting {
 }
 
 /**
- * A call that waits in the queue of one key until it is let in or refused. When it gets the lock, a {@link Holder} replaces it. The holder must not refer
- * to the waiter, because a waiter retains the async context of the previous lock. The backend does not know waiters.
+ * A call that waits in the queue of one key until it is let in or refused. When it gets the lock, a {@link Holder}
+ * replaces it. The holder must not refer to the waiter, because a waiter retains the async context of the previous
+ * lock. The backend knows nothing about waiters.
  *
- * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter only waits for the answer that is in flight.
+ * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for the answer in flight.
  */
 export class Waiter {
   // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
@@ -49,7 +50,7 @@ export class Waiter {
     private readonly plan: LockPlan,
     /** When the call started. */
     readonly startedAt: number,
-    /** When the call came to this key; later than `startedAt` for all but the first of several keys. */
+    /** When the call reached this key; later than `startedAt` for all but the first of several keys. */
     readonly since: number,
     private readonly signal: AbortSignal | undefined,
     readonly heldLocks: HeldWhileWaiting | undefined,
@@ -91,7 +92,8 @@ export class Waiter {
   /**
    * Joins the queue. Resolves when the lock is held.
    *
-   * @param after makes the waiter join before its turn. The turn starts with {@link beginTurn}. If `after` is not granted, the waiter is refused with NOT_ASKED
+   * @param after makes the waiter join before its turn. The turn starts with {@link beginTurn}. If `after` is not
+   * granted, the waiter is refused with NOT_ASKED
    * @throws LockCapacityError when the queue is full
    */
   acquire(trace?: AcquireTrace, after?: KeyRequest): Promise<Holder> {
@@ -125,7 +127,7 @@ export class Waiter {
     this.dismiss(this.signal?.reason);
   }
 
-  /** Reports that the waiter waits in the queue or at the backend, for the lock or for what `instead` names. */
+  /** Reports that the waiter is waiting in the queue or at the backend, for the lock or for whatever `instead` specifies. */
   waits(instead?: LockError): void {
     if (!this.isLate) this.plan.core.observer.waits(this, instead);
   }
@@ -155,7 +157,8 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive, because a caller awaits the outcome. There may be no other reason to, for example if this process holds the lock itself.
+    // Keeps the process alive, because a caller awaits the outcome. Nothing else might keep it alive, for example if
+    // this process holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }
 

@@ -29,7 +29,7 @@ export class LockEventPublisher implements LockEvents {
     return this;
   }
 
-  /** Whether the event has a listener. Check this before you build a frequent event. */
+  /** Whether the event has a listener. Check this before building a frequent event. */
   has(name: LockEventName): boolean {
     return this.#emitter.listenerCount(name) > 0 || eventChannels[name].hasSubscribers;
   }
@@ -39,8 +39,8 @@ export class LockEventPublisher implements LockEvents {
     if (!this.has(name)) return;
     const event = withJson(published);
     eventChannels[name].publish(event);
-    // Not with emit(): a listener that throws must stop neither the other listeners nor the caller. Detached, so that listeners don't run under the
-    // caller's locks.
+    // Does not use emit(), because a listener that throws must stop neither the other listeners nor the caller.
+    // Detached, so that listeners don't run under the caller's locks.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
         const result: unknown = detached(listener as (event: LockEventMap[N]) => unknown, event);

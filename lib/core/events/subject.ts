@@ -3,12 +3,12 @@ import type { LockEvent } from '../../api/lock-events.js';
 /** Where a lock is declared. Used in messages, and as metric labels of bounded cardinality. */
 export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
 
-/** Names a lock in a message, with its key, its provider, and the method that requests it. */
+/** Identifies a lock in a message, with its key, its provider, and the method that requests it. */
 export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
   return `Lock ${placeOf(subject)} (provider "${subject.provider}")`;
 }
 
-/** Names another lock in the same message, without the provider. */
+/** Identifies another lock in the same message, without the provider. */
 export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): string {
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
@@ -19,7 +19,7 @@ export function familyOf(key: string): string {
   return end === -1 ? key : key.slice(0, end);
 }
 
-// Keys can be up to 4,096 bytes long. A message shows enough to recognize the key; the error's `key` has all of it.
+// Keys can be up to 4,096 bytes long. A message shows enough to recognize the key; the error's `key` contains it in full.
 function abbreviate(key: string): string {
   return key.length <= 100 ? key : `${key.slice(0, 100)}…`;
 }

@@ -48,10 +48,10 @@ export function runDetached<T>(task: () => T): T {
   return contexts.run(NO_LOCKS, task);
 }
 
-/** The lock object that the user gets: one entry of one owner into one or more holds. */
+/** The lock object that the user gets: one entry by one owner into one or more holds. */
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
-  /** Whether the call ends when the release is confirmed or already when it is sent. */
+  /** Whether the call ends when the release is confirmed or as soon as it is sent. */
   readonly releasePolicy: ReleasePolicy;
   #acquiredAt: Date | undefined;
   #controller: AbortController | undefined;
@@ -122,7 +122,7 @@ export class GrantedLock implements Lock {
     return this.#controller.signal;
   }
 
-  /** Aborts the signal although the lock is still held, because the result of the work is no longer wanted. */
+  /** Aborts the signal even though the lock is still held, because the result of the work is no longer wanted. */
   abort(reason: unknown): void {
     // Creates the signal if necessary, so that code that reads it later finds it aborted.
     if (!this.signal.aborted) this.#controller?.abort(reason);
@@ -205,7 +205,7 @@ export class GrantedLock implements Lock {
     const context = { locks: this.#before(surroundingLocks()), reenterable: this.#before(reenterableLocks()) };
     try {
       const result = contexts.run(context, task);
-      // Only a real promise: calling `then` of a query builder would start its query.
+      // Only a real promise: calling `then` on a query builder would start its query.
       if (!types.isPromise(result)) return result;
       return result.then(undefined, (error: unknown) => this.#onTaskFailed(error)) as T;
     } catch (error) {
@@ -248,14 +248,14 @@ export class GrantedLock implements Lock {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }
 
-  /** Closes this entry. Holds without further entries are released, in reverse order. `failed`: the task failed. */
+  /** Closes this entry. Holds with no remaining entries are released, in reverse order. `failed`: the task failed. */
   releaseAfterTask(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
     // A listener may call release() again while the first call is still starting.
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result ?? 'released');
     this.#isOpen = false;
     const released = this.#releaseHolds(failed);
-    // The result is already set if the hold was lost or has further entries.
+    // The result is already set if the hold was lost or has remaining entries.
     if (this.#result === undefined) this.#ending = released;
     return released;
   }

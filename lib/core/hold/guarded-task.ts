@@ -47,7 +47,7 @@ async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: O
   throw lost;
 }
 
-/** Releases `lock` after work that ended with `outcome`, then settles like the call of the user. */
+/** Releases `lock` after work that ended with `outcome`, then settles like the user's call. */
 export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
   const { lost, released } = startRelease(lock, outcome);
   return Promise.resolve(released).then((result) => settle(lock, outcome, onLost, lost, result));

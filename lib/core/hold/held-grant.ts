@@ -12,7 +12,7 @@ import type { Holder } from './holder.js';
 /**
  * A grant of the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
  *
- * Queries compare with the clock and change nothing. Before each query of a user, {@link expire} ends the grant if its lease has expired.
+ * Queries compare with the clock and change nothing. Before each query by a user, {@link expire} ends the grant if its lease has expired.
  */
 export class HeldGrant implements DenseSetItem {
   slot = -1;
@@ -23,9 +23,9 @@ export class HeldGrant implements DenseSetItem {
   readonly #cohort: Cohort | undefined;
   /** The current holder, or the current readers. */
   readonly #holders = new SmallSet<Holder>();
-  /** A lower bound for the earliest `maxHold` end of the holders: the end of a holder that has left still counts. */
+  /** A lower bound for the holders' earliest `maxHold` end: the end of a holder that has left still counts. */
   #firstEnd: number | undefined;
-  /** Whether a user got a lock under this grant. Until then, the call may still fail for another key, without having run a task. */
+  /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without having run a task. */
   #isUsed = false;
 
   /** @param suspensions how many suspensions of the machine were known when the request was sent */
@@ -39,7 +39,7 @@ export class HeldGrant implements DenseSetItem {
     this.lease = new HeldLease(grant, suspensions);
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
-    // Several limited grants serve the queue in parallel. If the same callers return in the same order, some would always be the last of a grant and
+    // Several limited grants serve the queue in parallel. If the same callers returned in the same order, some would always be the last of a grant and
     // get half as many turns as the others. So half of the grants, at random, end one caller earlier.
     const skipped = request.limited && queue.core.random.fraction() < 0.5 ? 1 : 0;
     this.#cohort = new Cohort(grant, grantedAt, queue.arrivals - skipped);
@@ -85,12 +85,12 @@ export class HeldGrant implements DenseSetItem {
     return Math.min(renewAt, validUntil, this.#firstEnd ?? Infinity);
   }
 
-  /** Whether this process surely holds the lock. */
+  /** Whether this process definitely holds the lock. */
   isValid(now: number): boolean {
     return this.#isHeld && now < this.lease.validUntil;
   }
 
-  /** Whether the machine was not suspended since the last acknowledged command was sent. */
+  /** Whether the machine has not been suspended since the last acknowledged command was sent. */
   isVerified(): boolean {
     return this.lease.isVerified(this.queue.core.suspension.observe());
   }
@@ -129,7 +129,7 @@ export class HeldGrant implements DenseSetItem {
     return this.#holders.size;
   }
 
-  /** Notes that one of the holders reaches its `maxHold` at this time. */
+  /** Notes that one of the holders will reach its `maxHold` at this time. */
   endsAt(time: number): void {
     this.#firstEnd = Math.min(this.#firstEnd ?? Infinity, time);
   }

@@ -5,12 +5,12 @@ import { validUntil } from '../toolkit/validity.js';
 // lease, and not so often that it floods a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
-// A renewal that is due within half of the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
+// A renewal that is due within half the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
 // each time, so without batching it would do so for every few of 10,000 leases.
 const BATCH_WINDOW = 0.5;
 
 /**
- * The lease of a grant: until when this process surely holds the lock, for how long to renew it, and when.
+ * The lease of a grant: how long this process definitely holds the lock, when to renew it, and for how long.
  *
  * Renewals may overlap, and their answers may be lost, late or out of order. A shorter lease may take effect as soon as it is sent, so it counts from
  * that moment. Acknowledgements of renewals sent before a shortened or an acknowledged one are ignored.
@@ -45,7 +45,7 @@ export class HeldLease {
     return this.#length;
   }
 
-  /** The longest lease that was ever sent, in ms. The backend may keep the lock for that long, whatever it answered. */
+  /** The longest lease ever sent, in ms. The backend may keep the lock for that long, whatever it answered. */
   get longest(): number {
     return this.#longest;
   }
@@ -60,7 +60,7 @@ export class HeldLease {
     return this.#renewAt - this.#retryAfter * BATCH_WINDOW <= now;
   }
 
-  /** Whether the machine was not suspended since the last acknowledged command was sent. `suspensions`: how many are known now. */
+  /** Whether the machine has not been suspended since the last acknowledged command was sent. `suspensions`: how many are known now. */
   isVerified(suspensions: number): boolean {
     return suspensions === this.#suspensions;
   }
@@ -88,7 +88,7 @@ export class HeldLease {
     return this.#renewals;
   }
 
-  /** Notes the acknowledgement of a renewal. `suspensions`: how many suspensions of the machine were known when it was sent. */
+  /** Notes the acknowledgement of a renewal. `suspensions`: how many machine suspensions were known when it was sent. */
   acknowledged(renewal: number, until: number, suspensions: number): void {
     if (renewal < this.#firstThatCounts) return;
     this.#firstThatCounts = renewal;
@@ -98,8 +98,9 @@ export class HeldLease {
     this.#renewAt = Math.max(this.#renewAt, this.#nextRenewal());
   }
 
-  // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and DistributedLock). Computed back
-  // from the deadline, which starts at the sending of the acknowledged command.
+  // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and
+  // DistributedLock). Computed backward from the deadline, which counts from the time the acknowledged command was
+  // sent.
   #nextRenewal(): number {
     return this.#validUntil - (this.#length * 2) / 3;
   }

@@ -19,7 +19,7 @@ interface MaxHold {
 export type LossListener = (error: LockLostError) => void;
 
 /**
- * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend does not know holders.
+ * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend knows nothing about holders.
  *
  * Validity is computed from the clock. The watchdog's timer only reports a loss earlier. After a blocked event loop the timer is late, but
  * {@link expire} runs before each query of a user and finds the loss. A lost holder never becomes valid again.
@@ -125,7 +125,7 @@ export class Holder {
     this.plan.core.watchdog.reschedule(this.grant);
   }
 
-  /** Renews the lease to `lease` ms, now and from now on. @throws LockLostError; LockUnavailableError without an answer */
+  /** Renews the lease to `lease` ms, now and from now on. @throws LockLostError; LockUnavailableError if there is no answer */
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;

@@ -21,7 +21,7 @@ export function lostError(
   });
 }
 
-/** The loss of a key while the same call was waiting for another key. The call gets the error once that wait is over. */
+/** The loss of a key while the same call was waiting for another key. The call gets the error once that wait ends. */
 export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLostError {
   const { message, key, provider, reason, cause } = loss;
   const words = `${message} The call was waiting for "${awaitedKey}" at that time.`;

@@ -8,14 +8,14 @@ import { backOff, withTimeout } from '../toolkit/timing.js';
 import { WaitGroup } from '../toolkit/wait-group.js';
 
 const RETRY = { first: 100, most: 1_000 };
-/** How long a server may keep a request in its queue after the process stopped polling, in ms. */
+/** How long a server may keep a request in its queue after the process has stopped polling, in ms. */
 const MAX_QUEUED_MS = 10_000;
 // How many releases are retried for longer than their own time while the backend is down. This bounds memory in a long outage.
 const MAX_PENDING_IN_OUTAGE = 10_000;
 
 /** How to release a lock. */
 export interface ReleaseIntent {
-  /** Until when to retain the key; 0 or a time in the past frees it. */
+  /** The time until which to retain the key; 0 or a time in the past frees it. */
   readonly keepUntil: number;
   /** Whether the task failed or the lock was lost. */
   readonly failed: boolean;
@@ -32,7 +32,7 @@ export const identity = <T>(outcome: T): T => outcome;
 interface PendingRelease {
   readonly request: AcquireRequest;
   readonly intent: ReleaseIntent;
-  /** For how many ms the server may keep the lock after it has executed all earlier commands. */
+  /** How long the server may keep the lock after it has executed all earlier commands, in ms. */
   readonly lasting: number;
   /** When nothing is left to release, provided that the server has executed all commands by now. */
   until: number;
@@ -43,17 +43,17 @@ interface PendingRelease {
 /**
  * Sends releases, and retries unanswered ones until nothing is left to release.
  *
- * When the backend recovers, the time of each pending release starts again: a command that was sent before an outage may be executed after it, however
+ * When the backend recovers, the time of each pending release restarts: a command that was sent before an outage may be executed after it, however
  * long the outage lasted (`test/redis/queue-model.ts` has such a run).
  *
- * One timer serves all pending releases. An outage leaves one for each caller, and with a retry loop for each they used a third of a core.
+ * One timer serves all pending releases. An outage leaves one per caller; with a retry loop for each, they used a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
   readonly inFlight = new WaitGroup();
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;
-  /** How many rounds of retries there were since no release was pending. */
+  /** How many rounds of retries there have been since no release was pending. */
   #rounds = 0;
   #closed = false;
 
@@ -83,7 +83,7 @@ export class Releases {
   }
 
   /**
-   * Releases a request that no waiter needs anymore, including any grant that it may have got.
+   * Releases a request that no waiter needs anymore, including any grant that it may have received.
    *
    * @param isSent whether a command may have reached the server. If not, only the backend's local state must be released, so the release is not retried
    */
@@ -92,7 +92,7 @@ export class Releases {
     return this.send(request, UNUSED, lasting, identity);
   }
 
-  /** Retries all pending releases now, because the backend answers again. */
+  /** Retries all pending releases now, because the backend is answering again. */
   recovered(): void {
     const now = this.clock.now();
     for (const release of this.#pending) release.until = now + release.lasting;

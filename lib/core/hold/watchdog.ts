@@ -7,7 +7,7 @@ import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 /**
- * Renews the grants of this application at one provider, and finds losses. One timer serves all grants. Renewals that are due together are sent in one
+ * Renews this application's grants at one provider, and detects losses. One timer serves all grants. Renewals that are due together are sent in one
  * tick, but each has its own answer.
  *
  * The watchdog never renews after the deadline: if its timer is late, it reports the loss instead.

@@ -8,7 +8,7 @@ import type { Waiter } from '../acquire/waiter.js';
 import type { Holder } from '../hold/holder.js';
 import { holderSeenFor } from './holder-report.js';
 
-/** The last row sums all templates that came after the table was full. */
+/** The last row sums all templates that appeared after the table was full. */
 const MAX_ROWS = 500;
 const MAX_INSTANCES = 8;
 
@@ -70,8 +70,8 @@ class Row {
 }
 
 /**
- * How long the callers of one application have waited for busy locks since it started, and which holders blocked them. A caller that finds its lock free is
- * not counted and costs nothing.
+ * How long the callers of one application have waited for busy locks since it started, and which holders blocked them.
+ * A caller that finds its lock free is not counted and costs nothing.
  */
 export class Contention {
   /** By provider and template. The key of the last row is the empty string. */
@@ -95,7 +95,7 @@ export class Contention {
     else this.#addFor(caller, first, last, now);
   }
 
-  /** Whether other callers of this process got the lock during the wait. Readers that enter at the same time as the caller don't count. */
+  /** Whether other callers in this process got the lock during the wait. Readers that enter at the same time as the caller don't count. */
   #wasHandedOff({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
     return enteredAt > since && enteredAt < now;
   }

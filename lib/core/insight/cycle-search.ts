@@ -23,12 +23,13 @@ export interface WaitLink {
 }
 
 /**
- * Finds a cycle in which `start` is the victim, that is, the latest wait. The last link of the cycle is `start` itself, with one of its own grants. Returns
- * `undefined` if there is no such cycle, even if `start` waits for callers that are in a cycle without it.
+ * Finds a cycle in which `start` is the victim, that is, the latest wait. The last link of the cycle is `start` itself,
+ * with one of its own grants. Returns `undefined` if there is no such cycle, even if `start` waits for callers that are
+ * in a cycle without it.
  *
  * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search visits each key only once per
- * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits later than `start`, because a cycle
- * with one of these has a different victim.
+ * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits
+ * later than `start`, because a cycle with one of these has a different victim.
  *
  * @param linksOf returns those holders of a key that wait for other keys
  */
@@ -58,7 +59,7 @@ export function isLater(one: PublishedWait, other: PublishedWait): boolean {
   return one.since === other.since ? one.id > other.id : one.since > other.since;
 }
 
-/** Whether the caller must wait until the holder has released. */
+/** Whether the caller must wait for the holder to release. */
 function blocks({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
   if (mode === 'limited' || wait.mode === 'limited') return false;
   return mode === 'exclusive' || wait.mode === 'exclusive';

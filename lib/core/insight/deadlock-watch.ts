@@ -26,7 +26,7 @@ interface OwnWait {
   readonly owner: string;
   readonly callers: Set<Waiter>;
   oldest: Waiter;
-  /** What other processes see, once the wait was published. */
+  /** What other processes see once the wait has been published. */
   published: PublishedWait | undefined;
   /** How many records contained the wait under its current id. */
   records: number;
@@ -35,7 +35,7 @@ interface OwnWait {
   suspicion: Suspicion | undefined;
 }
 
-/** Waits shorter than this are not published. Almost all waits are, so they cost nothing. */
+/** Waits shorter than this are not published. Almost all waits are shorter, so they cost nothing. */
 const PUBLISH_AFTER_MS = 1_000;
 /** The shortest time between two scheduled publications of a process. */
 const BEAT_MS = 500;
@@ -43,25 +43,27 @@ const BEAT_MS = 500;
 const RECORD_TTL_MS = 3_000;
 /**
  * How many beats must pass before a record is known to be newer than a read. The first record may have been in flight during the read. The second was
- * composed after the first was answered, therefore after the first was executed, and therefore after the read.
+ * composed after the first was answered, so after the first was executed, and hence after the read.
  */
 const BEATS = 2;
-/** How many keys that this process waits for are part of one scan. The others follow in later scans. */
+/** How many of the keys that this process waits for are included in one scan. The others follow in later scans. */
 const MAX_OWN_KEYS = 64;
 
 /**
  * Finds deadlocks, that is, cycles of callers that wait for each other, among all processes of one provider. Rejects one caller of each cycle.
  *
- * Each process publishes one record, with the waits of its callers that hold other locks, and with the grants of these locks. Starting from its own waits,
- * it reads the holders of each key, the records of their processes, then the holders of the keys that these wait for, and so on. All processes choose the
- * same victim, the latest wait of the cycle, and only the victim's own process rejects it.
+ * Each process publishes one record, with the waits of its callers that hold other locks, and with the grants of these
+ * locks. Starting from its own waits, it reads the holders of each key, the records of their processes, then the
+ * holders of the keys that these wait for, and so on. All processes choose the same victim, the latest wait of the
+ * cycle, and only the victim's own process rejects it.
  *
- * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait of the cycle was in a record that
- * was read before T, so before T the wait had started and its owner held the grant. The next scan reads the beat of each process, at a time R after T. Once
- * a process has published BEATS more records, its record was composed after R. If that record still has the wait under the same grant, then at T the wait
- * had not ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the whole cycle existed at T.
- * The
- * proof involves no clock. If it is unknown whether a record was written, all waits get new ids, so that later records prove nothing about earlier scans.
+ * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait
+ * of the cycle was in a record that was read before T, so before T the wait had started and its owner held the grant.
+ * The next scan reads the beat of each process, at a time R after T. Once a process has published BEATS more records,
+ * its record was composed after R. If that record still has the wait under the same grant, then at T the wait had not
+ * ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
+ * whole cycle existed at T. The proof involves no clock. If it is unknown whether a record was written, all waits get
+ * new ids, so that later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<string, OwnWait>();
@@ -119,8 +121,9 @@ export class DeadlockWatch {
   }
 
   /**
-   * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be rejected because of the wait, a new record is
-   * written immediately, but only once per beat: a series of such waits costs only one more record.
+   * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be
+   * rejected because of the wait, a new record is written immediately, but only once per beat: a series of such waits
+   * costs only one more record.
    */
   forget(caller: Waiter): void {
     const own = this.#waitOf.get(caller);
@@ -237,7 +240,10 @@ export class DeadlockWatch {
     return writer.text(this.#beat, this.instance.name);
   }
 
-  /** Returns the grants that the callers of a wait hold, by id, with their keys. Computes them once for each owner, so that they can be compared by identity. */
+  /**
+   * Returns the grants that the callers of a wait hold, by id, with their keys. Computes them once for each owner, so
+   * that they can be compared by identity.
+   */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
     const byOwner = new Map<string, { grants: ReadonlyMap<string, string>; keys: ReadonlySet<string> }>();
@@ -287,7 +293,7 @@ export class DeadlockWatch {
     const held = this.#grants()(own).get(cycle.at(-1)?.grant ?? '');
     if (held === undefined) return;
     refused.add(published.id);
-    // Callers that came later were not part of the proven cycle.
+    // Callers that arrived later were not part of the proven cycle.
     for (const caller of [...own.callers].filter(({ since }) => since <= seenAt)) {
       this.#warn(caller, this.refuse(caller, membersOf(held, cycle)));
     }
@@ -305,7 +311,10 @@ function byPriority(one: OwnWait, other: OwnWait): number {
   return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.scannedAt - other.scannedAt;
 }
 
-/** The keys that the owner of a waiter holds, by the ids of their grants. Excludes limited locks, because a waiter needs any of several holders to release. */
+/**
+ * The keys that the owner of a waiter holds, by the ids of their grants. Excludes limited locks, because a waiter needs
+ * any of several holders to release.
+ */
 function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();
   if (heldLocks === undefined) return grants;

@@ -15,8 +15,8 @@ export interface KnownHolding extends Holding {
 }
 
 /**
- * The holder that blocks the caller, if it is known: an exclusive holder of this process, or what the backend last saw. For shared and limited locks, the
- * backend's count comes first, because it includes other processes.
+ * The holder that blocks the caller, if it is known: an exclusive holder in this process, or the one that the backend
+ * last saw. For shared and limited locks, the backend's count comes first, because it includes other processes.
  */
 export function blockingHolder(
   { queue, terms }: Waiter,
@@ -47,7 +47,7 @@ export function holderSeenFor(request: KeyRequest, { backend }: ProviderCore): H
   return answerOr(null, () => backend.heldBy?.(request) ?? null);
 }
 
-/** Converts a holder to its form in errors and events. */
+/** Converts a holder to the form used in errors and events. */
 export function lockHolder(
   { instance, method, since, holders }: KnownHolding,
   now: number,
@@ -57,8 +57,9 @@ export function lockHolder(
 }
 
 /**
- * Describes the holder to a caller that came at `startedAt`. It would be misleading to blame the last of many holders, so the text says if the holder came
- * after the caller. It also says if the observation is old, because then the holder may have left.
+ * Describes the holder to a caller that arrived at `startedAt`. It would be misleading to blame the last of many
+ * holders, so the text says so if the holder arrived after the caller. It also says so if the observation is old,
+ * because the holder may have left since.
  */
 export function holderInWords(holding: KnownHolding, startedAt: number, now: number): string {
   const { holders, instance, method, since, seenAt } = holding;
@@ -72,7 +73,7 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }
 
-// An observation of at most this age counts as current.
+// An observation no older than this counts as current.
 const CURRENT_MS = 50;
 
 function inWords(duration: number): string {

@@ -29,7 +29,7 @@ import {
 } from './refusals.js';
 import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 
-/** A caller with a shorter `wait` times out before a deadlock could be proven. */
+/** A caller with a shorter `wait` times out before a deadlock can be proven. */
 const MIN_WATCHED_WAIT_MS = 3_000;
 
 /** The observer's notes about a waiter that had to wait, or a holder that is traced. Other callers have no notes. */
@@ -47,7 +47,10 @@ interface Notes {
 export interface SharedInsight {
   readonly contention: Contention;
   readonly order: LockOrder;
-  /** The methods, or the keys of direct calls, that were reported to wait for their own holder. With an infinite wait, this warning is the only sign. */
+  /**
+   * The methods, or the keys of direct calls, that were reported as waiting for their own holder. With an infinite
+   * wait, this warning is the only sign.
+   */
   readonly warnedOf: WarnedPlaces;
 }
 
@@ -153,7 +156,7 @@ export class LockInsight implements LockObserver {
     const heldBy = this.#publishBusy(waiter, holding, now);
     const around = heldLocks?.around;
     const own = around?.isValid(now) === true ? around.subject : undefined;
-    // Holders of a limited lock never re-enter, so it is normal that they are in the caller's own process.
+    // Holders of a limited lock never re-enter, so it is normal for them to be in the caller's own process.
     const other = holding?.isHere === true && waiter.terms.limited === undefined ? 'this process' : undefined;
     const inWords = holding && holderInWords(holding, startedAt, now);
     // At most the `wait` that the user set, even if the timer was late.

@@ -18,8 +18,8 @@ interface Nesting {
 const MAX_PAIRS = 5_000;
 
 /**
- * The orders in which the calls of one application nest locks, for each pair of names. Logs a warning once both orders of a pair were seen, before they
- * lead to a deadlock. Cycles of three or more names are only found when callers wait in them: see `DeadlockWatch`.
+ * The orders in which the calls of one application nest locks, for each pair of names. Logs a warning once both orders of a pair have been seen, before
+ * they lead to a deadlock. Cycles of three or more names are found only when callers wait in them: see `DeadlockWatch`.
  */
 export class LockOrder {
   readonly #names = new LockNames();
@@ -56,8 +56,9 @@ export class LockOrder {
   }
 
   /**
-   * Records that a call requests several keys in sorted order, each while it holds the previous ones. Such calls cannot deadlock with each other, but one of
-   * them can with a call that nests two of these keys in the opposite order.
+   * Records that a call requests several keys in sorted order, each while it holds the previous ones. Such calls cannot
+   * deadlock with each other, but one of them can deadlock with a call that nests two of these keys in the opposite
+   * order.
    *
    * @throws LockDeadlockError like {@link under}
    */
@@ -79,7 +80,7 @@ export class LockOrder {
 
   #add(outer: string, held: LockEvent, inner: string, wanted: LockEvent): void {
     const descends = isBelow(wanted, held);
-    // Keys of the same name in ascending order are what we advise.
+    // We recommend ascending order for keys with the same name.
     if (outer === inner && !descends) return;
     // Count readers separately, because they don't block each other.
     const modes = (held.mode === 'shared' ? 2 : 0) + (wanted.mode === 'shared' ? 1 : 0);
@@ -146,7 +147,7 @@ function isSame(one: LockEvent, other: LockEvent): boolean {
   return one.key === other.key && one.provider === other.provider;
 }
 
-/** Compares by provider, then by key. This order includes all keys of all providers. */
+/** Compares by provider, then by key. This order covers all keys of all providers. */
 function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }

@@ -20,7 +20,7 @@ export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   );
 }
 
-/** Names the holder of a key in the caller's own async context. */
+/** Identifies the holder of a key in the caller's own async context. */
 export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
   return method === null ? 'its own holder' : `its own holder, ${method}`;
 }
@@ -58,7 +58,7 @@ export function busyError(
   return error;
 }
 
-// How many members of a cycle a message names. There may be dozens.
+// How many members of a cycle a message lists. There may be dozens.
 const MAX_NAMED = 8;
 
 export function deadlockError(subject: LockEvent, waited: number, cycle: readonly DeadlockMember[]): LockDeadlockError {

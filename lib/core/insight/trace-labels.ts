@@ -19,8 +19,8 @@ interface Pending {
 /**
  * The trace labels of long holds. They link the trace of a waiting caller to the span of the holder, which may be in another process.
  *
- * Only traced holds get a label, because only traced waits read it. One timer serves all of them, and callers that are not traced cost nothing. Labels are
- * optional: nothing waits for them, and failures to write or read them are ignored.
+ * Only traced holds get a label, because only traced waits read it. One timer serves all of them, and callers that are
+ * not traced cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
  */
 export class TraceLabels {
   /** Sorted by `at`, because all entries get the same delay. */
@@ -34,7 +34,7 @@ export class TraceLabels {
     private readonly clock: Clock,
   ) {}
 
-  /** Labels a hold once it is long. `traceparent`: of the hold's span, or `null` if the span is not sampled. */
+  /** Labels a hold once it becomes long. `traceparent`: of the hold's span, or `null` if the span is not sampled. */
   held(holder: Holder, traceparent: string | null): void {
     // A shared or limited lock may have several holders, none of which alone blocks others.
     if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;
@@ -52,7 +52,7 @@ export class TraceLabels {
     const readLater = (attempt: number): void => {
       this.#add(waiter, () => {
         void this.#read(waiter, onHolder).then((isDone) => {
-          // Read a second time, because a holder that came at the same time as the waiter is writing its label just now.
+          // Read a second time, because a holder that arrived at the same time as the waiter is only now writing its label.
           if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);
         });
       });

@@ -23,7 +23,7 @@ export async function traceAcquisition<T>(
     try {
       granted.push(await acquire(trace));
     } catch (error) {
-      // Must be decided here, because the reason of a signal can be any value, even a lock error.
+      // Must be decided here, because a signal's reason can be any value, even a lock error.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
       throw error;
     }

@@ -27,7 +27,7 @@ export class MemberRequests {
     this.#held.delete(request);
   }
 
-  /** Releases the expired leases, before another caller of this process requests their keys. */
+  /** Releases the expired leases, before another caller in this process requests their keys. */
   expire(): void {
     const now = this.core.clock.now();
     if (now < this.#firstEnd) return;

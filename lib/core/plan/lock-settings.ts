@@ -39,7 +39,7 @@ export const OF_LOCK = {
   signal: option(
     'an AbortSignal, such as AbortSignal.timeout(1_000); of an AbortController pass its "signal"',
     (given) => {
-      // Checks the methods and not the class, because there are other implementations than Node's.
+      // Checks the methods and not the class, because Node's is not the only implementation.
       const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
       const isSignal = typeof throwIfAborted === 'function' && typeof addEventListener === 'function';
       return isSignal ? (given as AbortSignal) : undefined;

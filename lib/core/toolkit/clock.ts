@@ -12,9 +12,10 @@ const UPTIME_CACHE_MS = 10;
 let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
 
 /**
- * The uptime, read at most 10 ms ago by both other clocks. The monotonic clock alone isn't enough: it stops while the machine is suspended, so a
- * reading from just before the suspension would still look fresh after it. The wall clock keeps running, so the cache misses a suspension only if the
- * wall clock is also set back by the length of the suspension within these 10 ms.
+ * The uptime, read at most 10 ms ago according to both other clocks. The monotonic clock alone isn't enough: it stops
+ * while the machine is suspended, so a reading from just before the suspension would still look fresh after it. The
+ * wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the length of
+ * the suspension within these 10 ms.
  */
 function recentUptime(): number {
   const now = monotonicNow();

@@ -1,4 +1,4 @@
-// What other libraries call our options.
+// The names that other libraries use for our options.
 const SYNONYMS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     ['timeout', 'waittime', 'acquiretimeout', 'retries', 'retrycount', 'retrydelay'].map((word) => [word, 'wait']),
@@ -12,7 +12,7 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name that an unknown name was probably meant for: another library's word for the same option, or a misspelling. */
+/** The known name that was probably meant by an unknown one: another library's word for the same option, or a misspelling. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);

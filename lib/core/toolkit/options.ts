@@ -10,11 +10,11 @@ export interface Owner {
   readonly name?: string | undefined;
   /** A correct call. */
   readonly example?: string | undefined;
-  /** Returns what to write instead of an option of another package. */
+  /** Returns the replacement for another package's option. */
   readonly foreign?: (name: string) => string | undefined;
   /** Exactly one of these options is required. */
   readonly oneOf?: readonly string[];
-  /** A hint where unknown options belong. */
+  /** A hint about where unknown options belong. */
   readonly others?: string;
   /** The lock provider, for the error. */
   readonly provider?: string | undefined;
@@ -22,7 +22,7 @@ export interface Owner {
   readonly within?: string | undefined;
 }
 
-/** All options of `O`. The type makes sure that none is missing. */
+/** All options of `O`. The type ensures that none is missing. */
 export type OptionTable<O> = { readonly [K in keyof O]-?: Option<unknown> };
 type Table = Readonly<Record<string, Option<unknown>>>;
 
@@ -133,7 +133,7 @@ export function count(
 /** One of a few values. */
 export function oneOf<const A extends readonly (string | boolean)[]>(...allowed: A): Option<A[number] | undefined> {
   const isAllowed = (value: unknown): value is A[number] => (allowed as readonly unknown[]).includes(value);
-  // Boolean() is not a remedy: it would convert the text 'false' of an environment variable to true.
+  // Boolean() would not help: it would convert the text 'false' of an environment variable to true.
   const convert = allowed.includes(true) ? { convert: "process.env.NAME === 'true'" } : {};
   return option(allowed.map(shown).join(' or '), (value) => (isAllowed(value) ? value : undefined), convert);
 }
@@ -163,7 +163,10 @@ export function listOf<T>(wanted: string, each: Option<T>): Option<readonly NonN
   });
 }
 
-/** Reads all options of an owner. @throws LockConfigError for unknown names, missing options, options that are explicitly `undefined`, and invalid values */
+/**
+ * Reads all options of an owner. @throws LockConfigError for unknown names, missing options, options that are
+ * explicitly `undefined`, and invalid values
+ */
 export function read<T extends Table>(owner: Owner, given: unknown, table: T): Settings<T> {
   assertObject(owner, given);
   refuseUnset(owner, given, table);

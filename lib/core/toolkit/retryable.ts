@@ -2,7 +2,7 @@ import { type LockConfigError, LockError, type LockUnavailableError } from '../.
 
 /**
  * Whether a retry may help: the backend is down, or failed with an error of its driver. Other lock errors (pool exhausted, refused by the
- * configuration, …) would only come back.
+ * configuration, …) would only recur.
  */
 export function isRetryable(error: unknown): boolean {
   return !LockError.is(error) || isUnavailable(error);

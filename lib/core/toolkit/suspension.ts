@@ -7,7 +7,7 @@ const TOLERANCE_MS = 2_000;
 const DRIFT = 500e-6;
 // Reading the clocks costs up to 11 µs, more than a whole uncontended lock, so requests do it at most once a second.
 const SAMPLE_EVERY_MS = 1_000;
-// How often a timer reads the clocks while a request is queued. The drift allowed in 12 hours would hide 23 s of suspension, in 5 s only 3 ms.
+// How often a timer reads the clocks while a request is queued. The drift allowed over 12 hours would hide 23 s of suspension; over 5 s, only 3 ms.
 const SAMPLE_WHILE_QUEUED_MS = 5_000;
 
 /**
@@ -21,7 +21,7 @@ export class SuspensionDetector {
   #offset: number;
   #sampledAt: number;
   #count = 0;
-  /** By how many ms the wall clock was ahead of the monotonic clock at the last sample. */
+  /** How far the wall clock was ahead of the monotonic clock at the last sample, in ms. */
   #wallOffset: number;
   #queued = 0;
   #timer: Timer | undefined;
@@ -52,8 +52,9 @@ export class SuspensionDetector {
 
   /**
    * How many suspensions there were, for a grant that arrived at `now`. Calls {@link observe} only if the wall clock has moved relative to the
-   * monotonic clock. The wall clock keeps running during a suspension, and reading it costs a hundredth. If it was set back by exactly the length of the
-   * suspension, {@link recent} still finds the suspension at the next request that is a second later.
+   * monotonic clock. The wall clock keeps running during a suspension, and reading it costs a hundredth as much. If it
+   * was set back by exactly the length of the suspension, {@link recent} still finds the suspension at the next request
+   * that is a second later.
    */
   observeGrant(now: number): number {
     const moved = this.#clock.wallTime() - now - this.#wallOffset;
@@ -66,8 +67,9 @@ export class SuspensionDetector {
   }
 
   /**
-   * Notes that a request joined (1) or left (-1) the queue of a backend. While any is queued, a timer samples the clocks: nothing else may do so between a
-   * request and its grant, which can arrive a day later with a lease of seconds.
+   * Notes that a request joined (1) or left (-1) the queue of a backend. While any is queued, a timer samples the
+   * clocks: nothing else might do so between a request and its grant, which can arrive a day later with a lease of
+   * seconds.
    */
   queued(change: 1 | -1): void {
     this.#queued += change;

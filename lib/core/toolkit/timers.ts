@@ -5,14 +5,14 @@ import { clearTimeout, monotonicNow, nextTick, setTimeout } from './real-timers.
 // How many cleared timers may stay in the heap, in addition to twice the number of active ones.
 const MAX_CLEARED = 64;
 
-// 24.8 days. A longer timer of Node overflows and fires immediately.
+// 24.8 days. A longer Node timer overflows and fires immediately.
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
 interface Entry {
   /** When the timer is due, on the monotonic clock. */
   readonly at: number;
   readonly keepsAlive: boolean;
-  /** Undefined once the timer has fired or was cleared, so that it no longer retains what the callback closes over. */
+  /** Undefined once the timer has fired or been cleared, so that it no longer retains what the callback closes over. */
   callback: (() => void) | undefined;
 }
 

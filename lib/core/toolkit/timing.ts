@@ -1,7 +1,10 @@
 import type { Clock } from '../../api/clock.js';
 import type { Random } from '../../api/random.js';
 
-/** The pause before retry `round`, counted from 0. It doubles with each round, and jitter shortens it by up to half, so that callers that failed together don't retry together. */
+/**
+ * The pause before retry `round`, counted from 0. It doubles with each round, and jitter shortens it by up to half, so
+ * that callers that failed together don't retry together.
+ */
 export function backOff(
   random: Random,
   round: number,
@@ -16,8 +19,8 @@ export function jitter(random: Random, interval: number, share: number): number 
 }
 
 /**
- * The result of `work`, or of `late` (default: `undefined`) if `work` takes longer than `timeout` ms. The work continues, and a later failure of it is
- * ignored.
+ * The result of `work`, or of `late` (default: `undefined`) if `work` takes longer than `timeout` ms. The work
+ * continues, and a later failure is ignored.
  *
  * Keeps the process alive, because a caller awaits the result.
  */

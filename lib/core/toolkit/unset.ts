@@ -48,7 +48,10 @@ export function refuseUnsetWithin(
   }
 }
 
-/** Whether a value is an array or an object literal. A configuration that a driver built is an instance of a class, and most of its options are undefined. */
+/**
+ * Whether a value is an array or an object literal. A configuration built by a driver is an instance of a class, and
+ * most of its options are undefined.
+ */
 export function isPlain(value: unknown): value is object {
   if (typeof value !== 'object' || value === null) return false;
   const prototype: unknown = Object.getPrototypeOf(value);

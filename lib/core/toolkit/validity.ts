@@ -1,19 +1,19 @@
 const DRIFT = 0.01;
 
 /**
- * Until when this process surely holds a lease of `lease` ms, if it sent the acknowledged command at `sentAt`.
+ * The time until which this process definitely holds a lease of `lease` ms, if it sent the acknowledged command at `sentAt`.
  *
- * The lease counts from the time of sending, because the backend may have started it at any moment after that (measured: counted from the reply, a 100 ms
- * key of Redis lived for as little as 99.99 ms). The margin for clocks with different rates, 1 % plus 2 ms, is the one of the Redlock algorithm
- * (redis.io, "Distributed Locks with Redis").
+ * The lease counts from the time of sending, because the backend may have started it at any moment after that
+ * (measured: counted from the reply, a 100 ms key of Redis lived for as little as 99.99 ms). The margin for clocks with
+ * different rates, 1 % plus 2 ms, comes from the Redlock algorithm (redis.io, "Distributed Locks with Redis").
  */
 export function validUntil(sentAt: number, lease: number): number {
   return sentAt + lease - (lease * DRIFT + 2);
 }
 
 /**
- * Until when a key that was granted at `grantedAt` stays retained (`minHold`). The holder's clock may run faster than the server's, so the time that has
- * passed on it counts 1 % less.
+ * The time until which a key granted at `grantedAt` stays retained (`minHold`). The holder's clock may run faster than
+ * the server's, so the time elapsed on it counts 1 % less.
  */
 export function retainedUntil(grantedAt: number, minHold: number, now: number): number {
   return grantedAt + minHold + (now - grantedAt) * DRIFT;

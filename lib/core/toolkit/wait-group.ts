@@ -19,7 +19,7 @@ export class WaitGroup {
     for (const resolve of waiting) resolve();
   }
 
-  /** Resolves the next time that all work is done. */
+  /** Resolves the next time all work is done. */
   idle(): Promise<void> {
     return this.isIdle ? Promise.resolve() : new Promise((resolve) => this.#waiting.push(resolve));
   }

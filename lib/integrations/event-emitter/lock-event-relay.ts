@@ -4,10 +4,10 @@ import type { LockEventName } from '../../api/lock-events.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
 /**
- * A provider that emits every event of the application's locks once more through an emitter of the application, as
+ * A provider that re-emits every event of the application's locks through one of the application's emitters, as
  * `lock.acquired`, `lock.lost` and so on, for `@OnEvent('lock.lost')`.
  *
- * @param emitter the injection token of an `EventEmitter2` of `@nestjs/event-emitter`, or of anything else with its `emit`
+ * @param emitter the injection token of an `EventEmitter2` of `@nestjs/event-emitter`, or of anything else with the same `emit`
  * @example
  * ```ts
  * @Module({

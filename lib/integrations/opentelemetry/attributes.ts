@@ -5,8 +5,9 @@ import type { AcquireTrace, ContentionTrace, HoldTrace } from '../../api/lock-tr
 import type { LockEvent } from '../../api/lock-events.js';
 
 /**
- * The names under which spans and metrics speak of locks. OpenTelemetry has no conventions for locks, so all but
- * `code.function.name` and `error.type`, which it has, are in a namespace of our own. They are a proposal: they may change with a convention.
+ * The names that spans and metrics use for locks. OpenTelemetry has no conventions for locks, so all names
+ * except `code.function.name` and `error.type`, which it defines, are in our own namespace. They are a proposal and may
+ * change once there is a convention.
  */
 export const ATTRIBUTE = {
   blockedBy: 'distributed_lock.blocked_by',
@@ -24,7 +25,7 @@ export const ATTRIBUTE = {
   method: 'code.function.name',
 } as const;
 
-/** Low-cardinality attributes, which depend only on the code. Never contains the key. */
+/** Low-cardinality attributes, which depend only on the code. They never contain the key. */
 export function attributesOf({ provider, mode, template, method }: LockEvent): Attributes {
   return {
     [ATTRIBUTE.provider]: provider,
@@ -52,8 +53,8 @@ export function holdOutcome({ result, error }: HoldTrace): Attributes {
 }
 
 /**
- * The reason why a caller waited. An instance is named for a template alone, because there are as many of these as the code has. Keys without one
- * may begin with any number of names.
+ * The reason why a caller waited. An instance is named only for a template, because the code limits the number of
+ * templates. Keys without a template may begin with any number of different names.
  */
 export function blockerOf({ blockedBy, instance, template }: ContentionTrace): Attributes {
   return {

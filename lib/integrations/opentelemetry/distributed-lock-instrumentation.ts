@@ -5,8 +5,8 @@ import { LockSpans } from './lock-spans.js';
 /** The options of {@link DistributedLockInstrumentation}. */
 export interface DistributedLockInstrumentationConfig {
   /**
-   * Whether spans carry the key (`distributed_lock.key`). Default false: there may be any number of keys, and personal
-   * data in them. Metrics never carry it.
+   * Whether spans carry the key (`distributed_lock.key`). Default false: there may be any number of keys, and they
+   * may contain personal data. Metrics never carry it.
    */
   keys?: boolean;
   /** Whether the instrumentation is enabled. Set by `enable()` and `disable()`. */
@@ -14,11 +14,11 @@ export interface DistributedLockInstrumentationConfig {
 }
 
 /**
- * Spans and metrics of OpenTelemetry for all locks of this process.
+ * OpenTelemetry spans and metrics for all locks of this process.
  *
- * This class has the form of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` take it; without them, call
- * `enable()`. It subscribes to the diagnostics channels of this package and patches nothing: `disable()` leaves no trace,
- * and what is in flight then is closed.
+ * This class has the shape of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` accept it; without them, call
+ * `enable()`. It subscribes to the diagnostics channels of this package and patches nothing: `disable()` leaves no trace
+ * and closes everything in flight.
  *
  * @example
  * ```ts

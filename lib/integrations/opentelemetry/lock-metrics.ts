@@ -40,7 +40,7 @@ export class LockMetrics {
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
       description: 'How long callers waited for a busy lock, by what blocked them: a count and a sum.',
       unit: 's',
-      // Each series already has an instance, so buckets would multiply the series too much.
+      // Each series already has an instance, so buckets would create too many series.
       advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {

@@ -13,15 +13,15 @@ import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attribut
 import { OpenOperations } from './open-operations.js';
 
 /**
- * Two spans for each lock, children of the span in which it was asked for: the way to it, and the time that it is held.
- * The spans of the task are siblings of the second and not its children, since a lock does not cause them. A long wait is linked to the hold for which it
- * waits, which may be in another process.
+ * Two spans for each lock, children of the span in which it was requested: one for acquiring it and one for holding it.
+ * The task's spans are siblings of the second span, not its children, because a lock does not cause them. A long wait
+ * is linked to the hold that blocks it, which may be in another process.
  */
 export class LockSpans {
   readonly #acquisitions: OpenOperations<AcquireTrace, Span>;
   readonly #holds: OpenOperations<HoldTrace, Span>;
 
-  /** @param withKeys whether spans carry the key, of which there may be any number, and in which there may be personal data */
+  /** @param withKeys whether spans carry the key: there may be any number of keys, and they may contain personal data */
   constructor(
     private readonly tracer: Tracer,
     private readonly withKeys: boolean,

@@ -5,7 +5,7 @@ import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_ch
 interface Observer<T extends object, N> {
   /** Called when an operation starts. The result is passed to `end`. */
   readonly begin: (trace: T) => N;
-  /** Called when the operation ends, or with no trace if the subscriber leaves first. */
+  /** Called when the operation ends, or with no trace if the subscriber unsubscribes first. */
   readonly end: (note: N, trace?: T) => void;
 }
 

@@ -3,11 +3,11 @@ import { ApiResponse } from '@nestjs/swagger';
 import { STATUSES } from '../../nest/transports/lock-http-exception.js';
 
 /**
- * Documents what a locked handler, or each handler of a controller, may answer: busy 423 and unavailable 503, both with
- * `Retry-After` and a problem of RFC 9457. As with any `@ApiResponse` on a handler, Swagger then no longer adds the
+ * Documents the error responses of a locked handler, or of each handler of a controller: 423 for busy and 503
+ * for unavailable, both with `Retry-After` and an RFC 9457 problem. As with any `@ApiResponse` on a handler, Swagger then no longer adds the
  * default success response: declare it yourself, for example with `@ApiOkResponse()`.
  *
- * @param statuses set `busy` if the module's `mapErrors: { http }` sets another status than 423
+ * @param statuses set `busy` if the module's `mapErrors: { http }` sets a status other than 423
  */
 export function ApiLocked(statuses: { readonly busy?: number } = {}): MethodDecorator & ClassDecorator {
   const { busy = STATUSES.busy } = statuses;

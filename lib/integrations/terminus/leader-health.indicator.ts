@@ -9,16 +9,16 @@ import { withTimeout } from '../../core/toolkit/timing.js';
 import { LockService } from '../../nest/service/lock.service.js';
 import { UNANSWERED, UNAVAILABLE } from './lock-health.indicator.js';
 
-/** When a leader is unhealthy. */
+/** Defines when a leader is unhealthy. */
 export interface LeaderHealthOptions {
   /**
-   * How long a task or a call of `@OnlyLeader` may continue after its term has ended, in ms. Default 20 s, at most 24.8
+   * How long a task or an `@OnlyLeader` call may continue after its term has ended, in ms. Default 20 s, at most 24.8
    * days.
    */
   readonly tolerance?: Duration;
 }
 
-/** Which leader to look for. */
+/** The leader to look for. */
 export interface LeaderCheckOptions {
   /** The key of the leadership. */
   readonly key: string;
@@ -39,18 +39,18 @@ const OF_CHECK = {
 export interface LeaderHealth {
   readonly key: string;
   readonly provider: string;
-  /** Whether this process leads now. A process that is waiting for its election is also healthy. */
+  /** Whether this process is leading now. A process that is waiting for its election is also healthy. */
   readonly leading: boolean;
 }
 
 /**
- * Reports to Terminus what this process leads, and whether it has ceased to lead where it should have. It asks no backend.
+ * Reports to Terminus what this process leads, and whether it has stopped leading where it should have. It contacts no backend.
  *
- * Down: longer than `tolerance` ago a lock was lost, or the task of a leader ended or failed, and something of that term still runs: the
- * task, or a call of `@OnlyLeader`. Until it ends, this process does not campaign again, and it keeps the lock unless it has
- * lost it. A task
- * that ignores its signal is ended only by a restart of the process, so this check belongs to liveness. The model is `HealthzAdaptor` of
- * Kubernetes' leader election, with its 20 s.
+ * Down: more than `tolerance` ago, a lock was lost or a leader's task ended or failed, and something from that term is still running: the task
+ * or an `@OnlyLeader` call. Until it ends, this process does not campaign again, and it keeps the lock unless it has
+ * lost it. Only a
+ * restart of the process ends a task that ignores its signal, so use this as a liveness check. It is modeled on `HealthzAdaptor`
+ * in Kubernetes leader election, including its 20 s.
  *
  * @example
  * ```ts
@@ -83,11 +83,13 @@ export class LeaderHealthIndicator {
   }
 
   /**
-   * Reports which instance leads a key in the whole fleet, and since when. It asks the backend, from any process: for monitoring, not for liveness.
+   * Reports which instance in the whole fleet leads a key, and when it started to lead. It queries the backend, from
+   * any process, so use it for monitoring, not for liveness.
    *
-   * Down: nobody leads, or the backend did not answer in time. The result has the key and the instance, and neither the address of the backend nor its error.
+   * Down: nobody leads, or the backend did not answer in time. The result contains the key and the instance, but
+   * neither the backend's address nor its error.
    *
-   * @param name that of this check in the result
+   * @param name the name of this check in the result
    * @throws LockConfigError for an unknown provider, for one that cannot tell who holds a key, or for an invalid timeout; LockKeyError
    */
   async leaderCheck<const Name extends string>(

@@ -16,7 +16,7 @@ export declare namespace LockDecorator {
   type Prototype = object & { prototype?: 'A static method cannot be locked: make it a method of a provider' };
 
   /**
-   * `unknown` if a lock can wait for the result `R` of the method `M`. Otherwise a sentence, which the compiler shows.
+   * `unknown` if a lock can wait for the result `R` of the method `M`; otherwise, a sentence that the compiler shows.
    */
   type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
     ReturnType<M> extends R
@@ -24,7 +24,7 @@ export declare namespace LockDecorator {
       : 'A locked method must return a Promise, an Observable or an async generator: make it async';
 
   /**
-   * `unknown` if the method `M` may resolve to `undefined`, or does not return a promise. Otherwise a sentence, which
+   * `unknown` if the method `M` may resolve to `undefined`, or does not return a promise; otherwise, a sentence that
    * the compiler shows.
    */
   type Skips<M extends (...args: never[]) => unknown> =
@@ -44,7 +44,7 @@ export declare namespace LockDecorator {
   /** A list of parameters without their types: only how many there are, and which are optional. */
   type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
 
-  /** `unknown` if the method `M` has as many parameters as `A` needs. Otherwise a type that no descriptor matches. */
+  /** `unknown` if the method `M` has the number of parameters that `A` needs; otherwise, a type that no descriptor matches. */
   type Supplies<
     M extends (...args: never[]) => unknown,
     A extends readonly unknown[],
@@ -56,7 +56,7 @@ export declare namespace LockDecorator {
 
   /**
    * The descriptor of a method `M` whose arguments can be passed to a function with the parameters `A`. `P` infers the
-   * parameters of the method. Written out as [...A, ...never[]], they would be compared in the other direction, and the
+   * parameters of the method. If they were written out as [...A, ...never[]], they would be compared in the other direction, and the
    * function could not take fewer parameters than the method.
    */
   type Accepts<
@@ -70,7 +70,7 @@ export declare namespace LockDecorator {
     onBusy?: B | BusyHandler | undefined;
   }
 
-  /** The options that may come from the configuration: all but those that decide how the method is wrapped. */
+  /** The options that may come from the configuration: all except the ones that decide how the method is wrapped. */
   type ConfiguredLockOptions<S extends readonly unknown[]> = Configurable.Options<
     Omit<DistributedLockOptions, 'around' | 'signal' | 'onBusy'>
   > &
@@ -85,7 +85,7 @@ export interface LockDecorator<A extends readonly unknown[] = readonly [], S ext
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  // Only this signature has as many parameters as a property decorator, so the compiler reports it there.
+  // Only this signature has the same number of parameters as a property decorator, so the compiler reports it there.
   (target: LockDecorator.NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <

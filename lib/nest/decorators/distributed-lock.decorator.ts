@@ -9,18 +9,18 @@ import type { LockDecorator, SkippableLockDecorator } from './decorator-types.js
 const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 
 /**
- * Runs the method under a lock, on every instance that Nest creates of the class.
+ * Runs the method under a lock, on every instance of the class that Nest creates.
  *
  * An async method holds it until it settles, an async generator from the first value to the end, and a method that
- * returns an Observable for the time of each subscription. You can combine it with other decorators in any order. Of
- * two that wrap the method, the upper one is outside: put `@DistributedLock` above `@Transactional`, so that the commit
+ * returns an Observable for the duration of each subscription. You can combine it with other decorators in any order. If
+ * two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`, so that the commit
  * comes before the release.
  *
- * If a consumer leaves a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
- * interrupt a generator that ignores the signal, so it holds the lock up to its next value.
+ * If a consumer abandons a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
+ * interrupt a generator that ignores the signal, so it holds the lock until its next value.
  *
- * If you pass the lock on to several branches of one `Promise.all`, they are one owner, and the lock does not keep them
- * apart.
+ * If you pass the lock on to several branches of one `Promise.all`, they count as one owner, and the lock does not exclude
+ * them from one another.
  *
  * @example
  * ```ts
@@ -37,8 +37,8 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
-// One signature, because TypeScript reports a wrong option for the last of several overloads, which has another kind of
-// key.
+// There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which has
+// another kind of key.
 export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,

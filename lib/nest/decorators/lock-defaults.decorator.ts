@@ -3,8 +3,8 @@ import type { Configurable } from '../methods/decorator-options.js';
 
 /**
  * Sets defaults for the `@DistributedLock` methods that a class or its subclasses declare, and `provider` and `lease`
- * for their `@RunAsLeader` and `@OnlyLeader` methods. The method's own options win. A function gets the module's
- * `config`, once, at boot. An inherited method keeps the defaults of the class that declares it.
+ * for their `@RunAsLeader` and `@OnlyLeader` methods. The method's own options win. A function is called once,
+ * at boot, with the module's `config`. An inherited method keeps the defaults of the class that declares it.
  *
  * @example
  * ```ts

@@ -27,7 +27,7 @@ export interface OnlyLeaderDecorator {
  * that key, it campaigns for the key anyway.
  *
  * The method runs under the lock of the term (`currentLock()`), and the process does not resign before the method has
- * ended. If the lock is lost in the meantime, the call ends like a call of `withLock` (see `onLost`).
+ * ended. If the lock is lost in the meantime, the call ends like a `withLock` call (see `onLost`).
  *
  * @example
  * ```ts

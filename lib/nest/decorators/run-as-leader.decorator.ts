@@ -4,7 +4,7 @@ import { declaration } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
 import type { LockDecorator } from './decorator-types.js';
 
-/** Decorates async methods that take a `LeaderTerm`, or nothing. */
+/** Decorates async methods that take a `LeaderTerm`, or no argument. */
 export interface RunAsLeaderDecorator {
   // These signatures match no method, as in LockDecorator.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
@@ -24,8 +24,8 @@ export interface RunAsLeaderDecorator {
  * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
  * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test
- * can call the method with its own term. A key or option that cannot work fails the boot, and so do a request-scoped
- * provider and two methods that lead the same key.
+ * can call the method with its own term. The boot fails for a key or option that cannot work, for a request-scoped provider,
+ * and for two methods that lead the same key.
  *
  * @example
  * ```ts

@@ -11,12 +11,12 @@ const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
  * Runs the method once in the whole fleet: the first process to call it runs it, and the others skip it.
  *
  * A method with `@Cron` has ticks, the times at which it is due. One process starts each tick, however far apart the
- * clocks are and however short the run is. A call outside of the schedule belongs to the latest tick. The last tick is
+ * clocks are and however short the run is. A call outside the schedule belongs to the latest tick. The last tick is
  * recorded with the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Use one fixed key for
- * all calls, and for this method only.
+ * all calls, and use it for this method only.
  *
- * With `minHold`, the key stays locked for that time instead, and nothing is recorded: for `@Interval` and `@Timeout`,
- * and for the other providers. That is the same as
+ * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval`
+ * and `@Timeout`, and with the other providers. That is the same as
  * `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
  *
  * @example

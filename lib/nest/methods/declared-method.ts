@@ -25,7 +25,7 @@ const DECLARED = Symbol('decorated methods of a class');
  */
 export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeader' | '@OnlyLeader';
 
-/** A decorated method as declared: its key and its options. Each application makes its plan from it. */
+/** A decorated method as declared: its key and its options. Each application derives its plan from it. */
 export class DeclaredMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -60,7 +60,7 @@ export class DeclaredMethod {
     return this.options.fixed?.around === 'request';
   }
 
-  /** The function that a call runs, wrapped by all decorators, whose marks are its metadata. */
+  /** The function that a call runs, wrapped by all decorators; their marks are its metadata. */
   get inEffect(): object {
     return Object(Reflect.get(this.target, this.methodName)) as object;
   }
@@ -83,7 +83,7 @@ export class DeclaredMethod {
 /** How a decorator declares a method. */
 interface Declaration<O extends object> {
   readonly decorator: MethodDecoratorName;
-  /** How the decorator is written, for messages. */
+  /** The decorator as written, for messages. */
   readonly example: string;
   readonly key: KeySource;
   readonly options: Configurable<O>;
@@ -126,7 +126,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
   };
 }
 
-/** The locks of a handler, outermost first, also through wrappers of other decorators, which copy metadata. */
+/** The locks of a handler, outermost first, even through wrappers of other decorators, which copy metadata. */
 export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }

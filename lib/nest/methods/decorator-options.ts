@@ -3,7 +3,7 @@ import { LockConfigError, LockError } from '../../api/errors.js';
 import type { LockManager } from '../../core/lock-manager.js';
 import type { LockService } from '../service/lock.service.js';
 
-/** Options, or a function that makes them from the module's `config`. */
+/** Options, or a function that creates them from the module's `config`. */
 export type Configurable<O> = O | ((config: never) => Configurable.Options<O>);
 
 // eslint-disable-next-line @typescript-eslint/no-namespace -- no name of its own in the entry
@@ -14,7 +14,7 @@ export declare namespace Configurable {
   };
 }
 
-/** The options of one decorator: the same in all applications, or made once from the configuration of each. */
+/** The options of one decorator: the same in all applications, or created once from each application's configuration. */
 export class DecoratorOptions<O extends object> {
   /** The options that are known at decoration. */
   readonly fixed: O | undefined;
@@ -23,7 +23,7 @@ export class DecoratorOptions<O extends object> {
   /**
    * @param place of the decorator, such as `OrderService.pay`
    * @param read checks the given options
-   * @throws LockConfigError as `read`, for options that are known
+   * @throws LockConfigError as `read` does, for options that are known
    */
   constructor(
     private readonly decorator: string,

@@ -12,7 +12,7 @@ export interface BusyContext {
   /** The arguments of the call. */
   readonly args: readonly unknown[];
   /**
-   * The error that would be thrown by default. A {@link LockDeadlockError} if callers, including this one, waited for
+   * The error that would be thrown by default; a {@link LockDeadlockError} if callers, including this one, waited for
    * each other.
    */
   readonly error: LockBusyError | LockDeadlockError;
@@ -30,18 +30,18 @@ export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 /** Answers a call whose lock was lost, after the method has ended. `this` is the instance. */
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
-/** Options of `@DistributedLock`. `S` are the parameters of `signal`. */
+/** Options of `@DistributedLock`. `S` is the parameter list of `signal`. */
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
    * Gets the caller's `AbortSignal` from the arguments of the call. It ends the wait: the call rejects with
-   * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined`: this call cannot be canceled.
+   * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined` means that this call cannot be canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
   signal?: ((...args: S) => AbortSignal | undefined) | undefined;
   /**
-   * The answer of a call whose lock stays busy.
+   * The answer to a call whose lock stays busy.
    *
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
@@ -64,7 +64,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    * The scope of the lock. `method` (default): the decorated method. `request`: only for handlers.
    * `LockRequestInterceptor` acquires the lock before pipes and inner interceptors, and holds it until the response is
    * complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does
-   * not read a streamed response keeps the lock until its connection ends: set `maxHold`, or a timeout of the HTTP
+   * not read a streamed response keeps the lock held until its connection ends: set `maxHold`, or a timeout of the HTTP
    * server.
    */
   around?: 'method' | 'request' | undefined;

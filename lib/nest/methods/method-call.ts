@@ -21,7 +21,7 @@ interface MethodCall {
   readonly args: readonly unknown[];
 }
 
-/** The lock of one call, or the answer of a call whose lock stayed busy. */
+/** The lock of one call, or the answer to a call whose lock stayed busy. */
 export type CallLock =
   | {
       readonly lock: GrantedLock;
@@ -34,7 +34,7 @@ export type CallLock =
 /**
  * Acquires the lock of a call, or starts its tick.
  *
- * @param signal ends the wait for the lock of a stream whose consumer leaves. The caller's own signal ends it as well
+ * @param signal ends the wait for a stream's lock when the consumer leaves. The caller's own signal ends it, too
  * @throws what `onBusy` throws for a busy lock, and every other lock error
  */
 export async function lockCall(
@@ -98,7 +98,7 @@ async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream
   return { lock: run.lock, onLost: lock.settings.onLost, run };
 }
 
-/** The signal of the caller, if the call has one. @throws LockConfigError for any other value */
+/** The caller's signal, if the call has one. @throws LockConfigError for any other value */
 function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
   if (signal === undefined) return [];
@@ -108,7 +108,7 @@ function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   );
 }
 
-/** The answer of a call whose lock stayed busy. @throws the error, or what the handler throws */
+/** The answer to a call whose lock stayed busy. @throws the error, or what the handler throws */
 async function answerBusy(
   call: MethodCall,
   error: LockBusyError | LockDeadlockError,

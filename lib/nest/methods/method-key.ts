@@ -74,7 +74,7 @@ export class MethodKey {
     return this.#templates.flatMap((template) => template.evaluate(scope));
   }
 
-  /** Probable mistakes in templates that can make keys. */
+  /** Probable mistakes in templates that can produce keys. */
   get warnings(): readonly string[] {
     return this.#templates.flatMap(({ warning }) => warning ?? []);
   }
@@ -99,7 +99,7 @@ export class MethodKey {
   }
 }
 
-/** The templates of a key. Empty if JavaScript or a cast passes something else. */
+/** The templates of a key. Empty if JavaScript code or a cast passes something else. */
 function templatesOf(key: unknown): readonly string[] {
   const sources: unknown = typeof key === 'string' ? [key] : key;
   return Array.isArray(sources) && sources.every((source) => typeof source === 'string') ? sources : [];

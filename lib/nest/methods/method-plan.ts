@@ -20,7 +20,7 @@ export class MethodPlan {
   readonly lock: LockPlan;
   readonly onBusy: 'throw' | 'skip' | BusyHandler;
   readonly onLost: LossPolicy | LossHandler;
-  /** Set for a method that runs once for each tick. */
+  /** Set for a method that runs once per tick. */
   readonly job: ScheduledJob | undefined;
   /** The values for `#{ctx.name}`. */
   readonly context: (name: string) => unknown;
@@ -61,7 +61,7 @@ function callLock(
   const own = { ...withoutUndefined(options), signal: undefined };
   // As with tryAcquire(), only an explicit `wait` overrides it: skipping after a wait is rarely intended.
   if (own.onBusy === 'skip') own.wait ??= 0;
-  // The handler gets the error that would be thrown.
+  // The handler gets the error that would otherwise be thrown.
   if (typeof own.onLost === 'function') own.onLost = 'throw';
   // The decorator has options that a lock does not have.
   const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
@@ -69,7 +69,7 @@ function callLock(
   return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
 }
 
-/** The lock that decides an election, with `provider` and `lease` of the class. */
+/** The lock that decides an election, with the `provider` and `lease` of the class. */
 function electionLock(
   { decorator, name, key }: DeclaredMethod,
   own: MethodOptions,

@@ -18,7 +18,7 @@ export interface RequestContext {
   readonly request: unknown;
   /** The locks of the handler, outermost first. */
   readonly methods: readonly DeclaredMethod[];
-  /** Over HTTP: aborts when the response has been sent. After the client got a failure, the work must not be done. */
+  /** Over HTTP: aborts when the response has been sent. Once the client has received a failure, the work must not be done. */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }
@@ -31,15 +31,14 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
 }
 
 /**
- * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after it called the
- * handler.
+ * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after calling the handler.
  */
 export function observedInRequest(context: RequestContext, handler: CallHandler): Observable<unknown> {
   return new Observable((subscriber) => storage.run(context, () => handler.handle().subscribe(subscriber)));
 }
 
 /**
- * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, such as
+ * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, for example
  * behind a queue.
  */
 export function requestHandledBy(method: DeclaredMethod): RequestContext | undefined {

@@ -42,16 +42,16 @@ const kept = new WeakSet<RequestStream>();
 
 /**
  * Buffers the messages of gRPC request streams among the arguments of a call until the handler subscribes, without a
- * bound, as Nest does while guards run.
+ * limit, as Nest does while guards run.
  *
- * The client sends messages while the call waits for its lock, and Nest drops those between the return of the handler
- * and its subscription. Other Observables are left alone, because a cold one starts its work when it is subscribed.
+ * The client sends messages while the call waits for its lock, and Nest drops the messages between the handler's return and
+ * its subscription. Other Observables are left alone, because a cold one starts its work when it is subscribed.
  */
 export function keepRequestStreams(args: readonly unknown[]): void {
   for (const argument of args) if (typeof argument === 'object' && argument !== null) keepStreamBehind(argument);
 }
 
-/** Finds the stream also behind operators that a controller applied to it for a service. */
+/** Also finds the stream behind operators that a controller applied to it for a service. */
 function keepStreamBehind(argument: { readonly source?: unknown }): void {
   if (!isObservablePrototype(Object.getPrototypeOf(argument))) return;
   if (Object.hasOwn(argument, 'drainBuffer')) keep(argument as RequestStream);
@@ -74,11 +74,11 @@ function keep(stream: RequestStream): void {
       target.complete();
     },
   });
-  // In the same tick as the subscription, or Nest would repeat the messages in between.
+  // In the same tick as the subscription; otherwise, Nest would repeat the messages in between.
   stream.drainBuffer();
   let isSubscribed = false;
   const replayed = new Observable((subscriber) => {
-    // Messages arrive outside of the async context of their call, with its lock and request.
+    // Messages arrive outside the async context of their call, which contains its lock and request.
     const here = new AsyncResource('RequestStream');
     const subscription = live.subscribe({
       next: (message) => {
@@ -108,7 +108,7 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // The stream itself is changed, because others refer to it already: a controller that applied operators, or Nest for
+  // The stream itself is changed, because others already refer to it: a controller that applied operators, or Nest for
   // a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),

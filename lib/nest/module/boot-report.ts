@@ -54,7 +54,7 @@ export function warnOfSkippedRuns({ service, plans }: Application): void {
 }
 
 /**
- * Warns if no code handles SIGTERM or SIGINT, because the locks of a killed process stay until their leases expire.
+ * Warns if no code handles SIGTERM or SIGINT, because the locks of a killed process stay held until their leases expire.
  * Locks in memory and session locks end with the process.
  */
 export function warnOfUnhandledSignals({ service: { manager } }: Application): void {
@@ -75,7 +75,7 @@ interface Planned {
   readonly lock: LockDescription;
 }
 
-// Processes fire a little apart, even with synchronized clocks. A process that fires after the run has ended runs it
+// Processes fire at slightly different times, even with synchronized clocks. A process that fires after the run has ended runs it
 // again.
 function runsTwice({ name, lock }: Planned): string {
   return (

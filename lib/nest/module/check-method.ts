@@ -9,7 +9,7 @@ import type { MethodPlan } from '../methods/method-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
 /**
- * The metadata keys of handlers for HTTP, microservices, WebSockets, and GraphQL with its field resolvers. Their
+ * The metadata keys of handlers for HTTP, microservices, WebSockets, and GraphQL, including its field resolvers. Their
  * packages may be absent.
  */
 const HANDLER_MARKS = [
@@ -21,7 +21,7 @@ const HANDLER_MARKS = [
 ];
 
 /**
- * The plan of a method in an application, if it can work. Checks the method without a call, and adds its mistakes to
+ * The plan of a method in an application, if it can work. Checks the method without calling it, and adds its mistakes to
  * `problems`.
  */
 export function checkMethod(
@@ -30,7 +30,7 @@ export function checkMethod(
   problems: Set<string>,
 ): MethodPlan | undefined {
   const { name, key, target, methodName, isElected } = method;
-  // The errors of templates name the method themselves.
+  // Template errors already name the method.
   if (!isElected) for (const { message } of key.errors) problems.add(message);
   const found: string[] = [];
   let plan: MethodPlan | undefined;
@@ -83,7 +83,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   try {
     options = method.options.in(service);
   } catch {
-    // Without options, there is no plan either, and that is reported already.
+    // Without options, there is no plan either, and that has already been reported.
     return [];
   }
   const problems = mistypedOptions(options);

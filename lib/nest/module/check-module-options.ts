@@ -86,7 +86,7 @@ function contextOf(context: unknown, owner: Owner, option: string): object | und
 }
 
 /**
- * Rejects a provider or a client as options: Nest copies the options of `forRoot()`, and such a copy is empty.
+ * Rejects a provider or a client passed as the options: Nest copies the options of `forRoot()`, and such a copy is empty.
  *
  * @throws LockConfigError
  */

@@ -23,7 +23,7 @@ import {
 @Module({})
 export class DistributedLockModule {
   /**
-   * Without options, locks are in the memory of this process.
+   * Without options, locks are kept in the memory of this process.
    *
    * @example
    * ```ts
@@ -97,8 +97,8 @@ const PROVIDERS: Provider[] = [
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest tries global filters from the last to the first, and adds the application's filters later: this is the
-      // last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later, so this is
+      // the last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

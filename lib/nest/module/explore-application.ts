@@ -17,11 +17,11 @@ export interface DecoratedProvider {
   readonly methods: readonly DeclaredMethod[];
   readonly prototype: object;
   readonly instance: unknown;
-  /** Whether the application has one instance, which can be called without a request. */
+  /** Whether the application has a single instance, which can be called without a request. */
   readonly isSingleton: boolean;
 }
 
-/** The decorated methods of an application, and what the exploration has found. */
+/** The decorated methods of an application, and the findings of the exploration. */
 export interface Application {
   readonly service: LockService;
   readonly providers: readonly DecoratedProvider[];
@@ -53,8 +53,8 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     const plan = checkMethod(method, service, problems);
     if (plan) plans.set(method, plan);
   }
-  // `@Transactional` of nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is taken for
-  // `@Transactional` only if the application has its TransactionHost.
+  // `@Transactional` of nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is assumed to
+  // be `@Transactional` only if the application has its TransactionHost.
   if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
   findUnlockedOverrides(application);
   const campaigns = new LeaderCampaigns(application);

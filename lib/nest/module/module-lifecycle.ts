@@ -49,7 +49,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     this.#explored?.campaigns.start();
   }
 
-  /** Called by {@link DistributedLockCoreModule}, after all other hooks of the boot. */
+  /** Called by {@link DistributedLockCoreModule}, after all other boot hooks. */
   onBooted(): void {
     const explored = this.#explored;
     if (!this.#service || !explored) return;
@@ -103,7 +103,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }
   }
 
-  // Injectables are guards, interceptors, pipes and filters that are given as classes.
+  // Injectables are guards, interceptors, pipes and filters that are specified as classes.
   *#wrappers(): Generator<InstanceWrapper> {
     for (const module of this.modules.values()) {
       yield* module.providers.values();
@@ -124,7 +124,7 @@ export class DistributedLockCoreModule implements OnApplicationBootstrap {
     private readonly moduleRef: ModuleRef,
     modules: ModulesContainer,
   ) {
-    // Nest calls the hooks of the modules farthest from the root module first. The root module has distance 1.
+    // Nest first calls the hooks of the modules farthest from the root module. The root module has distance 1.
     for (const module of modules.values()) if (module.metatype === DistributedLockCoreModule) module.distance = 0;
   }
 

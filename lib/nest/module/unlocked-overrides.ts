@@ -5,8 +5,8 @@ import { type DeclaredMethod, locksBehind, prototypesOf } from '../methods/decla
 import type { Application } from './explore-application.js';
 
 /**
- * Warns about overrides of locked methods that run without the lock: they have no lock decorator, and their source has
- * no call of `super`. An override whose source cannot be read is not reported.
+ * Warns about overrides of locked methods that run without the lock: they have no lock decorator, and their source contains
+ * no call to `super`. An override whose source cannot be read is not reported.
  */
 export function findUnlockedOverrides({ providers, warnings }: Application): void {
   for (const { methods, prototype, instance } of providers) {
@@ -77,7 +77,7 @@ function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | u
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether the text of a class has a method of this name. Otherwise other code, such as a tracer, has added it. */
+/** Whether the text of a class contains a method with this name. Otherwise other code, such as a tracer, has added it. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }

@@ -11,17 +11,17 @@ export interface DistributedLockModuleOptions {
    */
   provider?: LockProvider;
   /**
-   * The backends by name, if there are several. Then set `default`, and leave out `provider`. A name has 1 to 64
-   * characters of `A-Za-z0-9_-`.
+   * The backends by name, if there are several. If so, set `default` and omit `provider`. A name consists of 1 to
+   * 64 characters from `A-Za-z0-9_-`.
    */
   providers?: Readonly<Record<string, LockProvider>>;
-  /** Name of the provider for calls that do not name one. */
+  /** Name of the provider for calls that do not specify one. */
   default?: string;
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   namespace?: string;
   /**
    * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as the
-   * name of a pod. Default: the host's name and the process id. A host name that is not ASCII is escaped as in a URL.
+   * name of a pod. Default: the host name and the process id. A non-ASCII host name is escaped as in a URL.
    */
   instance?: string | undefined;
   /** Defaults for calls and methods that do not set an option. */
@@ -44,7 +44,7 @@ export interface DistributedLockModuleOptions {
    * after 10 s, and the last releases may take 2 s.
    */
   shutdownGrace?: ConfiguredDuration | undefined;
-  /** Whether a backend that cannot be reached fails the boot. Default true. */
+  /** Whether the boot fails if a backend cannot be reached. Default true. */
   failFast?: boolean | undefined;
 }
 

@@ -13,7 +13,7 @@ import { Scheduler } from './scheduler.js';
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
-/** Values of an application for its decorators. */
+/** An application's values for its decorators. */
 export interface ApplicationValues {
   readonly context?: KeyContext | undefined;
   readonly config?: unknown;
@@ -22,8 +22,8 @@ export interface ApplicationValues {
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
- * The provider guarantees the lock. This service adds that every lock is released, that a task starts only while its
- * lock is certain to be held, and that you learn of a loss at the local deadline at the latest.
+ * The provider guarantees the lock. This service also ensures that every lock is released, that a task starts only while its
+ * lock is certain to be held, and that you learn of a loss no later than the local deadline.
  */
 export class LockService {
   /** @internal */
@@ -58,7 +58,7 @@ export class LockService {
    *
    * @throws LockBusyError if it was busy for the whole `wait` (default 5 s).
    * @throws LockUnavailableError if the backend is down or the outcome is unknown.
-   * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for what can never work.
+   * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for calls that can never work.
    */
   acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
     this.manager.missingValues.check(key);
@@ -66,8 +66,8 @@ export class LockService {
   }
 
   /**
-   * Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Throws as {@link acquire}
-   * otherwise.
+   * Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Otherwise, throws like {@link
+   * acquire}.
    */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
     this.manager.missingValues.check(key);
@@ -92,8 +92,8 @@ export class LockService {
    * that you schedule at run time; for a method, use `@RunOnce`.
    *
    * With `due`, the run belongs to that time, and one process starts it, however far apart the processes call. With
-   * `minHold`, the key stays locked for that time instead, which must be longer than the calls are apart, and shorter
-   * than the period. Pass one of the two.
+   * `minHold`, the key stays locked for that time instead, which must be longer than the gap between the calls and
+   * shorter than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
    * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time was started, if another
@@ -119,11 +119,11 @@ export class LockService {
    * of one call never run at the same time: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *
-   * Resolves once `signal` has aborted or the application stops, the task has ended and the lock is released.
+   * Resolves once `signal` has aborted or the application stops, after the task has ended and the lock has been released.
    *
    * @param task must end when `term.signal` aborts; its errors after that are ignored
-   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for what can
-   * never work. Never LockBusyError or LockUnavailableError of this lock.
+   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for calls that
+   * can never work. Never LockBusyError or LockUnavailableError of this lock.
    */
   async runAsLeader(
     key: string,
@@ -138,7 +138,7 @@ export class LockService {
   }
 
   /**
-   * Whether this process leads the key now, by a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks
+   * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks
    * the validity of the lock at this moment, without a request to the backend. The answer may be outdated when you use
    * it, so send the fencing token along with a write.
    */
@@ -186,7 +186,7 @@ export class LockService {
   via(provider: string): LockService {
     let sibling = this.#siblings.get(provider);
     if (!sibling) {
-      // Refuses an unknown name.
+      // Rejects an unknown name.
       this.manager.plan({ provider });
       sibling = new LockService(this.manager, this.values, provider, this.#siblings, this.leadership);
       this.#siblings.set(provider, sibling);

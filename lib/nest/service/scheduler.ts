@@ -5,13 +5,13 @@ interface DueTimes extends ScheduleZone {
   readonly source: string | { valueOf(): number };
 }
 
-/** The used part of `CronJob` of the package `cron`. */
+/** The part of `CronJob` from the `cron` package that is used here. */
 interface CronJob {
   readonly cronTime?: DueTimes;
   readonly isActive?: boolean;
 }
 
-/** The used part of `SchedulerRegistry` of @nestjs/schedule, which this package never loads. */
+/** The part of `SchedulerRegistry` that is used here. This package never loads @nestjs/schedule. */
 export interface CronRegistry {
   getCronJobs(): ReadonlyMap<string, CronJob>;
 }
@@ -38,7 +38,7 @@ export class Scheduler {
   #orchestrators: readonly CronOrchestrator[] = [];
   #cronTime: CronTimeClass | undefined;
 
-  /** Both are found in the container at boot, and have jobs once `ScheduleModule` has bootstrapped. */
+  /** Both are found in the container at boot, and contain jobs once `ScheduleModule` has bootstrapped. */
   use(registries: readonly CronRegistry[], orchestrators: readonly CronOrchestrator[]): void {
     this.#registries = registries;
     this.#orchestrators = orchestrators;
@@ -93,7 +93,7 @@ export class Scheduler {
   }
 }
 
-/** Whether the scheduler fires the job. A job that is due at one date stops itself when that has passed. */
+/** Whether the scheduler fires the job. A job that is due at a single date stops itself once that date has passed. */
 function isFired({ isActive = true, cronTime }: CronJob): boolean {
   const source = cronTime?.source;
   return isActive || (source !== undefined && typeof source !== 'string' && source.valueOf() <= Date.now());

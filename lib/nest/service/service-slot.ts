@@ -7,7 +7,7 @@ const SLOT = Symbol(
   'LockService for @DistributedLock: import DistributedLockModule.forRoot() in the root module; in a unit test, add provideLockServiceStub() to the providers',
 );
 
-// Frozen objects cannot get a property. A WeakMap alone would not be enough: it does not know a Proxy, or
+// A property cannot be added to a frozen object. A WeakMap alone would not be enough: it does not recognize a Proxy or
 // Object.create(instance).
 const frozen = new WeakMap<object, readonly LockService[]>();
 
@@ -18,13 +18,13 @@ export const liveServices = new Set<LockService>();
 export const bootingServices = new Set<LockService>();
 
 interface WithSlot {
-  /** The services of the applications that share this value, in the order of their boots. */
+  /** The services of the applications that share this value, in boot order. */
   [SLOT]?: readonly LockService[];
 }
 
 /**
  * Lets Nest inject the lock service into each instance of the class. The property has a private symbol and is not
- * enumerable, so that JSON, `Object.keys` and equality of the instance stay as they are.
+ * enumerable, so that the instance's JSON, `Object.keys` and equality do not change.
  */
 export function reserveServiceSlot(prototype: object): void {
   if (SLOT in prototype) return;
@@ -37,7 +37,7 @@ export function reserveServiceSlot(prototype: object): void {
       fillSlot(this, [service]);
     },
   });
-  // Not optional, because a missing module must fail the boot, not the first call.
+  // Not optional, because a missing module must make the boot fail, not the first call.
   Inject(LockService)(prototype, SLOT);
 }
 

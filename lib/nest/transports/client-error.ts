@@ -19,7 +19,7 @@ export interface ClientError {
   readonly message: string;
   /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
-  /** After how many seconds to retry. Absent if a retry would not help. */
+  /** The number of seconds after which to retry. Absent if a retry would not help. */
   readonly retryAfter?: number;
 }
 
@@ -60,7 +60,7 @@ function logLoss(error: LockLostError): void {
   logger.warn(error.message);
 }
 
-/** Logs misuse that a filter answers, since Nest logs no error that a filter has answered. */
+/** Logs misuse that a filter answers, since Nest does not log errors that a filter has answered. */
 export function logMisuse(error: LockError): void {
   if (!isReported(error)) logger.error(error);
 }

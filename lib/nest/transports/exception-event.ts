@@ -15,8 +15,8 @@ interface NativeSocket {
 }
 
 /**
- * Sends the `exception` event that Nest sends for a `WsException`. Like Nest, it chooses by what the client can do: a
- * client of `ws` has an `emit`, too, which notifies only this process.
+ * Sends the `exception` event that Nest sends for a `WsException`. Like Nest, it chooses based on the client's capabilities: a `ws`
+ * client also has an `emit`, which notifies only this process.
  */
 export function sendException(client: Emitter | NativeSocket, error: LockError): void {
   const data = toMessageError(error);

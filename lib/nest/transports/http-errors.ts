@@ -9,7 +9,7 @@ import { LockHttpException, STATUSES } from './lock-http-exception.js';
 export class HttpErrors {
   constructor(
     private readonly options: DistributedLockModuleOptions,
-    // The host and not its adapter, because a testing module gets the adapter only after it is compiled.
+    // The host, not its adapter, because a testing module gets the adapter only after it is compiled.
     private readonly host: HttpAdapterHost,
   ) {}
 
@@ -19,10 +19,10 @@ export class HttpErrors {
     return clientError.kind === 'misuse' ? error : this.#exceptionOf(error, response);
   }
 
-  /** Answers with a problem of RFC 9457, or ends a response that has started. */
+  /** Answers with an RFC 9457 problem, or ends a response that has already started. */
   answer(thrown: LockError | LockHttpException, response: unknown): void {
     const { httpAdapter } = this.host;
-    // The interceptor does not see errors of guards.
+    // The interceptor does not see errors from guards.
     const exception = LockError.is(thrown) ? this.#exceptionOf(thrown, response) : thrown;
     if (httpAdapter.isHeadersSent(response)) {
       httpAdapter.end(response);
@@ -34,8 +34,8 @@ export class HttpErrors {
   }
 
   /**
-   * Answers a lock error of a file's stream before its first byte like all lock errors. Express reads the stream after
-   * the filters have run, and would answer 400. An error handler that the application set on the file stays.
+   * Answers a lock error in a file's stream before its first byte like any other lock error. Express reads the stream after
+   * the filters have run, and would answer 400. An error handler that the application set on the file is kept.
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;

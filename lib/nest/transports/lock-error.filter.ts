@@ -11,7 +11,7 @@ import { rpcFailure } from './rpc-failure.js';
 /**
  * Answers lock errors in the form of each transport. `DistributedLockModule` registers it globally.
  *
- * Global filters do not apply to gateways, nor to a hybrid application without `inheritAppConfig`: add
+ * Global filters do not apply to gateways or to a hybrid application without `inheritAppConfig`: add
  * `@UseFilters(LockErrorFilter)` there.
  */
 @Catch(LockError, LockHttpException)

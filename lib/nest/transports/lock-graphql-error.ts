@@ -12,7 +12,7 @@ export class LockGraphqlError extends Error {
   /** @internal */
   constructor(
     message: string,
-    /** The lock error's code, such as `LOCK_BUSY`, and after how many seconds to retry, if a retry helps. */
+    /** The lock error's code, such as `LOCK_BUSY`, and the number of seconds after which to retry, if a retry helps. */
     readonly extensions: { readonly code: string; readonly retryAfter?: number },
     cause: LockError,
   ) {

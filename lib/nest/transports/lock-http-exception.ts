@@ -5,19 +5,19 @@ import type { ClientError } from './client-error.js';
 
 export const STATUSES = { busy: 423, unavailable: 503, lost: 500, conflict: 409, misuse: 500 } as const;
 
-/** The body of a lock error over HTTP: a problem of RFC 9457 with the default `type`, `about:blank`. */
+/** The body of a lock error over HTTP: an RFC 9457 problem with the default `type`, `about:blank`. */
 export interface LockProblem {
   /** The standard phrase of the status, such as `Locked`. */
   readonly title: string;
   readonly status: number;
-  /** A sentence for people, without the key. */
+  /** A human-readable sentence, without the key. */
   readonly detail: string;
   /** The lock error's code, such as `LOCK_BUSY`, for programs. */
   readonly code: string;
 }
 
 /**
- * A lock error as an HTTP error of Nest. The lock error itself is the `cause`. `getResponse()` is the
+ * A lock error as a Nest HTTP error. The lock error itself is the `cause`. `getResponse()` is the
  * {@link LockProblem}, which is sent as `application/problem+json` unless a filter of the application answers.
  */
 export class LockHttpException extends HttpException {

@@ -24,7 +24,7 @@ import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed
 
 /**
  * Handles each request around its locks: makes the request available to key templates (`#{request…}`), acquires the
- * locks of handlers with `around: 'request'`, and maps lock errors to those of the transport. `DistributedLockModule`
+ * locks of handlers with `around: 'request'`, and maps lock errors to the transport's own errors. `DistributedLockModule`
  * registers it globally.
  */
 @Injectable()
@@ -45,13 +45,13 @@ export class LockRequestInterceptor implements NestInterceptor {
     const methods = locksBehind(context.getHandler());
     const [method] = methods;
     const isAround = method?.isAroundRequest === true;
-    // An interceptor runs twice if it is registered globally and also named by the controller.
+    // An interceptor runs twice if it is registered globally and also specified by the controller.
     if (isAround && requestLockOf(method)) return next.handle();
     const type = context.getType<string>();
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
     const request = { request: requestOf(context), methods, answered };
     let result = isAround ? this.#around(method, request, context, next) : observedInRequest(request, next);
-    // A skipped handler emits no value, on which Nest fails. A promise always has a value.
+    // A skipped handler emits no value, which makes Nest fail. A promise always has a value.
     const canBeEmpty = isAround || method?.kind === 'observable';
     if (canBeEmpty && methods.some((each) => each.planIn(this.service).onBusy === 'skip')) {
       result = result.pipe(defaultIfEmpty(undefined));
@@ -103,7 +103,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // RPC and GraphQL leave the error to the filter, which needs no class of packages that may be absent.
+  // RPC and GraphQL leave the error to the filter, which needs no classes from packages that may be absent.
   #failed(error: unknown, context: ExecutionContext): Observable<never> {
     if (!LockError.is(error)) throw error;
     const type = context.getType();

@@ -3,7 +3,7 @@ import { type Observable, of, throwError } from 'rxjs';
 import type { LockError } from '../../api/errors.js';
 import { toClientError, toMessageError } from './client-error.js';
 
-/** The used part of the `Metadata` of @grpc/grpc-js, which this package never loads. */
+/** The part of `Metadata` that is used here. This package never loads @grpc/grpc-js. */
 interface GrpcMetadata {
   set(key: string, value: string): void;
 }
@@ -30,8 +30,8 @@ const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 
 
 /**
  * The answer of a microservice's filter: an observable that fails with the client's error. Nest turns an `RpcException`
- * into the same, so no class of
- * @nestjs/microservices is needed, which this package never loads.
+ * into the same, so no class from
+ * @nestjs/microservices is needed; this package never loads it.
  */
 export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {
   const [first, second] = host.getArgs<[unknown, unknown]>();

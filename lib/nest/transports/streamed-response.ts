@@ -13,13 +13,13 @@ export function streamedResponse(
   const raw = rawResponse(context);
   if (raw.writableEnded || raw.destroyed) return undefined;
   if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
-  // `close` follows the last byte, a disconnect of the client, and an error, which the application handles.
+  // `close` follows the last byte, a client disconnect, and an error, which the application handles.
   return new Promise((resolve) => raw.once('close', resolve));
 }
 
 /**
  * Aborts when the response has been sent, for example by a timeout in another interceptor. It does not abort if the
- * client only disconnects: senders of webhooks do not wait for the response, but expect the work.
+ * client only disconnects: senders of webhooks do not wait for the response, but expect the work to be done.
  */
 export function signalOfResponse(context: ExecutionContext, method: string): AbortSignal {
   const raw = rawResponse(context);

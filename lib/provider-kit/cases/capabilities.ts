@@ -7,7 +7,7 @@ import { granted } from '../direct-caller.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
 
-/** A capability that is claimed is observed; one that is not is refused, never silently something else. */
+/** A claimed capability is honored; an unclaimed one is refused, never silently replaced by something else. */
 export const capabilityCases: readonly CaseDefinition[] = [
   {
     id: '#57',
@@ -16,7 +16,7 @@ export const capabilityCases: readonly CaseDefinition[] = [
       const backends = [await stage.harness.create(), await stage.harness.create()].map((provider) =>
         stage.caller(provider),
       );
-      // Capabilities that may be left out have a default.
+      // Optional capabilities have a default.
       const defaults = { maxLease: Infinity, wideTokens: false, limits: false, list: false, ordered: false };
       const claimed = (capabilities: LockCapabilities) => ({ ...defaults, ...capabilities });
       for (const { backend } of backends) assert.deepEqual(claimed(backend.capabilities), claimed(stage.capabilities));

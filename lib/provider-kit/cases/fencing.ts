@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import type { Grant } from '../../api/lock-provider.js';
 import { fencing, leaseOfItsOwn, type CaseDefinition } from '../case-definition.js';
 
-/** Tokens by which a resource can distinguish a late holder from the current one. */
+/** Tokens that let a resource distinguish a late holder from the current one. */
 export const fencingCases: readonly CaseDefinition[] = [
   {
     id: '#35',

@@ -5,7 +5,7 @@ import { openHandles, type OpenHandles } from '../open-handles.js';
 import type { Stage } from '../stage.js';
 import type { TestProcess } from '../test-process.js';
 
-/** Nothing stays behind: no timer, no socket, no record in the backend. */
+/** Nothing is left behind: no timer, no socket, no record in the backend. */
 export const hygieneCases: readonly CaseDefinition[] = [
   {
     id: '#S13',

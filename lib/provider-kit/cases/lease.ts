@@ -8,10 +8,10 @@ import type { TestProcess } from '../test-process.js';
 import { WrongClock } from '../wrong-clock.js';
 
 const HOUR = 3_600_000;
-/** For how long a watchdog keeps a lock in a case. */
+/** How long a watchdog keeps a lock in a case. */
 const LEASES = 3.5;
 
-/** Leases end when they should and not before, and are renewed as long as somebody holds on. */
+/** Leases end when they should and not before, and are renewed for as long as the lock is held. */
 export const leaseCases: readonly CaseDefinition[] = [
   {
     id: '#21',
@@ -72,7 +72,7 @@ export const leaseCases: readonly CaseDefinition[] = [
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
       for (let attempt = 1; ; attempt += 1) {
-        // A machine that stalls loses a short lease. A watchdog that does not work loses a long one, too.
+        // A stalled machine loses a short lease. A broken watchdog loses a long one, too.
         const lease = stage.lease * 2 ** (attempt - 1);
         const options = stage.capabilities.lease === 'per-lock' ? { lease } : {};
         const lock = await ann.locks.acquire('order', { wait: stage.bounds.takeOver, ...options });
@@ -108,7 +108,7 @@ export const leaseCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       for (let round = 0; round < stage.rounds(20); round += 1) {
         const lock = await ann.locks.acquire('order', stage.shortLease);
-        // Which of the two the backend sees first is open; that the key is free afterwards is not.
+        // The backend may see either of the two first, but the key must be free afterwards.
         const extension = lock.extend().catch(() => undefined);
         assert.equal(await lock.release(), 'released');
         await extension;
@@ -149,7 +149,7 @@ export const leaseCases: readonly CaseDefinition[] = [
   },
 ];
 
-/** For how many leases, of {@link LEASES}, the lock is held while `other` tries to get it. */
+/** The number of leases, out of {@link LEASES}, for which the lock is held while `other` tries to get it. */
 async function leasesKept(stage: Stage, lock: Lock, lease: number, other: TestProcess): Promise<number> {
   for (let kept = 0; kept < LEASES; kept += 0.5) {
     await stage.sleep(lease / 2);

@@ -17,7 +17,7 @@ const of = (limit: number, weight = 1): AskOptions & { readonly limited: LimitSh
   limited: { limit, weight },
 });
 
-/** At most `limit` at a time. */
+/** At most `limit` holders at a time. */
 export const limitCases: readonly CaseDefinition[] = [
   {
     id: '#58',

@@ -67,7 +67,7 @@ export const lossCases: readonly CaseDefinition[] = [
       });
       next.catch(() => undefined);
       await stage.sleep(lock.remaining());
-      // A reply that arrived before the cut may have renewed it once more.
+      // A reply that arrived before the cut may have renewed it again.
       await stage.sleep(lock.remaining());
       assert.equal(lock.isHeld(), false);
       await stage.eventually(0, () => signal.aborted, 'the signal aborts at the deadline');

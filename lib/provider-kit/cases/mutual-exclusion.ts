@@ -4,7 +4,7 @@ import { revocation, leaseOfItsOwn, type CaseDefinition } from '../case-definiti
 
 const MANY = { wait: 120_000 };
 
-/** One holder at a time, and a release that frees one's own lock only. */
+/** One holder at a time, and a release that frees only the caller's own lock. */
 export const mutualExclusionCases: readonly CaseDefinition[] = [
   {
     id: '#1',

@@ -4,7 +4,7 @@ import type { CaseDefinition } from '../case-definition.js';
 import { rejectsWith } from '../expectations.js';
 import type { Stage } from '../stage.js';
 
-// Families of keys that a backend may take for one another. Small ones: a lock may cost a connection each.
+// Families of keys that a backend might confuse. They are small, because each lock may cost a connection.
 export const HOSTILE: Record<string, readonly string[]> = {
   punctuation: ['/', '\\', ':', '#'],
   braces: ['{', '}', '{a}', '{}'],
@@ -24,7 +24,7 @@ export const HOSTILE: Record<string, readonly string[]> = {
   numbers: ['1', '01', '1.0', '١'],
 };
 
-/** Keys are taken as they are: no two are ever the same lock. */
+/** Keys are used as they are: no two are ever the same lock. */
 export const nameCases: readonly CaseDefinition[] = [
   {
     id: '#43',

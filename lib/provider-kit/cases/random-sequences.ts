@@ -20,7 +20,7 @@ export const randomSequenceCases: readonly CaseDefinition[] = [
           });
         }
       };
-      // Side by side, since they mostly wait for leases to end; each has keys of its own.
+      // Run side by side, since they mostly wait for leases to end; each has its own keys.
       await Promise.all(Array.from({ length: sequences }, (_, sequence) => play(sequence)));
     },
   },

@@ -7,7 +7,7 @@ import { assertBetween } from '../expectations.js';
 
 const PATIENT = 30_000;
 
-/** The promises of `acquire`, `renew` and `release` on which the core relies. */
+/** The guarantees of `acquire`, `renew` and `release` that the core relies on. */
 export const seamCases: readonly CaseDefinition[] = [
   {
     id: '#S1',
@@ -19,7 +19,7 @@ export const seamCases: readonly CaseDefinition[] = [
       await stage.sleep(stage.lease * 0.3);
       const again = await ann.take('order', { request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
-      // Where the backend reports how much remains, the second deadline may be closer to the real end of the lease.
+      // If the backend reports how much time remains, the second deadline may be closer to the real end of the lease.
       const most = stage.capabilities.lease === 'per-lock' ? answeredAt + stage.lease : Infinity;
       assertBetween(again.validUntil, 0, most, 'the deadline after the second ask');
       await bob.assertBusy('order');
@@ -147,7 +147,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'of many renewals in one tick, each is answered for its own lock',
     async run(stage) {
       const ann = await stage.direct();
-      // Where a lock may cost a connection, few are held; as many are renewed all the same.
+      // If a lock may cost a connection, only a few are held, but just as many are renewed.
       const heldCount = stage.capabilities.lease === 'per-lock' ? 150 : 4;
       const grants: DirectGrant[] = [];
       const isHeld = (index: number) => index % Math.floor(300 / heldCount) === 0;
@@ -224,7 +224,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'a request that names the one before it takes effect only if that is granted, where the backend offers it',
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
-      // In a backend of several servers, only some keys can be asked for together.
+      // In a backend with several servers, only some keys can be requested together.
       const numbered = Array.from({ length: 200 }, (_, index) => `k${index}`);
       const keys = numbered.filter((key) => key === 'k0' || bob.backend.chains?.('k0', key)).slice(0, 4);
       if (keys.length < 4) {
@@ -321,7 +321,7 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.equal(await bob.backend.labelOf('order'), null, 'under the next holder');
       bob.backend.label?.(second.request, 'of the second', lease);
       await stage.eventually(stage.bounds.handoff, isShown('of the second'), 'the next label is shown');
-      // On its way for so long that its lock has another holder.
+      // In transit for so long that its lock has another holder.
       ann.backend.label(first.request, 'of the first', lease);
       await stage.sleep(stage.time.pause);
       assert.notEqual(await bob.backend.labelOf('order'), 'of the first', 'a label that comes late');

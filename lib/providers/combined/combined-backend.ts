@@ -27,7 +27,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   /** Defined only if all members have it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  /** The last known holder for requests that were busy, whose `CombinedRequest` is gone. */
+  /** The last known holder for requests that were busy and whose `CombinedRequest` is gone. */
   readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
@@ -177,7 +177,7 @@ async function forceRelease(members: readonly Member[], key: string): Promise<bo
   return had;
 }
 
-/** Whether the caller's wait is over. The core may then have released the request's id already. */
+/** Whether the caller's wait has ended. The core may then have released the request's id already. */
 function hasLeft({ wait, signal }: AcquireRequest): boolean {
   return wait <= 0 || signal.aborted;
 }

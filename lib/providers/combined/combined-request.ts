@@ -82,20 +82,20 @@ export class CombinedRequest {
     return { lease: this.#lease, validUntil: this.#report(), fencingToken: null };
   }
 
-  /** How long the member in flight has left a command unanswered, in ms. */
+  /** How long the current member has left a command unanswered, in ms. */
   get unansweredFor(): number {
     return this.#inFlight?.unansweredFor ?? 0;
   }
 
-  /** The holder that blocks this request at the member in flight. */
+  /** The holder that blocks this request at the current member. */
   get heldBy(): Holding | null {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /** Renews all members concurrently. A member that has lost its lock reports that itself, so no loss waits for silent members. */
+  /** Renews all members concurrently. A member that has lost its lock reports the loss itself, so no loss has to wait for silent members. */
   async renew(lease: number): Promise<RenewOutcome> {
     if (this.#isReleased) return 'lost';
-    // A failed renewal is one without an answer.
+    // A failed renewal is an unanswered one.
     const outcomes = this.#grantedParts.map((part) => part.renew(lease).catch(() => 'unknown' as const));
     const all = await Promise.all(outcomes);
     if (this.#hasLost()) return 'lost';

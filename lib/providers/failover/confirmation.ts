@@ -1,13 +1,13 @@
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { EpochRecord } from './epoch-record.js';
 
-// Mirrors the margin in `validUntil`: clock rates of two machines may differ by 1 %, and timers have a resolution of 1
+// Mirrors the margin in `validUntil`: the clock rates of two machines may differ by 1 %, and timers have a resolution of 1
 // ms.
 const FASTEST = 1.01;
 const GRANULARITY = 2;
 
 /**
- * The rule, applied by one process, that keeps two members from granting at the same time. Immutable: each step returns
+ * The rule, as applied by one process, that keeps two members from granting at the same time. Immutable: each step returns
  * a new value.
  *
  * A *confirmation* is an acknowledged write to the record that left the epoch unchanged. A lock granted in an epoch is
@@ -17,7 +17,7 @@ const GRANULARITY = 2;
  * epoch has ended everywhere, even in a process that is cut off and hasn't seen the switch. Only then does the new
  * member grant. The first process that has waited writes `settled`, so later ones don't have to wait.
  *
- * Processes may have different windows, for example during a rollout that changes it. No process confirms before the
+ * Processes may have different windows, for example during a rollout that changes the window. No process confirms before the
  * record contains its own window. The record keeps the longest one, and processes wait for that.
  *
  * No clocks are compared: each bound is measured on the monotonic clock of one process, between two events in that
@@ -66,7 +66,7 @@ export class Confirmation {
     return this.record?.epoch ?? 0;
   }
 
-  /** Until when locks of `epoch` are valid; in the past for any epoch but the confirmed one. */
+  /** The time until which locks of `epoch` are valid; in the past for any epoch but the confirmed one. */
   validUntil(epoch: number): number {
     return epoch === this.epoch ? validUntil(this.confirmedAt, this.window) : -Infinity;
   }

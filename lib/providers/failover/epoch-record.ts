@@ -1,7 +1,7 @@
 import type { ProviderSwitch, SwitchReason } from '../../api/failover-state.js';
 /**
- * The record shared by all processes: which member is active, and what processes report about the members. It is only
- * changed by compare-and-set, so every version follows from the previous one.
+ * The record shared by all processes: which member is active, and what the processes report about the members. It is
+ * changed only by compare-and-set, so every version follows from the previous one.
  *
  * As long as no process sees a member fail or recover, the record stays the same. Confirmations write back what they
  * found, so any number of processes can confirm without conflicts. The record changes at a switch, when a process
@@ -16,15 +16,15 @@ export interface EpochRecord {
   readonly active: string;
   /** Whether a process has waited until all locks of earlier epochs ended. */
   readonly settled: boolean;
-  /** The longest window, in ms, of any process that ever took part: a lock may be valid somewhere for that long. */
+  /** The longest window, in ms, of any process that has ever taken part: a lock may be valid somewhere for that long. */
   readonly window: number;
-  /** The number of failbacks. Each one doubles how long the preferred member stays unused after a switch. */
+  /** The number of failbacks. Each one doubles the time for which the preferred member stays unused after a switch. */
   readonly failbacks: number;
   /** Whether an operator chose the active member, for reasons that processes can't see. Prevents failback. */
   readonly pinned: boolean;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
-  /** Reports by a random id of each process. The report of a crashed process stays until the next roll call. */
+  /** Reports, keyed by a random id for each process. The report of a crashed process stays until the next roll call. */
   readonly reports: Readonly<Record<string, Report>>;
   /** The number of roll calls: see {@link counting}. */
   readonly count: number;
@@ -40,9 +40,9 @@ export interface Report {
   readonly count: number;
 }
 
-// Enough history for operators, and small enough to write three times a window.
+// Enough history for operators, and small enough to write three times per window.
 const HISTORY = 20;
-// Bounds the record if processes keep crashing while no member fails, so that there is no roll call.
+// Limits the size of the record if processes keep crashing but no member fails, so there is no roll call.
 const MOST_REPORTS = 1_000;
 
 /**
@@ -75,7 +75,7 @@ export function switched(
   };
 }
 
-/** Adds what `process` reports. Returns the same object if nothing changes. */
+/** Adds the report of `process`. Returns the same object if nothing changes. */
 export function reported(record: EpochRecord, process: string, down: readonly string[]): EpochRecord {
   const { count, reports } = record;
   const known = reports[process];
@@ -84,14 +84,14 @@ export function reported(record: EpochRecord, process: string, down: readonly st
   return { ...record, reports: Object.fromEntries(all.slice(-MOST_REPORTS)) };
 }
 
-/** Removes the report of a process that stops. */
+/** Removes the report of a process that is stopping. */
 export function unreported(record: EpochRecord, process: string): EpochRecord {
   const others = Object.entries(record.reports).filter(([id]) => id !== process);
   return { ...record, reports: Object.fromEntries(others) };
 }
 
 /**
- * Starts a roll call of the processes, because the reports of crashed ones could outvote them. Each process answers
+ * Starts a roll call of the processes, because the reports of crashed ones could outvote live ones. Each process answers
  * with its next write. After one window, every process with a valid confirmation has written, so the others are gone.
  */
 export function counting(record: EpochRecord): EpochRecord {

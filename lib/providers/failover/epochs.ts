@@ -17,7 +17,7 @@ export interface Epoch {
 }
 
 /**
- * Room for the tokens of one epoch: enough for a hybrid clock in µs until the year 2112, or for a czxid of 2^20
+ * Room for the tokens of one epoch: enough for a hybrid clock in µs until the year 2112, or for a czxid after 2^20
  * elections.
  */
 export const TOKENS_PER_EPOCH = 2n ** 52n;
@@ -70,7 +70,7 @@ export class Epochs {
   }
 
   /**
-   * The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing was sent then
+   * The epoch in which locks are granted. @throws LockUnavailableError while no member may grant; nothing has been sent
    */
   at(now: number): Epoch {
     const confirmation = this.record.recentConfirmation(now);

@@ -28,7 +28,7 @@ import { type Epoch, Epochs, TOKENS_PER_EPOCH } from './epochs.js';
 import { FailoverRequest } from './failover-request.js';
 import type { FailoverSettings } from './failover-options.js';
 
-/** How long to wait for a member's answer to a renewal before reporting the confirmation alone. */
+/** How long to wait for a member's answer to a renewal before reporting only the confirmation. */
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
 
 /**
@@ -40,8 +40,8 @@ export function memberLease({ window }: FailoverSettings): number {
 }
 
 /**
- * Failover in one application. Each request goes to the member that is active at that time, and its release to the same
- * member. `Confirmation` explains why no two members grant at the same time.
+ * Failover in one application. Each request goes to the member that is active at that time, and its release goes to the
+ * same member. `Confirmation` explains why no two members grant at the same time.
  */
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
@@ -100,7 +100,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   #acquireFromMember(own: FailoverRequest): Promise<Grant | 'busy'> {
     const { member } = own.epoch;
     const onAnswer = (answer: Grant | 'busy'): Grant | 'busy' => {
-      // Busy is no proof of health: a caller that leaves gets it even if the server is silent.
+      // Busy doesn't prove health: a caller that gives up gets it even if the server is silent.
       if (answer !== 'busy') member.health.succeeded();
       return this.#admit(own, answer);
     };
@@ -129,7 +129,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     if (outcome === 'lost') return 'lost';
     // Wait for a scheduled write. Renewals are as frequent as confirmations, so a write for each would double the load.
     if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
-    // If the member didn't answer, the lock is valid as long as before, unless the machine was suspended meanwhile.
+    // If the member didn't answer, the lock's validity is unchanged, unless the machine was suspended in the meantime.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
     const validUntil = this.#heldUntil(own, this.context.clock.now());
     if (validUntil <= reportedUntil) return 'unknown';
@@ -325,14 +325,14 @@ function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapab
   const all = members.map(({ capabilities }) => capabilities);
   return {
     shared: all.every(({ shared }) => shared),
-    // A switch loses the order.
+    // A switch doesn't preserve the order.
     fair: false,
     fencing,
     wideTokens: fencing,
     // All locks depend on the confirmations of the process.
     lease: 'session',
     maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
-    // A switch forgets retained keys.
+    // A switch doesn't preserve retained keys.
     minHold: false,
     forceRelease: all.every(({ forceRelease }) => forceRelease),
   };

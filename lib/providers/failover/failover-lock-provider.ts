@@ -8,9 +8,9 @@ import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } 
  *
  * Mutual exclusion holds through every switch, regardless of which parts of the network each process can reach. A lock
  * is valid only if its process has recently written to a record shared by all processes, and a new provider grants only
- * when all earlier locks have ended (see `Confirmation`). In return, each process writes to the record every third of
+ * when all earlier locks have ended (see `Confirmation`). In exchange, each process writes to the record every third of
  * `window`, no locks are granted while the record is unreachable, and a switch pauses locks for about one `window`.
- * Fencing tokens keep growing through switches: epoch · 2^52 + the provider's token.
+ * Fencing tokens keep increasing across switches: epoch · 2^52 + the provider's token.
  *
  * Mutual exclusion can break if the record loses an acknowledged write, if clock rates differ by more than 1 %, or if a
  * machine is suspended for up to 2 s around a switch without being detected (locks overlap for that time). As without

@@ -52,7 +52,7 @@ export class FailoverMember {
     return !this.health.isFailing;
   }
 
-  /** Cuts a probe in flight short. Its release is sent anyway, and the member waits for it when it closes. */
+  /** Cuts short a probe in flight. Its release is still sent, and the member waits for that when closing. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#waiting?.abort();

@@ -13,8 +13,8 @@ export interface FailoverLockProviderOptions {
   readonly casStore: string;
   /**
    * How long locks stay valid without an answer from the record, in ms. Each process writes to the record every third
-   * of it, and a switch pauses locks for about as long. Each provider is also probed every third of it, by acquiring
-   * and releasing a lock. A preferred provider is used again ten windows after a switch at the earliest. Default 6 s,
+   * of this time, and a switch pauses locks for about as long. Each provider is also probed every third of this time, by acquiring
+   * and releasing a lock. A preferred provider is used again ten windows after the switch at the earliest. Default 6 s,
    * at least 1 s and at most a day. All processes must use the same value.
    */
   readonly window?: ConfiguredDuration | undefined;
@@ -22,8 +22,8 @@ export interface FailoverLockProviderOptions {
 
 // The record is written three times a window. With a shorter window, the round trips would take up most of it.
 const MIN_WINDOW = 1_000;
-// Some timers run a little longer than the window, and beyond 24.8 days they would overflow and fire immediately, again
-// and again.
+// Some timers run a little longer than the window, and beyond 24.8 days they would overflow and fire immediately and
+// repeatedly.
 const DAY = 24 * 60 * 60 * 1_000;
 const PROBES_PER_WINDOW = 3;
 const WINDOWS_BEFORE_FAILBACK = 10;
@@ -38,11 +38,11 @@ const OPTIONS = {
 
 /** The validated options. */
 export interface FailoverSettings extends Settings<typeof OPTIONS> {
-  /** How often each provider is probed. A probe times out after half of it. */
+  /** How often each provider is probed. A probe times out after half this time. */
   readonly probeInterval: number;
   /**
    * The minimum time after a switch before a preferred provider is used again. Doubles with each failback, up to an
-   * hour. A provider that was down must also have worked without a failure for half of it.
+   * hour. A provider that was down must also have worked without a failure for half this time.
    */
   readonly failbackDelay: number;
 }

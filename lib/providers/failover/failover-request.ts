@@ -15,7 +15,7 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
   grant: Grant | undefined;
   /** The validity last reported to the core. */
   reportedUntil = -Infinity;
-  /** Whether the member was unreachable since it last acknowledged the lock, so its own renewal is due. */
+  /** Whether the member has been unreachable since it last acknowledged the lock, so its own renewal is due. */
   isDoubtful = false;
   /** Whether the request was rejected, released or replaced by one in another epoch. */
   isOver = false;
@@ -61,7 +61,7 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
     return this.atMember.acquire();
   }
 
-  /** Until when this process holds the lock for sure: the member keeps it, and its epoch is confirmed. */
+  /** The time until which this process certainly holds the lock: the member keeps it, and its epoch is confirmed. */
   heldUntil(confirmation: Confirmation): number {
     return Math.min(this.atMember.validUntil, confirmation.validUntil(this.epoch.number));
   }

@@ -15,10 +15,10 @@ export interface HealthThresholds {
 }
 
 /**
- * A circuit breaker that tracks the health of a member from the outcome of each call.
+ * A circuit breaker that tracks the health of a member based on the outcome of each call.
  *
  * A member that renews locks but rejects new ones (Redis out of memory, a read-only database) is useless for new
- * callers, so it counts as down too. That takes longer than for silence, because a switch ends the locks that it still
+ * callers, so it counts as down too. That takes longer than for a silent member, because a switch ends the locks that it still
  * renews.
  */
 export class MemberHealth {
@@ -102,7 +102,7 @@ class Streak {
   }
 
   /**
-   * Whether there were several failures over this many ms. One is not enough: a broken connection fails everything in
+   * Whether several failures occurred over this many ms. One is not enough: a broken connection fails everything in
    * flight at once.
    */
   lasts(duration: number, now: number): boolean {

@@ -21,7 +21,7 @@ const TRIES_PER_WINDOW = 4;
 const ANSWERS_PER_WINDOW = 2;
 const JITTER = 0.1;
 /**
- * How often a write tries to change the record before it only confirms what it finds. Many processes may report at the
+ * How many times a write tries to change the record before it only confirms what it finds. Many processes may report at the
  * same time, and one that keeps conflicting would lose its locks; see {@link SharedRecord}.
  */
 const REPORT_TRIES = 2;
@@ -68,7 +68,7 @@ export class SharedRecord {
   }
 
   /**
-   * Resolves when locks can be granted. @throws LockUnavailableError if the record can't be written; it keeps trying
+   * Resolves when locks can be granted. @throws LockUnavailableError if the record can't be written; retries continue
    */
   async connect(): Promise<void> {
     // The first write may have to wait for a connection and a table.
@@ -99,7 +99,7 @@ export class SharedRecord {
   }
 
   /**
-   * The same for a request, whose answer is checked again. So the last check for a suspension may be up to a second
+   * The same for a request. Its answer is checked again, so the last check for a suspension may be up to a second
    * old.
    */
   recentConfirmation(now: number): Confirmation {
@@ -122,7 +122,7 @@ export class SharedRecord {
     return new Promise((resolve) => this.#awaiting.add(resolve));
   }
 
-  /** Confirms and reports now. All calls before it is sent share one write. Never rejects. */
+  /** Confirms and reports now. All calls made before the write is sent share it. Never rejects. */
   write(): Promise<void> {
     this.#requested ??= this.#enqueue(() => {
       this.#requested = undefined;
@@ -147,14 +147,14 @@ export class SharedRecord {
     return isFresh && tries < REPORT_TRIES ? this.policy.next(record, learnedAt, this.#sentAt) : record;
   }
 
-  /** Runs one write after the other. With two in flight, a process wouldn't know which one was confirmed. */
+  /** Runs writes one after another. With two in flight, a process wouldn't know which one was confirmed. */
   #enqueue(work: () => Promise<void>): Promise<void> {
     const done = this.#lastWrite.then(work);
     this.#lastWrite = done.catch(() => undefined);
     return done;
   }
 
-  /** Writes what `change` makes of the record, and retries with each record that it finds instead. */
+  /** Writes the result of applying `change` to the record, and retries with each other record that it finds instead. */
   async #amend(
     change: (record: EpochRecord, tries: number) => EpochRecord,
     timeout = this.settings.window / ANSWERS_PER_WINDOW,
@@ -225,7 +225,7 @@ export class SharedRecord {
     }
     const { clock, logger } = this.context;
     const wasConfirmed = clock.now() < this.#confirmation.validUntil(this.#confirmation.epoch);
-    // The locks that other processes hold under it can't be known anymore.
+    // It is no longer known which locks other processes hold under it.
     this.#confirmation = this.#confirmation.dropped();
     const error = this.#unavailable(
       'found its record deleted, damaged or restored from a backup. Stop all instances, then start them again',
@@ -243,7 +243,7 @@ export class SharedRecord {
     this.onEpoch(record, before.record && record.history.at(-1)?.reason);
   }
 
-  /** During a suspension, the monotonic clock stopped while other processes went on. */
+  /** During a suspension, the monotonic clock stopped while other processes kept running. */
   #noteSuspensions(suspensions: number): void {
     if (suspensions === this.#suspensions) return;
     this.#suspensions = suspensions;
@@ -262,7 +262,7 @@ export class SharedRecord {
   async #settled(): Promise<void> {
     const { clock } = this.context;
     const remaining = () => this.#confirmation.settlesAt - clock.now();
-    // Timers have whole milliseconds and may fire slightly early.
+    // Timers use whole milliseconds and may fire slightly early.
     const { signal } = this.#closing;
     for (let wait = remaining(); wait > 0 && !signal.aborted; wait = remaining()) {
       await pause(clock, Math.ceil(wait), signal, true);

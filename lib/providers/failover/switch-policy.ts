@@ -5,19 +5,19 @@ import type { FailoverSettings } from './failover-options.js';
 import type { MemberHealth } from './member-health.js';
 
 const LONGEST_STAY = 3_600_000;
-// Otherwise, a process that alone can't reach a member would start a roll call every window.
+// Otherwise, the only process that can't reach a member would start a roll call every window.
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**
  * Decides what this process writes to the shared record: which members don't answer it, and a switch when one is due.
  *
- * The active member is abandoned when it answers neither this process nor most of the processes that report. A process
- * that alone can't reach the member fails closed. Mutual exclusion doesn't depend on reports, so a late or lost report
+ * The active member is abandoned when it answers neither this process nor most of the reporting processes. If only
+ * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late or lost report
  * only costs time.
  */
 export class SwitchPolicy {
   readonly #self: string;
-  /** The latest roll call that this process has seen, and when. */
+  /** The latest roll call that this process has seen, and when it saw it. */
   #count = -1;
   #countSeenAt = -Infinity;
 
@@ -54,7 +54,7 @@ export class SwitchPolicy {
     return unreported(record, this.#self);
   }
 
-  /** A window after this process saw the roll call start, every live process has answered. */
+  /** One window after this process saw the roll call start, every live process has answered. */
   #endCount(record: EpochRecord, now: number): EpochRecord {
     if (record.count !== this.#count) {
       this.#count = record.count;

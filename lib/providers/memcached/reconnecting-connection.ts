@@ -15,7 +15,7 @@ const RETRY = { first: 50, most: 1_000 };
 export class ReconnectingConnection {
   #connection: Connection | undefined;
   #timer: Timer | undefined;
-  /** How many connection attempts there were since the server last executed a command. */
+  /** The number of connection attempts since the server last executed a command. */
   #attempts = 0;
   /** The server's reason for rejecting the latest connection. */
   #refusal: unknown;

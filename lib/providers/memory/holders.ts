@@ -1,8 +1,8 @@
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * The holders of one key by id, oldest first. There may be very many, so no operation on a single holder iterates over
- * all.
+ * The holders of one key by id, oldest first. There may be many, so no operation on a single holder iterates over all
+ * of them.
  *
  * Most keys have at most one holder, which is kept without a map: the map cost 5 % of an uncontended lock.
  */

@@ -57,8 +57,8 @@ export class MemoryStore {
   }
 
   /**
-   * @internal A snapshot of the keys with this prefix. Iterating over the live map could return a key that is released
-   * and reacquired forever.
+   * @internal A snapshot of the keys with this prefix. Iterating over the live map could keep returning a key that is
+   * repeatedly released and reacquired.
    */
   keys(prefix: string): readonly string[] {
     return Array.from(this.#slots.keys()).filter((key) => key.startsWith(prefix));
@@ -103,7 +103,7 @@ export class MemoryStore {
   }
 
   /**
-   * @internal Queues a request. Calls `serve` one time: with the hold, or with undefined if the request is released
+   * @internal Queues a request. Calls `serve` once: with the hold, or with undefined if the request is released
    * first. Returns a function that leaves the queue.
    */
   wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {

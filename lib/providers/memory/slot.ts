@@ -64,7 +64,7 @@ export class Slot {
     return this.#used;
   }
 
-  /** The smallest limit of the limited holds, or `Infinity` without any. */
+  /** The smallest limit of the limited holds, or `Infinity` if there are none. */
   get smallestLimit(): number {
     return Math.min(...this.#limits.keys());
   }

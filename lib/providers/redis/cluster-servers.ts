@@ -14,11 +14,11 @@ import { RedisServer, type ServerSettings, type ServersListener } from './redis-
 import { RedisServers, type Shard } from './redis-servers.js';
 import type { Subscription } from './subscription.js';
 
-/** The pause before the slot map is read again while a slot migrates or a master is down. It doubles up to the maximum. In ms. */
+/** The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles up to the maximum. */
 const REFRESH_DELAY = 50;
 const MAX_REFRESH_DELAY = 1_000;
 
-/** The errors of a server that did not run a script call because the keys are on another server, or have not arrived yet. */
+/** The errors from a server that did not run a script call because the keys are on another server, or have not arrived yet. */
 const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 
 /**
@@ -29,7 +29,7 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * send an acquire whose request has ended. Here, a call is sent again only if the server reported that it did not run it.
  *
  * While a slot migrates, its bucket waits. We do not follow `ASK`: the script also touches keys that the call does not declare (queue,
- * readers). If one of them has not arrived yet, the importing node would take it for missing and create it again.
+ * readers). If one of them has not arrived yet, the importing node would consider it missing and create it again.
  */
 export class ClusterServers extends RedisServers implements ServersListener {
   readonly #nodes = new Map<string, ClusterNode>();
@@ -149,7 +149,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
   async #readMap(refusing: RedisServer | undefined, lacksMajority: boolean): Promise<void> {
     if (this.#isClosed) return;
     // A server that has just reported a moved slot has the newest map, so it is queried first. A server that is cut off from the others still
-    // names itself as the master of its slots after its replica was promoted, so it is queried last.
+    // reports itself as the master of its slots after its replica has been promoted, so it is queried last.
     const rank = lacksMajority ? 1 : -1;
     const rankOf = ({ server }: ClusterNode) => (server === refusing ? rank : 0);
     const nodes = [...this.#nodes.values()].sort((a, b) => rankOf(a) - rankOf(b));

@@ -70,7 +70,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #operatorView: RedisOperatorView;
   readonly #holders: SeenHolders;
   #wasConnected = false;
-  /** Counts connections and takeovers, to detect one during a scan. */
+  /** Counts connections and takeovers, to detect any that happen during a scan. */
   #epoch = 0;
   #isClosed = false;
 
@@ -185,7 +185,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError for a server that cannot keep locks. If INFO is denied, the first lock finds out. */
+  /** @throws LockConfigError for a server that cannot keep locks. If INFO is denied, the first lock reveals the problem. */
   async #refuseUnfit(): Promise<void> {
     const infos = await Promise.all(
       this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),
@@ -215,7 +215,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#requests.close(new Error('The backend was closed.'));
-    // Wait for the end of this tick, when the operations that were added in it are sent.
+    // Wait for the end of this tick, when the operations added in it are sent.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });

@@ -16,7 +16,7 @@ export interface Usage {
 
 /**
  * Reports server settings that weaken the guarantee, as far as `INFO` and the ACL show them, and what could not be checked. A message that
- * several servers have in common is reported one time.
+ * several servers have in common is reported only once.
  */
 export async function diagnoseServers(serverCalls: readonly ServerCall[], usage: Usage): Promise<Diagnostic[]> {
   const diagnostics = await Promise.all(

@@ -3,14 +3,14 @@ import { readOptions, type RedisLockProviderOptions, type RedisSettings } from '
 import { RedisBackend } from './redis-backend.js';
 
 /**
- * Locks on a single Redis server (6.2 or later), on the master that Sentinel names, or on a Redis Cluster.
+ * Locks on a single Redis server (6.2 or later), on the master that Sentinel reports, or on a Redis Cluster.
  *
  * The provider guarantees mutual exclusion, first come first served across all processes, and a fencing token with every grant. It supports
- * shared locks. A handoff to another process takes one round trip, and between consecutive waiters of one process none. Waiters don't poll:
+ * shared locks. A handoff to another process takes one round trip; between consecutive waiters of one process, it takes none. Waiters don't poll:
  * a process with waiters sends one command a second.
  *
- * The guarantees assume that the server keeps its data (`noeviction`, and AOF if it may restart), that a replica which is promoted while a
- * lock is held has that lock (set `waitReplicas`, because replication is asynchronous), and that the server's wall clock is not stepped.
+ * The guarantees assume that the server keeps its data (`noeviction`, and AOF if it may restart), that any replica promoted while a lock is
+ * held has that lock (set `waitReplicas`, because replication is asynchronous), and that the server's wall clock is not stepped.
  * Otherwise, two processes may hold a lock, and the later one has the larger fencing token.
  */
 export class RedisLockProvider implements LockProvider {

@@ -13,11 +13,11 @@ const READS = 32;
 /**
  * The job records of a namespace, each stored as a string. Every operation is one script call, which also returns the server's time.
  *
- * A record is as durable as a lock. With `waitReplicas`, that many replicas have everything that was written or read. For that, a read also
- * sets the expiry, because `WAIT` only covers writes of its own connection.
+ * A record is as durable as a lock. With `waitReplicas`, that many replicas have everything that was written or read. To ensure this, a read
+ * also sets the expiry, because `WAIT` only covers writes on its own connection.
  */
 export class RedisRecords implements RecordStore {
-  /** @param epoch counts connections and takeovers, to detect one during a scan */
+  /** @param epoch counts connections and takeovers, to detect any that happen during a scan */
   constructor(
     private readonly context: BackendContext,
     private readonly servers: RedisServers,

@@ -40,7 +40,7 @@ type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
  *
  * The object is itself the acquire operation that it sends. At most one acquire is in flight, because the server could grant two of them.
  *
- * A grant is confirmed before it is reported if it may have expired on its way, or if the provisional lease would not be renewed otherwise.
+ * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease would not be renewed otherwise.
  */
 export class RedisRequest implements Operation {
   #state: State = 'unknown';
@@ -56,9 +56,9 @@ export class RedisRequest implements Operation {
   #sent = false;
   /** Whether the request may be in the server's queue. */
   #mayBeQueued = false;
-  /** The arrival of the oldest caller, as sent with the last acquire. */
+  /** The arrival time of the oldest caller, as sent with the last acquire. */
   #sentSince: number | undefined;
-  /** The arrival of the oldest caller on which the position in the server's queue is based. */
+  /** The arrival time of the oldest caller on which the position in the server's queue is based. */
   #queuedSince: number | undefined;
   /** The number of callers in the last acquire. */
   #callers = 1;
@@ -169,7 +169,7 @@ export class RedisRequest implements Operation {
     this.#reject(unavailable(this.requests.context.name, this.request.key, cause, this.#sent));
   }
 
-  /** Sends the acquire again, unless one or a confirmation is in flight. */
+  /** Sends the acquire again, unless an acquire or a confirmation is in flight. */
   poll(): void {
     if (!this.isOpen || this.#acquireSentAt !== undefined || this.#isConfirming) return;
     this.#after = undefined;
@@ -288,7 +288,7 @@ export class RedisRequest implements Operation {
     request.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  /** @param token the last of the block, which has one for each of the `callers` */
+  /** @param token the last token of the block, which has one for each of the `callers` */
   #grant(token: bigint, callers: number, until: number, isFullLease: boolean): void {
     this.#token = token;
     this.#tokens = callers;

@@ -8,11 +8,11 @@ import { POLL_INTERVAL, RedisRequest } from './redis-request.js';
 import type { RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
-/** The source of a notice: the reply to a call that was sent at `sentAt`, or a channel, on which anyone may publish. */
+/** The source of a notice: the reply to a call that was sent at `sentAt`, or a channel, to which anyone may publish. */
 type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
 
 /**
- * All requests of this process by id, from the first acquire to the release, because a message may name any of them.
+ * All requests of this process by id, from the first acquire to the release, because a message may refer to any of them.
  *
  * A grant for an unknown id is released: the server restored that id from a snapshot or a lagging replica, and would block other processes
  * for it.

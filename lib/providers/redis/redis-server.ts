@@ -23,8 +23,8 @@ export interface ServersListener extends ConnectionListener, SubscriptionListene
 /**
  * Our connections to one server: for commands, for messages and, with `waitReplicas`, for commands that replicas must acknowledge.
  *
- * Only one of the connections may notice a failover: the address leads to the new master, but an established connection still leads to the
- * old one. If that master wakes up, it would keep granting locks on it. So when the command connection is replaced, the others are too.
+ * Only one of the connections may notice a failover: the address points to the new master, but an established connection still leads to the
+ * old one. If that master woke up, it would keep granting locks on that connection. So when the command connection is replaced, the others are too.
  */
 export class RedisServer implements ConnectionListener {
   readonly serverClock = new ServerClock();

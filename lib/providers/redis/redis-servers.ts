@@ -47,7 +47,7 @@ export class Shard {
     this.recorder.connection = server.confirmations ?? server.commands;
   }
 
-  /** Sends a renewal to `lease` ms. Its reply is delivered after `waitReplicas` replicas have acknowledged it. */
+  /** Sends a renewal for `lease` ms. Its reply is delivered after `waitReplicas` replicas have acknowledged it. */
   confirm(operation: Operation, lease: number): void {
     this.#server?.confirmations?.limit(lease);
     this.#confirmer.add(operation);
@@ -62,7 +62,7 @@ export class Shard {
   }
 }
 
-/** The servers of a backend: a single server, the master that Sentinel names, or the masters of a Cluster. Each shard is on one of them. */
+/** The servers of a backend: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on one of them. */
 export abstract class RedisServers {
   protected readonly shards: readonly Shard[];
 
@@ -89,7 +89,7 @@ export abstract class RedisServers {
   /** Rejects if one of them cannot be reached. They keep reconnecting in the background. */
   abstract connect(): Promise<void>;
 
-  /** A function for each server that sends it a command. */
+  /** For each server, a function that sends it a command. */
   get serverCalls(): readonly ServerCall[] {
     return this.all.map(
       ({ commands }) =>
@@ -129,7 +129,7 @@ export abstract class RedisServers {
   }
 }
 
-/** One server, or the master that Sentinel names. */
+/** One server, or the master that Sentinel reports. */
 export class SingleServer extends RedisServers {
   #server: RedisServer | undefined;
   #isClosed = false;

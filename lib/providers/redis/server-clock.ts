@@ -1,7 +1,7 @@
 /**
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
- * A message about a grant does not show how long it was in flight. But a command whose reply has the server's time ran after it was sent. So a
+ * A message about a grant does not show how long it was in flight. But a command whose reply contains the server's time ran after it was sent. So a
  * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different clock speeds. Clocks of two
  * machines are never compared: both times come from the same server.
  */
@@ -17,7 +17,7 @@ export class ServerClock {
     this.#known = true;
   }
 
-  /** Drops the observation, because the next connection may lead to another server. */
+  /** Drops the observation, because the next connection may be to another server. */
   forget(): void {
     this.#known = false;
   }

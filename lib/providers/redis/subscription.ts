@@ -4,7 +4,7 @@ import { isReplyError, type RedisConnection } from './client/redis-connection.js
 
 /** Reacts to events of a subscription. */
 export interface SubscriptionListener {
-  /** The subscription listens: for the first time, or again after messages may have been missed. */
+  /** The subscription is listening: for the first time, or again after messages may have been missed. */
   onListening(): void;
   /** A Cluster server does not have the slot of a channel, or has lost it and ended the subscription. */
   onRefused?(): void;
@@ -49,7 +49,7 @@ export class Subscription extends OpenConnection {
     void this.#subscribe(this.#channels);
   }
 
-  /** Replaces the list of channels. A Cluster server ends subscriptions to channels that have moved on its own. */
+  /** Replaces the list of channels. A Cluster server itself ends subscriptions to channels that have moved. */
   listenTo(channels: readonly string[]): void {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
@@ -60,7 +60,7 @@ export class Subscription extends OpenConnection {
     return this.#channels.includes(channel);
   }
 
-  /** Reconnects, unless it is already down: the address may now lead to another server. */
+  /** Reconnects, unless it is already down: the address may now point to another server. */
   reconnect(): void {
     if (!this.isReady) return;
     this.isReady = false;
@@ -72,7 +72,7 @@ export class Subscription extends OpenConnection {
     this.shut();
   }
 
-  /** Called when a message about a grant was missing. Reconnects if the server does not reply to a ping on this connection. */
+  /** Called when a message about a grant did not arrive. Reconnects if the server does not reply to a ping on this connection. */
   probe(): void {
     if (this.#probe !== undefined) return;
     const { clock, commandTimeout } = this.settings;
@@ -110,7 +110,7 @@ export class Subscription extends OpenConnection {
             `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.#isSharded && error.message.includes('unknown command')) {
-        // Redis before 7 has no SSUBSCRIBE. The script falls back in the same way.
+        // Redis before 7 has no SSUBSCRIBE. The script falls back the same way.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
       } else if (this.#isSharded) this.#forget([channel]);

@@ -63,7 +63,7 @@ export class WaitConnection extends CommandConnection {
     }
     const fail = (error: NotReplicated) => {
       for (const { sending, reply } of answered) {
-        // Without the replicas, a reply that says "held" must not be trusted. A reply that says "not held" is true anyway.
+        // Without the replicas, a reply that says "held" must not be trusted. A reply that says "not held" is true either way.
         if (Array.isArray(reply)) sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
         else if (isHold(reply)) sending.onFailure(error);
         else sending.onReply(reply);

@@ -41,7 +41,7 @@ export function encodeQueueingAcquire(
 }
 
 /**
- * An acquire that gets "busy" as its reply if the lock is not free.
+ * An acquire whose reply is "busy" if the lock is not free.
  *
  * @param leaves whether it also removes the request from the queue
  */
@@ -118,7 +118,7 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
 export interface QueuedReply {
   /** The server's time when it queued the request, in µs. */
   readonly serverTime: number;
-  /** In how many ms the lock becomes free unless its holder renews it. */
+  /** How many ms remain until the lock becomes free unless its holder renews it. */
   readonly freeIn: number;
 }
 

@@ -2,7 +2,7 @@ import { encodeKey } from '../redis/client/encode-key.js';
 
 /**
  * The Redis keys of a namespace, on every node. They must never change: two versions of this package with different keys would not see each
- * other's locks. No key starts like those of `RedisLockProvider` (`namespace:{`), so both providers may share a server.
+ * other's locks. No key starts like a `RedisLockProvider` key (`namespace:{`), so both providers may share a server.
  */
 export class RedlockKeyLayout {
   /** The key of the token counter. */

@@ -80,7 +80,7 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** A vote, as `I` shows it. The holder's id must not leave the backend, because it is the right to release the lock. */
+/** A vote, as `I` shows it. The holder's id must not leave the backend, because anyone who knows it can release the lock. */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

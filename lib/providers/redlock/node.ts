@@ -31,7 +31,7 @@ export interface RedlockCommand {
 export class RedlockNode implements ConnectionListener {
   /** The server's id for its current run, which changes with each start. */
   runId: string | undefined;
-  /** Why the server cannot be a node: it does not fail independently of the others, or is too old. Nothing is sent to it then. */
+  /** Why the server cannot be a node: it does not fail independently of the others, or is too old. Nothing is sent to such a server. */
   unfitness: string | undefined;
   readonly #connection: CommandConnection;
   /** Has a connection only while the node is ready. */
@@ -44,7 +44,7 @@ export class RedlockNode implements ConnectionListener {
   #refusal: unknown;
   #identified = Promise.resolve();
 
-  /** @param all the nodes, this one among them */
+  /** @param all the nodes, including this one */
   constructor(
     private readonly context: BackendContext,
     private readonly settings: RedlockSettings,
@@ -71,7 +71,7 @@ export class RedlockNode implements ConnectionListener {
   onDown(): void {
     this.runId = undefined;
     this.#probation?.stop();
-    // From here on, the connection's error is the cause. The earlier refusal, such as a probation, may be long over.
+    // From here on, the connection's error is the cause. The earlier refusal, such as a probation, may have ended long ago.
     this.#refusal = undefined;
     this.#setReady(false);
   }
@@ -112,7 +112,7 @@ export class RedlockNode implements ConnectionListener {
   }
 
   /**
-   * Sends the command at the end of this tick, batched with the others of the tick. A vote that no caller waits for any longer is dropped. That
+   * Sends the command at the end of this tick, batched with the others of the tick. A vote that no caller is still waiting for is dropped. That
    * also applies when a call is repeated because the node did not know the script: by then, the vote's clean-up may have been sent.
    */
   send(command: RedlockCommand, weight = HEAVY): void {

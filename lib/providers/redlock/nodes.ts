@@ -149,7 +149,7 @@ export class RedlockNodes {
 
   /**
    * Makes the error for a missing majority. If a node refuses, its remedy comes first. The error is a `LockConfigError` if so many nodes refuse
-   * that the others are no majority. Otherwise, nodes that are down may come back.
+   * that the others are not a majority. Otherwise, nodes that are down may come back.
    */
   #errorOf(
     what: string,

@@ -44,7 +44,7 @@ export abstract class Poll<T> implements RedlockCommand {
     protected readonly lease = Infinity,
   ) {}
 
-  /** Sends the operation at the end of this tick, and resolves to the outcome. Must be called only one time. */
+  /** Sends the operation at the end of this tick, and resolves to the outcome. Must be called only once. */
   start(): Promise<T> {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
@@ -71,12 +71,12 @@ export abstract class Poll<T> implements RedlockCommand {
     return this.yes >= this.nodes.majority;
   }
 
-  /** Whether too many said no for a majority. */
+  /** Whether so many said no that a majority is impossible. */
   get isRefused(): boolean {
     return this.no > this.nodes.count - this.nodes.majority;
   }
 
-  /** Whether too many failed for a majority. */
+  /** Whether so many failed that a majority is impossible. */
   get isUnavailable(): boolean {
     return this.faults > this.nodes.count - this.nodes.majority;
   }

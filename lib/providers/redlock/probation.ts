@@ -11,7 +11,7 @@ import { isReplyError } from '../redis/client/redis-connection.js';
  */
 export class Probation {
   #votesFrom = Infinity;
-  /** The run that was observed last, and since when (monotonic clock). */
+  /** The last observed run, and when its observation started (monotonic clock). */
   #seen: { readonly runId: string; readonly since: number } | undefined;
   #timer: Timer | undefined;
 

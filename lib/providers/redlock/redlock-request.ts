@@ -5,13 +5,13 @@ import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
 // The pause after a failed round is random, from a window that doubles. Requests that have split the votes then retry at different times, since
-// a round takes about a millisecond, and a request that waits for long retries about eight times a second.
+// a round takes about a millisecond, and a request that has waited a long time retries about eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
 // The last round starts this many ms before the wait ends, so that a key that becomes free shortly before is not missed.
 const LAST_ROUND = 20;
 
-/** A request for a majority of the votes, in as many rounds as its callers wait for; then its grant. */
+/** A request for a majority of the votes, repeated in rounds while its callers wait; then its grant. */
 export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
@@ -92,7 +92,7 @@ export class RedlockRequest {
   }
 }
 
-/** The requests that found their lock busy and retry. There may be several per key: the core makes one for each number of other keys held. */
+/** The requests that found their lock busy and are retrying. There may be several per key: the core makes one for each number of other keys held. */
 export class WaitingRequests {
   readonly #byLock = new Map<string, Set<RedlockRequest>>();
 

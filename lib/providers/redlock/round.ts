@@ -9,7 +9,7 @@ import { recount } from './renewal.js';
 
 type RoundOutcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
-/** A grant, and until when its key must stay locked even if the holder ends (`minHold`). */
+/** A grant, and the time until which its key must stay locked even if the holder ends (`minHold`). */
 export interface RedlockGrant extends Grant {
   readonly keptUntil: number;
 }

@@ -63,7 +63,7 @@ export class Votes {
   }
 }
 
-// Replies may be read out of order. Rounds have a fixed width, so they compare as text.
+// Replies may be read out of order. Rounds have a fixed width, so they can be compared as text.
 function raise(rounds: string[], node: number, round: string): boolean {
   if (round <= (rounds[node] ?? '')) return false;
   rounds[node] = round;

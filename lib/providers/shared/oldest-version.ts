@@ -2,7 +2,7 @@ import { LockConfigError } from '../../api/errors.js';
 
 /**
  * Returns an error sentence if the server is older than `oldest`; undefined if it isn't or its version is unknown. A
- * shorter `oldest` covers all its patch releases: 10.6 allows any 10.6.x.
+ * shorter `oldest` covers all of its patch releases: 10.6 allows any 10.6.x.
  */
 export function whyTooOld(product: string, version: string, oldest: string): string | undefined {
   const found = /\d+(\.\d+)*/.exec(version)?.[0];
@@ -11,7 +11,7 @@ export function whyTooOld(product: string, version: string, oldest: string): str
 }
 
 /**
- * @param user what can't run on such a server, such as "SQL locks"
+ * @param user the feature that can't run on such a server, such as "SQL locks"
  * @throws LockConfigError if the server is too old
  */
 export function refuseOlder(user: string, product: string, version: string, oldest: string): void {

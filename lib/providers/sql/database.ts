@@ -32,7 +32,7 @@ interface Needs {
 const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
 
 /**
- * Connects to a server with our own connections, because those of the application's pool may all be waiting for the
+ * Connects to a server with our own connections, because all connections in the application's pool may be waiting for the
  * locks to be renewed or released.
  *
  * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks
@@ -64,7 +64,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
   }
 }
 
-/** Warns if a few processes could use up all connections of the server. */
+/** Warns if a few processes could use up all of the server's connections. */
 function tooMany(most: number, offered: number): readonly Diagnostic[] {
   if (most * 4 <= offered) return [];
   const message = `One process may open ${most} connections for locks, and the server accepts ${offered} from all its clients (max_connections). Lower maxConnections, or raise the limit of the server.`;

@@ -5,7 +5,7 @@ import type { SqlSource } from './connection/databases.js';
 import { reasonOf } from './connection/failure.js';
 import { readSqlOptions, type SqlKind, type SqlSettings } from './options.js';
 
-/** The settings that the drivers have in common. Each accepts more of its own. */
+/** The settings that the drivers have in common. Each driver also accepts its own. */
 export interface SqlServerSettings {
   readonly host?: string;
   readonly port?: number;
@@ -29,7 +29,7 @@ export type SqlConnectionOptions =
    * `authPlugins`, but not `queryFormat`.
    */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
-  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with user, password and database. */
+  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with a user, password and database. */
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
 // In a variable, so that bundlers and compilers don't try to resolve optional peers.
@@ -48,7 +48,7 @@ const ADDRESS = {
   mysql: foreign(CONFIGURATION, configurationOf).written(),
 } satisfies OptionTable<SqlConnectionOptions>;
 
-/** @throws LockConfigError if the options name no server or several, or are invalid */
+/** @throws LockConfigError if the options specify no server or several, or are invalid */
 export function readOptions(name: string, kind: SqlKind, options: SqlConnectionOptions): SqlSettings {
   const owner = {
     name,

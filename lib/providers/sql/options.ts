@@ -15,7 +15,7 @@ import { FAMILIES, type SqlSource } from './connection/databases.js';
 import type { Family } from './connection/dialect.js';
 import { tableName } from './table/lock-schema.js';
 
-/** The options of all SQL locks. */
+/** The options shared by all SQL locks. */
 export interface SqlLockOptions {
   /** The table for locks and fencing counters, as `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string;
@@ -36,8 +36,8 @@ export interface SqlLockOptions {
 
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
-   * How long a frozen or disconnected process may be silent before the server frees its locks. A heartbeat is sent
-   * every third of it. The COMMIT of what was written through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take
+   * How long a frozen or disconnected process may be silent before the server frees its locks. Heartbeats are sent at
+   * a third of this interval. The COMMIT of writes made through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take just
    * as long; after that, its outcome is unknown, and the call rejects with `LockLostError`, reason `commit-unknown`.
    * Default 30 s, at least 1 s and at most 24.8 days.
    */
@@ -62,7 +62,7 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
    */
   readonly nestedConnections?: number | undefined;
   /**
-   * Statements to run first on each connection of the locks, such as `SET TIME ZONE 'UTC'`: whatever the application
+   * Statements to run first on each connection used for locks, such as `SET TIME ZONE 'UTC'`: whatever the application
    * sets on its own connections and expects from `sqlClientOf(lock)` or `entityManagerOf(lock)`. Isolation level and
    * time limits are set afterwards. If the server rejects one, the application doesn't start. Default none.
    */
@@ -77,7 +77,7 @@ export interface SqlVersionLockOptions extends SqlLockOptions {
   readonly maxConnections?: number | undefined;
 }
 
-/** The options of all kinds of SQL locks, because applications share an options object among the kinds. */
+/** The options for all kinds of SQL locks, because applications share one options object among them. */
 const OPTIONS = {
   table: tableName(),
   synchronize: flag().or(false),

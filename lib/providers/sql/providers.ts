@@ -14,7 +14,7 @@ export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions
  *
  * It guarantees mutual exclusion as long as there is one writer, and supports shared locks on MySQL and MariaDB. For
  * writes through {@link sqlClientOf}, the guarantee is absolute: they are committed while the lock is held, or not at
- * all. A process that freezes or is cut off loses the lock after the session guard (default 30 s) and knows that by
+ * all. A process that freezes or is cut off loses the lock after the session guard (default 30 s), and knows so by
  * then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter that has
  * waited longer is usually next.
  *
@@ -48,7 +48,7 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  *
  * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
  * database's clock jumps (forwards, leases end early; backwards, they last longer, but tokens still grow); or if a
- * failover or a backup loses committed rows. As with every lease, a process may also pause between its last check and a
+ * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
  * write, so let your data compare tokens.
  */
 export class SqlVersionLockProvider implements LockProvider {
@@ -75,7 +75,7 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * and session-level advisory locks (exclusive and shared) on Postgres 14 or later.
  *
  * It guarantees mutual exclusion as long as there is one server. A process that freezes or is cut off loses the lock
- * after the session guard (default 30 s) and knows that by then. A process that dies loses it immediately. Among
+ * after the session guard (default 30 s), and knows so by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
  * Locks that are free when requested share one connection. A waiter uses another connection for each key and keeps the

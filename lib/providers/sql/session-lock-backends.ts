@@ -33,9 +33,9 @@ export class RowLockBackend extends SqlBackend<Database> {
 
   /**
    * Deletes rows that were created more than `unusedFor` ago (1 s to 24.8 days) and aren't locked. The last use of a
-   * row lock isn't recorded, so its creation counts. Also deletes rows of leases in the same table that ended that long
-   * ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
-   * an attempt that doesn't wait may be busy while its row is being deleted.
+   * row lock isn't recorded, so its creation counts. Also deletes the rows of leases in the same table that ended that
+   * long ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
+   * an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
   async purge(options: PurgeOptions): Promise<number> {
     const unusedFor = readUnusedFor(options);

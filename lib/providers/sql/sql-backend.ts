@@ -19,7 +19,7 @@ import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
 import { withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
-// How long a crashed probe keeps the next one busy, in ms. A probe normally takes a few ms.
+// How long the lock of a crashed probe stays busy, in ms. A probe normally takes a few ms.
 const PROBE_LEASE = 5_000;
 // How long startup waits for the probe, in ms. Longer than the lease of a crashed one.
 const PROBE_WITHIN = 8_000;
@@ -47,7 +47,7 @@ export function heldIn<Held extends object>(state: RequestState<Held>): Held | u
   return typeof state === 'object' ? state : undefined;
 }
 
-/** What all SQL backends share: connecting, request state and errors. */
+/** The parts that all SQL backends share: connecting, request state and errors. */
 export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
@@ -161,7 +161,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     throw new Error('the test lock was acquired but could not be released');
   }
 
-  /** The database. Each call tries to connect until that has succeeded. */
+  /** The database. Each call tries to connect until one has succeeded. */
   protected database(): Promise<D> {
     this.#database ??= this.open().catch((error: unknown) => {
       this.#database = undefined;

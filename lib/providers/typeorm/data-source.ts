@@ -94,7 +94,7 @@ function assertOpens(driver: unknown, part: string, name: string): void {
   );
 }
 
-/** Its clients are as TypeORM makes them for its own pool, on the primary. */
+/** Its clients are created as TypeORM creates them for its own pool, on the primary. */
 function postgresSource(dataSource: DataSource): PostgresSource {
   let driver: PostgresDriver | undefined;
   return {

@@ -13,8 +13,8 @@ interface Runner extends QueryRunner {
 }
 
 /**
- * The nested transaction in which the code runs. A single storage for all, because on Node 20 each one slows down every
- * promise of the process permanently.
+ * The nested transaction in which the code runs. All share a single storage, because on Node 20 each one permanently slows down
+ * every promise in the process.
  */
 const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonly depth: number }>();
 
@@ -118,21 +118,21 @@ export class EntityTransaction extends LentTransaction {
 }
 
 /**
- * The EntityManager of the transaction that holds the lock, for an exclusive lock of one key of a
- * {@link TypeOrmRowLockProvider}. It has the entities and subscribers of the DataSource that the provider was given, once that is initialized.
+ * The EntityManager of the transaction that holds the lock, for an exclusive lock on one key of a
+ * {@link TypeOrmRowLockProvider}. It has the entities and subscribers of the provider's DataSource, once that DataSource is initialized.
  *
- * The writes through it are committed by the release of the lock, and rolled back when the task under `withLock` or a
- * decorator fails, when the lock is lost, and when the process dies. Statements run one after the other. If the transaction was
+ * Writes through it are committed when the lock is released, and rolled back when the task under `withLock` or a decorator fails,
+ * when the lock is lost, or when the process dies. Statements run one after the other. If the transaction was
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *
- * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits by itself (DDL and TRUNCATE on MySQL):
- * the lock is lost then: immediately if the server's answer shows it, otherwise at the next heartbeat, and at the latest before the
- * COMMIT. Writes between such an end and its discovery are committed without the lock.
+ * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits implicitly (DDL and TRUNCATE on MySQL). Otherwise,
+ * the lock is lost: immediately if the server's answer shows it, or else at the next heartbeat, and before the COMMIT at
+ * the latest. Writes between such an end and its detection are committed without the lock.
  *
- * One statement that takes longer than the session guard loses the lock. `lock.release()` of a lock taken with
- * `acquire` commits, whatever happened before it.
+ * A single statement that takes longer than the session guard loses the lock. For a lock taken with `acquire`,
+ * `lock.release()` commits, whatever happened before.
  *
- * @throws LockLostError when the lock is not held any more.
+ * @throws LockLostError when the lock is no longer held.
  * @throws LockConfigError when the lock has no such transaction.
  */
 export function entityManagerOf(lock: Lock): EntityManager {

@@ -6,8 +6,8 @@ import { createTableSql, DEFAULT_TABLE, quotedTable, tableName } from '../sql/ta
 import { FAMILY_OF } from './data-source.js';
 
 /**
- * Creates the table of the locks: add it to the `migrations` of your DataSource. For another table than `distributed_lock`
- * add a class of your own:
+ * Creates the lock table. Add it to the `migrations` of your DataSource. For a table other than `distributed_lock`, add
+ * your own class:
  *
  * ```ts
  * export class AppLocks1700000000000 extends LockTables1700000000000 {
@@ -34,7 +34,7 @@ export class LockTables1700000000000 implements MigrationInterface {
 
 function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryRunner): DatabaseFamily {
   tableName().read(table, { name }, 'table');
-  // Its new name, dataSource, is unknown to TypeORM 0.3.
+  // TypeORM 0.3 does not know its new name, dataSource.
   // eslint-disable-next-line @typescript-eslint/no-deprecated
   const { type } = queryRunner.connection.options;
   const family = FAMILY_OF.get(type);

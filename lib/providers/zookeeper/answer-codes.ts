@@ -2,14 +2,14 @@ import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
 
 export const NO_NODE = -101;
 /**
- * AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, as it would every other session of this
+ * AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, as it would any other session of this
  * client.
  */
 const CLOSING: readonly number[] = [-115, -124];
-/** Refusals that no retry can change. A missing quorum or a quota can change, so their codes are not listed. */
+/** Refusals that a retry can't change. Quorum and quotas can change, so their codes are not listed. */
 const DEFINITE: readonly number[] = [-6, -8, -102, -108, -114, -120];
 const NO_AUTH = -102;
-/** SESSION_EXPIRED and SESSION_MOVED. The next connect response tells which. */
+/** SESSION_EXPIRED and SESSION_MOVED. The next connect response shows which one. */
 const GONE: readonly number[] = [-112, -118];
 
 /** `KeeperException.Code`, with advice for operators. All other codes count as refusals. */
@@ -46,7 +46,7 @@ export function kindOf(code: number): FailureKind {
   return MEANINGS[code]?.[0] ?? 'refused';
 }
 
-/** @param denied for a refusal by an ACL: which permission is missing */
+/** @param denied the missing permission, for a refusal by an ACL */
 export function failureOf(code: number, denied?: string): ZooKeeperFailure {
   const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'check the server log'];
   const advice = code === NO_AUTH ? (denied ?? known) : known;

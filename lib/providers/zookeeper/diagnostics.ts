@@ -2,7 +2,7 @@ import type { Diagnostic } from '../../api/lock-provider.js';
 import type { Session } from './session.js';
 import type { ZooKeeperSettings } from './zookeeper-options.js';
 
-/** Finds configuration that weakens the guarantee, as far as a client can see it. */
+/** Finds settings that weaken the guarantee, as far as a client can see them. */
 export function diagnose({ sessionTimeout }: ZooKeeperSettings, session: Session): Diagnostic[] {
   const found: Diagnostic[] = [];
   if (session.timeout !== sessionTimeout) {

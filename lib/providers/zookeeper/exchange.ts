@@ -1,21 +1,21 @@
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** Interpreted by the server as "any version". A node's version reaches it once in 2^32 writes. */
+/** Interpreted by the server as "any version". A node's version reaches this value once every 2^32 writes. */
 const ANY_VERSION = -1;
 
 interface Exchanged {
   readonly value: string | null;
-  /** When the value was written, by the leader's clock; undefined if no write of this call returned a time. */
+  /** When the value was written, by the leader's clock; undefined if no write in this call returned a time. */
   readonly writtenAt: number | undefined;
 }
 
 /**
- * Sets the node to `next` if it contains `expected` or already `next`. Returns the content afterwards.
+ * Sets the node to `next` if it contains `expected` or already contains `next`. Returns the resulting content.
  *
  * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A read
- * may be stale, because any server answers it from its own copy, but then the conditional write fails. Before a value
- * that may be stale is returned, a write is made first: a later read on the same connection is at least as recent. If a
+ * may be stale, because each server answers from its own copy, but then the conditional write fails. Before a possibly
+ * stale value is returned, a write is made: a later read on the same connection is at least as recent. If a
  * write is not answered, its outcome is unknown.
  */
 export async function exchange(
@@ -31,7 +31,7 @@ export async function exchange(
     if (found === expected || found === next) {
       const written = await write(session, path, node?.version, Buffer.from(next));
       if (written) return { value: next, ...written };
-      // A failed condition is decided by the quorum as well, so the next read is fresh.
+      // A failed condition is also decided by the quorum, so the next read is fresh.
     } else if (isFresh) return { value: found, writtenAt };
     else writtenAt = await session.heartbeat();
   }

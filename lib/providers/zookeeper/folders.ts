@@ -6,8 +6,8 @@ const MAX_FOLDERS = 10_000;
 const REMOVALS_PER_BATCH = 200;
 
 /**
- * The folders recently used by this process. There is a persistent node for each key. This process tries to remove idle
- * ones. The server rejects that while a folder has children, whose processes then remove it later. A process that finds
+ * The folders recently used by this process. Each key has a persistent node. This process tries to remove idle
+ * ones. The server rejects that while a folder has children; their processes remove it later. A process that finds
  * a folder missing recreates it, so processes needn't coordinate.
  */
 export class Folders {

@@ -1,9 +1,9 @@
 /**
  * In bytes. Long enough for the names of a million keys. If text or a TLS record arrives instead, its first four bytes
- * read as a longer length.
+ * are read as a greater length.
  */
 const LONGEST = 2 ** 28;
-/** Bytes of the length that precedes each message. */
+/** The size of each message's length prefix, in bytes. */
 const PREFIX = 4;
 
 /** Splits the byte stream of a connection into messages. */
@@ -17,8 +17,7 @@ export class FrameSplitter {
     const messages: Buffer[] = [];
     this.#chunks.push(chunk);
     this.#length += chunk.length;
-    // Concatenate only when a message is complete. Doing so for every chunk would copy a long list of names again and
-    // again.
+    // Concatenate only when a message is complete. Doing so for every chunk would copy a long list of names repeatedly.
     if (this.#length < this.#needed) return messages;
     let rest = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks, this.#length);
     for (;;) {

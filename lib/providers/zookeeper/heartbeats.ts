@@ -1,10 +1,10 @@
 import type { Clock } from '../../api/clock.js';
 import { pause } from '../../core/toolkit/timing.js';
 
-// At most a hundred heartbeats in a session timeout.
+// At most a hundred heartbeats per session timeout.
 const MIN_INTERVAL = 1 / 100;
 
-/** Writes that prove that the session is alive. Concurrent callers share one write. */
+/** Writes that prove the session is alive. Concurrent callers share one write. */
 export class Heartbeats {
   #sentAt = -Infinity;
   #next: Promise<number> | undefined;

@@ -43,7 +43,7 @@ export class JuteReader {
     return this.message.readBigInt64BE(this.#pass(8));
   }
 
-  /** Returns a view into the message's memory. A missing value is empty. */
+  /** Returns a view into the message's memory. A missing value is returned as empty. */
   bytes(): Buffer {
     const start = this.#pass(Math.max(this.int(), 0));
     return this.message.subarray(start, this.#at);

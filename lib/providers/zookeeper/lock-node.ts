@@ -3,7 +3,7 @@ import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-// Another process may remove the empty folder between our two requests, but hardly that often in a row.
+// Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a row.
 const TRIES = 10;
 
 /**
@@ -52,7 +52,7 @@ export class LockNode {
     return this.#state === 'unknown';
   }
 
-  /** Creates the node, and lists the folder in the same round trip. */
+  /** Creates the node and lists the folder in the same round trip. */
   async enter(): Promise<readonly string[]> {
     for (let tries = TRIES; ; tries -= 1) {
       const { session, folder, folderContent } = this;
@@ -92,7 +92,7 @@ export class LockNode {
       const name = names.find((each) => each.startsWith(this.prefix));
       if (name === undefined) return null;
       const stat = await this.session.client.stat(`${this.folder}/${name}`);
-      // Only a node owned by our session is sure to live as long as the session.
+      // Only a node owned by our session is guaranteed to live as long as the session.
       if (stat?.owner !== this.session.id) return null;
       this.#settle(name, stat.createdAt);
       return names;
@@ -115,7 +115,7 @@ export class LockNode {
 
   /**
    * Removes the node and resolves to whether it existed. If it rejects, call it again until it resolves or the session
-   * is over. A refusal is final and rethrown without another request, because retrying many nodes would only load the
+   * ends. A refusal is final and is rethrown without another request, because retrying many nodes would only load the
    * server.
    */
   async remove(): Promise<'removed' | 'missing'> {

@@ -1,7 +1,7 @@
 import type { Instance } from '../../api/lock-provider.js';
 import { isInstanceName } from '../../api/printable.js';
 
-// Node names begin with a UUID, which begins with the instance id. Curator also uses a UUID, and kazoo one without
+// Node names begin with a UUID, which begins with the instance id. Curator also uses a UUID; kazoo uses one without
 // hyphens.
 const ID = /^(?:_c_)?([0-9a-f]{8})-?([0-9a-f]{4})/;
 

@@ -103,7 +103,7 @@ export class OperatorView {
   }
 
   /**
-   * Like {@link #readLock}, for a folder with a hashed name. Resolves to null if the key doesn't have the prefix.
+   * Like {@link #readLock}, but for a folder with a hashed name. Resolves to null if the key doesn't have the prefix.
    */
   async #readHashed(
     segment: string,
@@ -119,7 +119,7 @@ export class OperatorView {
     return key.startsWith(prefix) ? this.#readLock(key, folder, instances) : null;
   }
 
-  /** @param instances cached names by id, so an instance that holds many keys is read one time */
+  /** @param instances cached names by id, so an instance that holds many keys is read only once */
   async #readLock(key: string, folder: string, instances: Map<string, string>): Promise<LockInfo | null> {
     const held = await this.#read(key, folder);
     if (!held) return null;
@@ -135,11 +135,11 @@ export class OperatorView {
       instances.set(id, name);
       return name;
     });
-    // When the lock was granted isn't recorded. The node only has the time of the request.
+    // The time of the grant isn't recorded. The node contains only the time of the request.
     return { ...held.info, instances: [...new Set(await Promise.all(names))], since: null };
   }
 
-  /** @param key the key to name in an error */
+  /** @param key the key to mention in errors */
   async #namesIn(folder: string, key: string | undefined): Promise<readonly string[]> {
     try {
       return await this.context.session.client.children(folder);

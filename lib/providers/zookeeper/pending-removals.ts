@@ -3,11 +3,11 @@ import type { LockNode } from './lock-node.js';
 import { isFailure } from './zookeeper-client.js';
 
 /**
- * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, that's
- * when the session ends.
+ * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, the
+ * node remains until the session ends.
  *
- * Only the backend can know these nodes. The core retries an unanswered release only while the lease may last, but a
- * node lives as long as the session, which the other locks of the process keep alive. And the core never releases a
+ * Only the backend can know of these nodes. The core retries an unanswered release only while the lease may still be valid,
+ * but a node lives as long as the session, which the other locks of the process keep alive. Also, the core never releases a
  * request that was answered with `busy`.
  */
 export class PendingRemovals {
@@ -18,7 +18,7 @@ export class PendingRemovals {
   constructor(private readonly logger: LockLogger) {}
 
   /**
-   * @param onGone called when the node is gone or its session is over
+   * @param onGone called when the node is gone or its session has ended
    * @param cause why the removal was not acknowledged
    */
   add(node: LockNode, onGone: () => void, cause: unknown): void {
@@ -26,7 +26,7 @@ export class PendingRemovals {
     this.#report(node, cause);
   }
 
-  /** Retries each removal one time. */
+  /** Retries each removal once. */
   async retry(): Promise<void> {
     if (this.#isTrying) return;
     this.#isTrying = true;
@@ -45,7 +45,7 @@ export class PendingRemovals {
     onGone();
   }
 
-  /** Logs the first refusal only, because further ones have the same reason. */
+  /** Logs only the first refusal, because later ones have the same reason. */
   #report(node: LockNode, cause: unknown): void {
     if (this.#hasReported || !isFailure(cause, 'refused') || !(cause instanceof Error)) return;
     this.#hasReported = true;

@@ -15,7 +15,7 @@ export interface QueuePosition {
   readonly isHeld: boolean;
   /** The node whose change may admit this one. Undefined for a holder, and for a waiter that any departure may admit. */
   readonly behind?: string;
-  /** The node whose zxid is the token: the holder's own, or that of the first reader among concurrent ones. */
+  /** The node whose zxid is the token: the holder's own, or the first reader's if several read concurrently. */
   readonly first: string;
   /** Whether the next node may be watching this one, to learn when it becomes a holder. */
   readonly isAwaited: boolean;
@@ -24,7 +24,7 @@ export interface QueuePosition {
 }
 
 /**
- * The server appends a signed 32-bit counter of the children ever created in the folder, as 10 digits. Locks stop
+ * The server appends a signed 32-bit counter of the children ever created in the folder, as 10 digits. Locking stops
  * before it overflows, because negative numbers would sort first.
  */
 export const LAST_SEQUENCE = 2 ** 31 - 1_000_000;
@@ -38,7 +38,7 @@ const MUTEX = 'lock-';
  *
  * A limited node has the marker of an exclusive node after its limit and weight, so Curator treats it as exclusive.
  * Limited nodes enter in order while their total weight is at most their smallest limit. The holders are therefore
- * always the first nodes, and a holder remains one no matter which nodes come and go. Each process computes the same
+ * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Each process computes the same
  * result from a list of names.
  */
 class Recipe {
@@ -99,7 +99,7 @@ class Recipe {
     }
     const previous = queue[index - 1];
     // The first waiter behind limited holders waits for any of them. All others watch one node, so that a departure
-    // wakes one waiter.
+    // wakes only one waiter.
     if (index === holders.length && previous?.mode === 'limited') {
       return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }
@@ -120,8 +120,8 @@ class Recipe {
     return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
   }
 
-  // As in Curator, a name without the marker is ordered by its whole text, so after the digits if it begins with a
-  // letter.
+  // As in Curator, a name without the marker is ordered by its whole text, so it comes after the digits if it begins
+  // with a letter.
   #textOf(name: string): string {
     return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));
   }
@@ -137,7 +137,7 @@ export const readWrite = new Recipe(WRITE, READ);
 
 /** The sequence number appended by the server: ten characters, the first of which may be a sign. */
 export function sequenceOf(name: string): number {
-  // A marker may end with a hyphen too.
+  // A marker may also end with a hyphen.
   return Number(/(?:-|__)(-?\d{9,})$/.exec(name)?.[1]);
 }
 

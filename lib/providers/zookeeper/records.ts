@@ -8,9 +8,9 @@ import { isFailure } from './zookeeper-client.js';
 const AHEAD = 32;
 
 /**
- * Records in a folder. Each is a persistent node that is changed conditionally on its version.
+ * Records in a folder. Each is a persistent node whose changes are conditional on its version.
  *
- * `serverTime` is the clock of the leader (or the standalone server), which ZooKeeper only reveals as the time of a
+ * `serverTime` is the clock of the leader (or the standalone server), which ZooKeeper reveals only as the time of a
  * write. So before a read, and after a create, the session writes to its own node. Concurrent callers share that write.
  * A read that follows it on the same connection is at least as recent.
  *
@@ -77,7 +77,7 @@ export class ZooKeeperRecords implements RecordStore {
     return `${this.folder}/${segmentOf(name)}`;
   }
 
-  /** What precedes the text in the node of this record. */
+  /** The prefix of the text in this record's node. */
   #headOf(name: string): string {
     const content = folderContentFor(this.#nodeOf(name), name);
     return content === undefined ? '' : `${content.toString()}\n`;

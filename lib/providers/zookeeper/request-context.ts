@@ -10,17 +10,17 @@ import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** What all requests of one application share. */
+/** The context shared by all requests of one application. */
 export class RequestContext {
   readonly folders = new Folders();
   readonly guards = new Guards();
   readonly pendingRemovals: PendingRemovals;
   readonly holders: SeenHolders;
-  /** The current session. The backend opens it in `connect` and replaces it when it is over. */
+  /** The current session. The backend opens it in `connect` and replaces it when it ends. */
   session!: Session;
   /** Why no session is up, if known. Set by the backend. */
   trouble: unknown;
-  /** Since when the servers have been rejecting our credentials. Set by the backend. */
+  /** When the servers started rejecting our credentials. Set by the backend. */
   refusedSince: number | undefined;
 
   constructor(
@@ -55,7 +55,7 @@ export class RequestContext {
   /** `LockConfigError` for a lasting refusal, otherwise `LockUnavailableError`. */
   errorOf(message: string, key: string | undefined, cause: unknown): LockError {
     const details = { key, provider: this.backend.name, cause };
-    // A single server may be misconfigured temporarily, for example during a rolling restart, so a refusal must last.
+    // A single server may be misconfigured temporarily, for example during a rolling restart, so only a lasting refusal counts.
     const isLasting =
       isFailure(cause, 'refused') &&
       this.refusedSince !== undefined &&
@@ -65,7 +65,7 @@ export class RequestContext {
       : new LockUnavailableError(message, details);
   }
 
-  /** Why a request failed, as a clause for a sentence. */
+  /** Why a request failed, as a clause for use in a sentence. */
   reasonOf(cause: unknown): string {
     const why = this.#whyOf(cause);
     const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
@@ -73,7 +73,7 @@ export class RequestContext {
     return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not answer'}${words}`;
   }
 
-  /** If a request was not answered, the reason why there is no session explains more. */
+  /** If a request was not answered, the reason for the lack of a session is more informative. */
   #whyOf(cause: unknown): unknown {
     return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }

@@ -24,7 +24,7 @@ export class ServerAddresses {
   /** The number of addresses in this round, plus the names still being resolved. */
   size = 1;
   /**
-   * A lookup blocks a libuv thread until it is answered, which may take half a minute. So there is only one for each
+   * A lookup blocks a libuv thread until it is answered, which may take half a minute. So there is only one lookup per
    * name.
    */
   readonly #lookups = new Map<Server, Promise<void>>();
@@ -40,8 +40,8 @@ export class ServerAddresses {
   ) {}
 
   /**
-   * The addresses to try in this round. The order is random, so that processes spread over the servers, even after one
-   * fails.
+   * The addresses to try in this round. The order is random, so that processes are spread across the servers, even after
+   * one fails.
    *
    * @param last moved to the end
    * @param wait how long to wait for lookups, in ms
@@ -82,7 +82,7 @@ export class ServerAddresses {
     ].reverse();
     const shown = tried.slice(0, MAX_FAILURES_LISTED).map(([name, error]) => `${name} (${reasonOf(error)})`);
     const more = tried.length > MAX_FAILURES_LISTED ? ` and ${tried.length - MAX_FAILURES_LISTED} more` : '';
-    // An error from a server explains more than a failed connect.
+    // An error from a server explains more than a failed connection attempt.
     const [, cause] = tried.find(([, error]) => !('syscall' in error)) ?? tried[0] ?? [];
     return new ZooKeeperFailure('unanswered', `No ZooKeeper server answered. Tried: ${shown.join(', ')}${more}.`, {
       cause,

@@ -1,7 +1,7 @@
 import { validUntil } from '../../core/toolkit/validity.js';
 
 /**
- * The part of the timeout for which a session is guaranteed to live after an acknowledged write was sent.
+ * The fraction of the timeout for which a session is guaranteed to live after an acknowledged write was sent.
  *
  * Two thirds, because a follower reports its sessions to the leader only when it answers the leader's pings, every half
  * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`, `submitLearnerRequest` does
@@ -11,15 +11,15 @@ import { validUntil } from '../../core/toolkit/validity.js';
  * ticks, where two pings pass.
  */
 const GUARANTEED = 2 / 3;
-/** A longer pause, as a part of the timeout, means that the event loop was blocked or the process stopped. */
+/** A longer pause, as a fraction of the timeout, means that the event loop was blocked or the process stopped. */
 const PAUSE = 1 / 4;
 /**
- * After this part of the timeout, a follower has answered the leader's next ping: half a tick of a session of two
+ * After this fraction of the timeout, a follower has answered the leader's next ping: half a tick for a session of two
  * ticks.
  */
 const REPORTED_WITHIN = 1 / 4;
 
-/** Computes until when a session is guaranteed to live, from the requests sent and the writes acknowledged. */
+/** Computes how long a session is guaranteed to live, from the requests sent and the writes acknowledged. */
 export class SessionLifetime {
   #confirmedAt = -Infinity;
   #sentAt = -Infinity;
@@ -42,7 +42,7 @@ export class SessionLifetime {
   /**
    * Called for every request.
    *
-   * @param asleep how long the machine has slept in total, in ms. The clock of `at` stops during sleep, so any increase
+   * @param asleep how long the machine has slept in total, in ms. The clock used for `at` stops during sleep, so any increase
    * is added.
    */
   sent(at: number, asleep: number): void {
@@ -56,7 +56,7 @@ export class SessionLifetime {
   }
 
   /**
-   * Called when a server has opened the session or taken it over. That goes through the leader, so the leader has seen
+   * Called when a server has opened the session or taken it over. Both go through the leader, so the leader has seen
    * the session since `at`.
    */
   connected(at: number, asleep: number): void {
@@ -67,7 +67,7 @@ export class SessionLifetime {
 
   /** Called when a write sent at `sentAt` was acknowledged. */
   confirm(sentAt: number): void {
-    // After a pause, and until the follower's next report, the leader may not have heard of us since before the pause.
+    // After a pause, and until the follower's next report, the leader may not have heard from us since before the pause.
     const isReported = sentAt - this.#resumedAt >= this.timeout * REPORTED_WITHIN;
     const known = isReported ? sentAt : Math.min(sentAt, this.#pausedAt + this.timeout - this.lease);
     this.#confirmedAt = Math.max(this.#confirmedAt, known);

@@ -12,33 +12,33 @@ import {
 } from './zookeeper-client.js';
 
 export interface SessionListener {
-  /** The session is connected and was proved to be alive, for the first time or after an interruption. */
+  /** The session is connected and has been proved alive, for the first time or after an interruption. */
   onUp(session: Session): void;
   /** The session isn't connected, or couldn't create its own node. Called again for each new cause. */
   onDown(session: Session, cause: unknown): void;
   /** The session and all its nodes are gone. */
   onExpired(session: Session): void;
-  /** The servers rejected our credentials, so the session is over for us. Its nodes remain until it times out. */
+  /** The servers rejected our credentials, so the session has ended for us. Its nodes remain until it times out. */
   onRefused(session: Session, cause: Error): void;
   /** Called twelve times in each timeout while the session is up, for work that must be retried. */
   onPatrol(session: Session): void;
-  /** Whether any request holds or waits, so that the session must be kept alive. */
+  /** Whether any request holds or waits, so the session must be kept alive. */
   isNeeded(): boolean;
 }
 
-// All in parts of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
+// All as fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
 // silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These intervals
 // also determine the guaranteed lifetime; see SessionLifetime.
 const PATROL = 1 / 12;
 const SILENCE = 1 / 12;
 const ANSWER_TIMEOUT = 1 / 4;
-/** How often to check whether a connection attempt takes too long. */
+/** How often to check whether a connection attempt is taking too long. */
 const ATTEMPT_PATROL_MS = 50;
 /** After this many timeouts without a connection, the session counts as expired. `#patrol` explains why. */
 const GIVEN_UP = 3;
-/** The same for a session that was never up and so holds nothing. */
+/** The same for a session that was never up and therefore holds nothing. */
 const GIVEN_UP_UNUSED = 1;
-/** The longest delay before retrying to create the session's own node after a refusal. */
+/** The maximum delay before another attempt to create the session's own node after a refusal. */
 const MAX_REFUSAL_DELAY_MS = 5_000;
 /** The maximum age of the last acknowledged write while any request holds or waits. */
 const WRITE_AGE = 1 / 4;
@@ -60,7 +60,7 @@ export class Session implements ClientListener {
   #changedAt: number;
   /** When the connection was lost, if there was one. */
   #downSince = 0;
-  /** How often in a row the servers have refused to create the session's own node, and when to try again. */
+  /** How many times in a row the servers have refused to create the session's own node, and when to try again. */
   #refusals = 0;
   #prepareAt = -Infinity;
   #patrolledAt: number;
@@ -105,7 +105,7 @@ export class Session implements ClientListener {
   }
 
   /**
-   * How long a request has been unanswered, or, without a connection, since the last message from the servers, in ms.
+   * How long a request has been unanswered, in ms; without a connection, the time since the last message from the servers.
    */
   get unansweredFor(): number {
     const now = this.clock.now();
@@ -117,7 +117,7 @@ export class Session implements ClientListener {
     return this.#state === 'over';
   }
 
-  /** Changes with every connection, which ends the watches of the previous one. */
+  /** Changes with every connection, because a new one ends the watches of the previous one. */
   get connection(): number {
     return this.#connections;
   }
@@ -136,7 +136,7 @@ export class Session implements ClientListener {
     return this.#lifetime.lease;
   }
 
-  /** Until when the session is guaranteed to live, and its locks with it. */
+  /** The time until which the session and its locks are guaranteed to live. */
   get validUntil(): number {
     return this.#lifetime.validUntil;
   }
@@ -153,15 +153,15 @@ export class Session implements ClientListener {
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
-    // We may lack permission to write to existing parents. What counts is the last node, and the reason if it couldn't
-    // be created.
+    // We may lack permission to write to existing parents. Only the last node matters, and the reason if it couldn't be
+    // created.
     const last = failures.at(-1);
     if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
   /**
-   * Proves that the session is alive with a write that is sent after this call. Resolves to the time of that write by
+   * Proves that the session is alive by a write sent after this call. Resolves to the time of that write by
    * the leader's clock. Concurrent callers share one write.
    */
   heartbeat(): Promise<number> {
@@ -272,7 +272,7 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // The error was an answer of the leader too, but without its time. An observer starts no jobs, so its own clock
+      // The error was also an answer from the leader, but without its time. An observer starts no jobs, so its own clock
       // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);
@@ -286,7 +286,7 @@ export class Session implements ClientListener {
     const often = this.#isConnected ? Infinity : ATTEMPT_PATROL_MS;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
-    // After a blocked event loop, answers may be waiting to be read.
+    // If the event loop was blocked, answers may be waiting to be read.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;

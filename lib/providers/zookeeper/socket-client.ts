@@ -62,11 +62,11 @@ const SHORT_CONNECTION_MS = 1_000;
 /** How long a server may take to accept a connection and the session, since one of several may hang. At most a quarter of the session timeout. */
 const CONNECT_TIMEOUT_MS = 2_000;
 /**
- * The first round takes at most this part of the startup timeout, even if all servers but the last hang. Each further
+ * The first round takes at most this fraction of the startup timeout, even if all servers but the last hang. Each subsequent
  * round gets twice as long, in case all servers are slow.
  */
 const FIRST_ROUND = 3 / 4;
-/** The part of the startup timeout after which a round starts without names that are still being resolved. */
+/** The fraction of the startup timeout after which a round starts without names that are still being resolved. */
 const LOOKUPS = 1 / 5;
 
 /** A request that was sent but not answered. */
@@ -102,13 +102,13 @@ export class SocketClient implements ZooKeeperClient {
   #refusals = 0;
   /** Why the last connection could not be attempted: invalid options. */
   #misconfigured: ZooKeeperFailure | undefined;
-  /** The refusal in the latest answer on this connection, if it was one. */
+  /** The latest answer on this connection, if it was a refusal. */
   #refusal: ZooKeeperFailure | undefined;
   /** Whether any request on this connection was answered with something other than a refusal. */
   #isServed = false;
   /** In the order sent, which is also the order of the answers. */
   readonly #open: OpenRequest[] = [];
-  /** The requests of this tick, because one packet is cheaper than several. */
+  /** The requests of this tick, sent together because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
   /** By path. No path is watched for both content and children, because locks are one level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();
@@ -196,7 +196,7 @@ export class SocketClient implements ZooKeeperClient {
     this.#socket?.destroy();
   }
 
-  /** Connects to one server after another. Goes to the next one immediately, and pauses between rounds. */
+  /** Connects to one server after another. Moves on to the next one immediately, but pauses between rounds. */
   async #stayConnected(): Promise<void> {
     const servers = this.#servers;
     const start = startTimeoutOf(this.settings);
@@ -220,7 +220,7 @@ export class SocketClient implements ZooKeeperClient {
         const isShort = this.context.clock.now() - this.#greetedAt < SHORT_CONNECTION_MS;
         this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
         // Resolve the names again, since their addresses may have changed. A second short connection in a row counts as
-        // a failed attempt instead. Otherwise, servers that drop every connection would be called without a pause.
+        // a failed attempt instead. Otherwise, servers that drop every connection would be contacted without a pause.
         isFresh = !isShort || !wasShort;
         wasShort = isShort;
       }
@@ -355,7 +355,7 @@ export class SocketClient implements ZooKeeperClient {
 
   /**
    * The delay before the next round, in ms. It increases while servers reject us, but stays short while they are down,
-   * because the session must get back to one of them in time.
+   * because the session must reconnect to one of them in time.
    */
   #pause(): number {
     const { random } = this.context;
@@ -396,7 +396,7 @@ export class SocketClient implements ZooKeeperClient {
     });
   }
 
-  /** Builds the failure of a request. For an ACL refusal, it names the node, the permission and the user. */
+  /** Builds the failure of a request. For an ACL refusal, it includes the node, the permission and the user. */
   #failureOf(code: number, [operation, path]: readonly Field[]): ZooKeeperFailure {
     const right = RIGHTS[operation as number];
     if (right === undefined) return failureOf(code);

@@ -31,7 +31,7 @@ import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 const CLOSE_TIMEOUT = 2_000;
 /** Backoff before the next session after the servers rejected one, in ms: a server may be misconfigured temporarily. */
 const REFUSED = { first: 5_000, most: 30_000 };
-/** The same after several sessions in a row expired early. After the first one, there is no delay. */
+/** The same, after several sessions in a row have expired early. After the first one, there is no delay. */
 const EXPIRED = { first: 250, most: 10_000 };
 
 /**
@@ -59,7 +59,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   readonly #operatorView: OperatorView;
   /** Requests that may still have a node on the servers. */
   readonly #requests = new Set<ZooKeeperRequest>();
-  /** Total of all requests. */
+  /** The total of all requests. */
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
@@ -277,7 +277,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     return round;
   }
 
-  /** Releases explicitly, because the end of the session would leave the folders behind. */
+  /** Releases locks explicitly, because the end of the session would leave the folders behind. */
   async #releaseAll(session: Session): Promise<void> {
     const releases = Array.from(this.#requests, (own) => own.release());
     const released = Promise.all(releases).then(() => this.#shared.folders.close(session));

@@ -6,14 +6,14 @@ export interface ZooKeeperClient {
   readonly sessionTimeout: number;
   /** When the last answer arrived. */
   readonly heardAt: number;
-  /** Since when the server has left requests unanswered; undefined if all are answered. */
+  /** The time since which the server has left requests unanswered; undefined if all are answered. */
   readonly silentSince: number | undefined;
   /**
    * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
    * Undefined while connected and between two attempts.
    */
   readonly tryUntil: number | undefined;
-  /** How many addresses the connect string resolves to, as far as known. */
+  /** How many addresses the connect string resolves to, as far as is known. */
   readonly addresses: number;
 
   /** Connects, and reconnects automatically until `close`. */
@@ -30,7 +30,7 @@ export interface ZooKeeperClient {
   /** Resolves to null if the node does not exist. */
   stat(path: string): Promise<NodeStat | null>;
   /**
-   * Reads the node as this server has it; null if it does not exist.
+   * Reads this server's copy of the node; null if it does not exist.
    *
    * @param onChange called once when the node is changed or removed. It is dropped when the connection is lost, and not
    * registered if the node does not exist.
@@ -45,7 +45,7 @@ export interface ZooKeeperClient {
    * Writes to the node, which triggers the watches on it.
    *
    * @param data default: the writing instance
-   * @param version if given, the write fails as `changed` if the node has another version
+   * @param version if given, the write fails with `changed` if the node has a different version
    * @returns the time of the write by the leader's clock
    */
   write(path: string, data?: Buffer, version?: number): Promise<number>;
@@ -55,7 +55,7 @@ export interface ZooKeeperClient {
   reconnect(): void;
   /** Requests the end of the session, which removes all its nodes. Never settles if no server answers. */
   close(): Promise<void>;
-  /** Closes all sockets and timers without notifying the server. */
+  /** Closes all sockets and clears all timers without notifying the server. */
   abandon(): void;
 }
 
@@ -87,13 +87,13 @@ export interface ClientListener {
   onWritten(sentAt: number): void;
   onConnected(): void;
   /**
-   * The connection was lost or could not be made. Open requests have failed, and watches are gone.
+   * The connection was lost or could not be established. Open requests have failed, and watches are gone.
    *
    * @param cause `refused` if the server answered only with refusals; `misconfigured` if our options prevented any
    * attempt
    */
   onDisconnected(cause: ZooKeeperFailure): void;
-  /** The session is over, and this client with it. */
+  /** The session has ended, and this client with it. */
   onExpired(): void;
   /** The server rejected this client and closed the session. The client has stopped. */
   onRefused(cause: Error): void;

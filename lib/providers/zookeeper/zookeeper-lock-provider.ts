@@ -9,7 +9,7 @@ import { readOptions, type ZooKeeperLockProviderOptions, type ZooKeeperSettings 
  *
  * It guarantees exclusive, shared and limited locks that are granted first come, first served across processes, as long
  * as a quorum keeps its data. A process that is cut off learns of the loss before the servers grant the lock to another
- * one. The fencing token is the zxid at which the holder entered the queue, so it survives everything except a loss of
+ * process. The fencing token is the zxid at which the holder entered the queue, so it survives everything except a loss of
  * the ensemble's data.
  *
  * Mutual exclusion can break if the ensemble loses its data, if `minSessionTimeout` is below two ticks, or if a process

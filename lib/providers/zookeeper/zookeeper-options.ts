@@ -18,7 +18,7 @@ import {
 export interface ZooKeeperAuth {
   /** Default `digest`. */
   readonly scheme?: string | undefined;
-  /** For `digest`: `user:password` in plain text. Sent with every connection, never logged. */
+  /** For `digest`: `user:password` in plain text. Sent on every connection, never logged. */
   readonly credentials: string;
 }
 
@@ -35,7 +35,7 @@ export interface ZooKeeperAcl {
 export interface ZooKeeperLockProviderOptions {
   /**
    * The servers as `host:port`, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`. The default port is
-   * 2181. A path at the end is the node that contains all locks, such as `zk1:2181,zk2:2181/shop/locks`. It is created
+   * 2181. A trailing path specifies the node that contains all locks, as in `zk1:2181,zk2:2181/shop/locks`. It is created
    * if it is missing. A host name stands for all of its addresses and is resolved again in each round of connection
    * attempts.
    */
@@ -43,8 +43,8 @@ export interface ZooKeeperLockProviderOptions {
   /** Encrypts connections: `true`, or options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
   readonly tls?: ConnectionOptions | boolean | undefined;
   /**
-   * How long a process may be silent before ZooKeeper frees its locks. The server may impose another timeout (by
-   * default between 2 and 20 of its ticks), which then applies. Default 20 s, at least 200 ms and at most 24.8 days.
+   * How long a process may be silent before ZooKeeper frees its locks. The server may impose a different timeout
+   * (by default between 2 and 20 of its ticks), which then applies. Default 20 s, at least 200 ms and at most 24.8 days.
    */
   readonly sessionTimeout?: ConfiguredDuration | undefined;
   /**
@@ -53,7 +53,7 @@ export interface ZooKeeperLockProviderOptions {
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
    * - `mutex`: `InterProcessMutex`. It has no shared locks, because it ignores readers.
    *
-   * Both allow limited locks. Curator sees each limited holder as an exclusive one.
+   * Both allow limited locks. Curator treats each limited holder as an exclusive one.
    *
    * As in Curator, the two recipes don't see each other, so all services that share a key must use the same one.
    */
@@ -61,8 +61,8 @@ export interface ZooKeeperLockProviderOptions {
   /** The identity of this client for ACLs: `{ scheme?, credentials }`. Default: none. */
   readonly auth?: ZooKeeperAuth | undefined;
   /**
-   * The ACL of every node that is created. This client needs `cdrw`. Default: all permissions for this client only if
-   * there is an `auth`, otherwise all permissions for everyone.
+   * The ACL of every node that is created. This client needs `cdrw`. Default: with an `auth`, all permissions for this
+   * client only; otherwise all permissions for everyone.
    */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
@@ -90,7 +90,7 @@ const START_TIMEOUT = 5_000;
 /** A host name, an IPv4 address or an IPv6 address in brackets, with an optional port. */
 const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,;@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
-/** An absolute path without empty segments, `.` and `..`. */
+/** An absolute path without empty segments, `.` or `..`. */
 const PATH = /^(?:\/?|(?:\/(?!\.{1,2}(?:\/|$))[^/\p{Cc}\p{Cs}\p{Co}]+)+)$/u;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
 const NEEDED = ['c', 'd', 'r', 'w'];
@@ -132,7 +132,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     example: "new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
   };
   const { connectString, tls, auth, acl = [auth ? OWNER : EVERYBODY], ...settings } = read(owner, options, OPTIONS);
-  // The server adds up the permissions of all entries that match the client. Which ones do isn't known here.
+  // The server combines the permissions of all entries that match the client. It isn't known here which ones match.
   const granted = acl.map(({ permissions }) => permissions).join('');
   if (!NEEDED.every((permission) => granted.includes(permission))) {
     refuse(
@@ -157,7 +157,7 @@ function readConnectString(
   if (typeof given !== 'string') return undefined;
   const [list = '', ...parts] = given.split('/');
   const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();
-  // Java's client also ignores blanks and empty addresses, such as after a trailing comma left by a template.
+  // Java's client also ignores blanks and empty addresses, such as one after a trailing comma left by a template.
   const addresses = list.split(',').flatMap((address) => address.trim() || []);
   const servers = addresses.flatMap((address) => readServer(address) ?? []);
   if (servers.length === 0 || servers.length < addresses.length) return undefined;

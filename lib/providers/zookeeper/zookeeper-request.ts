@@ -14,10 +14,10 @@ import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js
  */
 const POLL_INTERVAL_MS = 1_000;
 
-/** The size of a node's path apart from its folder and marker: `/_c_<uuid>-`, 10 digits and the length. */
+/** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits and the length. */
 const REST_OF_PATH = 55;
 
-/** The outcome of one look at the queue. */
+/** The outcome of one evaluation of the queue. */
 type Step = Grant | 'behind' | 'again';
 
 /** One request for one lock: its node in the queue, the wait for the node before it, and the hold. */
@@ -86,7 +86,7 @@ export class ZooKeeperRequest {
     });
   }
 
-  /** Called after a reconnect or with a new session, when the wait may be over. */
+  /** Called after a reconnect or with a new session, when the wait may have ended. */
   recheck(): void {
     this.#wake();
   }
@@ -106,7 +106,7 @@ export class ZooKeeperRequest {
     return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
   }
 
-  /** Called when the session is over or another client has removed the node. */
+  /** Called when the session has ended or another client has removed the node. */
   lose(cause: Error): void {
     if (!this.#grant) return;
     this.#grant = undefined;
@@ -204,7 +204,7 @@ export class ZooKeeperRequest {
       this.#watchesHolder = behind === holders[0] && holders.length === 1;
       return 'behind';
     }
-    // The node before ours may become a holder as well as leave. If it did so before we watched it, we weren't
+    // The node before ours may leave or become a holder. If it did so before we watched it, we weren't
     // notified. So list the names again after the watch is set: the server processes the requests of a session in
     // order.
     const watching = behind === undefined ? undefined : session.client.read(path, wake);
@@ -214,7 +214,7 @@ export class ZooKeeperRequest {
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  /** Records the holder that blocks us. When it got the lock isn't known: its node only has the time of its request. */
+  /** Records the holder that blocks us. It isn't known when it got the lock: its node contains only the time of its request. */
   #recordHolder({ holders = [] }: QueuePosition, requestedAt: number): void {
     const { context, request, folder } = this;
     const [first] = holders;
@@ -228,7 +228,7 @@ export class ZooKeeperRequest {
     if (first !== node.name) {
       const stat = await session.client.stat(`${this.folder}/${first}`);
       if (!stat) return 'again';
-      // Never use a higher token than our own, which is lower than all later ones. The first reader may have come after
+      // Never use a token higher than our own, which is lower than all later ones. The first reader may have arrived after
       // us: a writer in Curator 5.5 takes a read lock before it releases its write lock (CURATOR-621).
       if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
     }
@@ -243,7 +243,7 @@ export class ZooKeeperRequest {
     return this.#grant;
   }
 
-  /** Recreates the folder when its sequence numbers run out, so that they start at 0. */
+  /** Recreates the folder when its sequence numbers run out, so that they restart at 0. */
   async #replaceFolder(session: Session, node: LockNode): Promise<Step> {
     await node.remove();
     this.#node = undefined;
@@ -264,7 +264,7 @@ export class ZooKeeperRequest {
     this.request.waits();
   }
 
-  /** Checks that our node exists, and loses the hold if it doesn't. Afterwards, a watch notices its removal. */
+  /** Checks that our node exists; if it doesn't, the hold is lost. Afterwards, a watch notices its removal. */
   readonly #guard = async (): Promise<boolean> => {
     const node = this.#node;
     if (!this.#grant || !node) return true;
@@ -272,7 +272,7 @@ export class ZooKeeperRequest {
     if (this.#guardedOn === connection) return true;
     const stat = await node.session.client.read(node.path, () => {
       this.#guardedOn = 0;
-      // The node may just have been written to.
+      // The node may have just been written to.
       this.#guard().catch(() => undefined);
     });
     if (stat) this.#guardedOn = connection;

@@ -18,7 +18,7 @@ const END_TIMEOUT = 1_000;
 /** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-/** Due times of one key that are closer than this are meant to be the same, in ms. */
+/** Due times of one key that are closer together than this are meant to be the same, in ms. */
 const ONE_DUE = 1_000;
 
 /** When each warning was last logged: there is one clock for all jobs, and keys of `runOnce()` may come from data. */
@@ -33,13 +33,13 @@ export interface CurrentRun {
   readonly key: string;
   /** When the run was due. */
   readonly tick: Date;
-  /** How often a process has started this run: more than 1 if one crashed or lost its lock, with `afterCrash`. */
+  /** How many times a process has started this run: more than 1 if one crashed or lost its lock, with `afterCrash`. */
   readonly attempt: number;
 }
 
 /**
  * The run around the caller: of a `@RunOnce` method without `minHold`, or of `runOnce()` with `due`. `undefined`
- * outside of such a run, and in one by `LockAdmin.runNow()`, which has no tick.
+ * outside of such a run, and in one started by `LockAdmin.runNow()`, which has no tick.
  *
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
  */
@@ -58,7 +58,7 @@ export interface Run {
   recorded<T>(task: Task<T>): Task<T>;
 }
 
-/** A tick that was not started here, why, and the record that says so. */
+/** A tick that was not started here, the reason, and the record that says so. */
 interface Skipped {
   readonly skipped: SkipReason;
   readonly record: JobRecord | undefined;
@@ -87,11 +87,11 @@ export class Job {
   }
 
   /**
-   * Starts the tick, unless another process has started it, starts it now, or runs an earlier one.
+   * Starts the tick, unless another process has started it, is starting it now, or is running an earlier one.
    *
-   * @param schedule `undefined` if the caller gives the ticks
-   * @param isOpen whether the tick may still be started, by the record. Default: the last tick is earlier
-   * @throws LockUnavailableError if the backend does not answer. The tick may be recorded as started then
+   * @param schedule `undefined` if the caller specifies the ticks
+   * @param isOpen whether the tick may still be started, according to the record. Default: whether the last tick is earlier
+   * @throws LockUnavailableError if the backend does not answer. In that case, the tick may be recorded as started
    */
   async startTick(
     tick: number,
@@ -144,7 +144,7 @@ export class Job {
    * Starts a tick under the lock of the job: the next attempt, if an earlier run of the tick has lost its process.
    * If the record has changed since it was read, nothing starts, and the promise resolves to the current record.
    *
-   * @throws as {@link startTick}; the lock is released then
+   * @throws like {@link startTick}; the lock is then released
    */
   async startUnder(lock: GrantedLock, seen: Seen, tick: number, schedule: Schedule | undefined): Promise<Run | Seen> {
     const { core } = this.plan;
@@ -166,7 +166,7 @@ export class Job {
     return { lock, record, recorded: (task) => this.#recorded(task, found, record) };
   }
 
-  /** Reports a run whose record says that it runs while this process has its lock. */
+  /** Reports a run whose record says that it is running while this process has its lock. */
   reportAbandoned({ tick, instance, startedAt, attempt }: JobRecord, again: boolean): void {
     const { events, name, logger } = this.plan.core;
     const times = { tick: new Date(tick), startedAt: new Date(startedAt) };
@@ -193,7 +193,7 @@ export class Job {
   }
 
   /**
-   * Leaves a later record alone: it is of a later run, so the lock was lost. An earlier record, or none, shows that the
+   * Leaves a later record alone: it belongs to a later run, so the lock was lost. An earlier record, or none, shows that the
    * backend has lost data.
    */
   async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
@@ -218,7 +218,7 @@ export class Job {
   }
 
   /**
-   * Warns if instances give the time of the call as the time at which the run was due, so that each call counts as a
+   * Warns if instances pass the time of the call as the time at which the run was due, so that each call counts as a
    * run.
    */
   #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
@@ -240,7 +240,7 @@ export class Job {
     core.logger.warn(`${message} (Warned once an hour.)`);
   }
 
-  /** Warns if instances have one expression in two zones, and so different ticks. */
+  /** Warns if instances have the same expression in two zones, and therefore different ticks. */
   #checkZone(record: JobRecord | undefined, schedule: Schedule | undefined): void {
     const own = schedule?.text;
     const other = record?.schedule;
@@ -253,7 +253,7 @@ export class Job {
 }
 
 /**
- * The longest time that a process waits for another one that starts the same tick, in ms: half of the time until the
+ * The longest time that a process waits for another one that is starting the same tick, in ms: half the time until the
  * next tick.
  */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {

@@ -9,7 +9,7 @@ import { lastTimeOf, MOST_AHEAD, type Seen } from './record.js';
 import type { Schedule } from './schedule.js';
 import type { ScheduledJob } from './scheduled-job.js';
 
-/** How long after a recovery the other processes write back what the backend has lost, in ms. */
+/** How long after a recovery the other processes write back the data that the backend has lost, in ms. */
 const AFTER_RECOVERY = 5_000;
 
 /** Which missed and abandoned runs a job makes up for. `catchUp` is in ms. */
@@ -20,7 +20,7 @@ export interface MissingRunOptions {
 
 /**
  * Finds the ticks of a job that no process has started (`catchUp`) and the runs whose process has crashed
- * (`afterCrash`), and runs them, as the options ask, until the application stops.
+ * (`afterCrash`), and runs them, as the options specify, until the application stops.
  */
 export class MissingRuns {
   /** Whether the scheduler fires the job at the moment: one that is stopped, or has not started yet, is not run. */
@@ -28,7 +28,7 @@ export class MissingRuns {
   #timer: Timer | undefined;
   #lookAt = 0;
   #notBefore = -Infinity;
-  /** One look runs at a time. */
+  /** Only one search runs at a time. */
   #lastLook: Promise<void> = Promise.resolve();
   /** The last tick that was reported as missed and is too old to be run. */
   #tooOld: number | undefined;
@@ -54,7 +54,7 @@ export class MissingRuns {
   }
 
   /**
-   * Looks after a lease, which is how long the lock of a process that has crashed is kept. Processes don't all look at
+   * Looks after a lease, which is how long the lock of a crashed process is kept. Processes don't all look at
    * the same time.
    */
   lookLater(): void {
@@ -76,7 +76,7 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  /** Looks after `delay` ms, or earlier if that was planned. */
+  /** Looks after `delay` ms, or earlier if that was already planned. */
   #lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
@@ -183,11 +183,11 @@ export class MissingRuns {
     } else if (started.skipped !== 'done') this.lookLater();
   }
 
-  /** Records that ticks count as missed from now on: nothing is known of runs by this schedule. */
+  /** Records that ticks count as missed from now on: nothing is known about runs on this schedule. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;
-    // By the clock of this process, the server is behind: ticks that have run would be due again once that is
+    // According to the clock of this process, the server is behind: ticks that have run would be due again once that is
     // corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();

@@ -6,7 +6,7 @@ import { isUnavailable } from '../../core/toolkit/retryable.js';
 import { backOff, withTimeout } from '../../core/toolkit/timing.js';
 
 const RETRY = { first: 50, most: 250 };
-/** How much later than the time of the server a tick may be, in ms. */
+/** How far ahead of the server's time a tick may be, in ms. */
 export const MOST_AHEAD = 60_000;
 
 /** A snapshot of a record. */
@@ -18,11 +18,11 @@ export interface Seen {
   readonly impossibleTick: number | undefined;
 }
 
-/** The record of one job: what is stored on its backend, and what this process knows of it. */
+/** The record of one job, as stored on its backend and as known to this process. */
 export class JobRecordClient {
   readonly #store: RecordStore;
   /**
-   * How far the server's clock is ahead of the monotonic clock, by the last answer. Before that, the clock of this
+   * How far the server's clock is ahead of the monotonic clock, according to the last answer. Before that, the clock of this
    * process stands in for it.
    */
   #serverAhead: number;
@@ -39,7 +39,7 @@ export class JobRecordClient {
     this.#serverAhead = core.clock.wallTime() - core.clock.now();
   }
 
-  /** The server's time in whole ms since 1970: its last answer, plus what has passed on the monotonic clock. */
+  /** The server's time in whole ms since 1970: its last answer, plus the time that has passed since then on the monotonic clock. */
   get serverTime(): number {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
   }
@@ -51,17 +51,17 @@ export class JobRecordClient {
 
   /**
    * @param timeout how long the request is retried while the backend does not answer, in ms
-   * @throws LockUnavailableError after that; LockConfigError for a record of a later version of this package
+   * @throws LockUnavailableError after that; LockConfigError for a record from a later version of this package
    */
   async read(timeout: number): Promise<Seen> {
     return this.#see(await this.#request(() => this.#store.read(this.key), timeout));
   }
 
   /**
-   * Writes `next` if the record is still as it was seen. Resolves to what is stored then: its `record` is `next` if
-   * that was written, also by a first try whose reply was lost.
+   * Writes `next` if the record is still as it was seen. Resolves to the state stored afterwards: its `record` is `next` if
+   * that was written, even by a first try whose reply was lost.
    *
-   * @throws as {@link read}. After LockUnavailableError the record may be written, also later
+   * @throws like {@link read}. After LockUnavailableError, the record may have been written, or may be written later
    */
   async replace(seen: Seen, next: JobRecord, timeout: number): Promise<Seen> {
     const text = recordText(next);
@@ -83,8 +83,8 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to what is stored
-   * then.
+   * Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to the state stored
+   * afterwards.
    *
    * @throws as {@link read}
    */
@@ -170,8 +170,8 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
  * The order of the records of one job: by tick, then by attempt, then a run before its end. Negative if `one` comes
  * before `other`.
  *
- * Each process knows some of them. After a loss of data the latest of all of them counts, or a run that has ended would
- * be started again.
+ * Each process knows some of them. After a loss of data, the latest of them all counts; otherwise, a run that has ended would be
+ * started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
   return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
@@ -182,7 +182,7 @@ function isOver({ state }: JobRecord): boolean {
 }
 
 /**
- * Until when the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
+ * The time until which the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
  * come yet: then only the tick counts.
  */
 export function lastTimeOf({ tick, startedAt, endedAt }: JobRecord, serverTime: number): number {

@@ -14,9 +14,9 @@ export interface Schedule {
 }
 
 /**
- * The part of `CronTime` of the package `cron` that computes ticks. The class is given from outside, as
+ * The part of `CronTime` of the package `cron` that computes ticks. The class is passed in from outside, as
  * `job.cronTime.constructor` of any job of `SchedulerRegistry`: bundlers and pnpm cannot find that package from here,
- * and no other parser fires as `@nestjs/schedule` fires.
+ * and no other parser fires as `@nestjs/schedule` does.
  */
 export type CronTimeClass = new (
   expression: string,
@@ -27,7 +27,7 @@ export type CronTimeClass = new (
 };
 
 interface Zone {
-  /** By how many minutes it is ahead of UTC at this time. */
+  /** How many minutes it is ahead of UTC at this time. */
   offset(time: number): number;
 }
 
@@ -76,7 +76,7 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * The ticks of a cron expression, each computed by `cron` from the tick before, starting at a noon. In an hour that is
+ * The ticks of a cron expression, each computed by `cron` from the previous tick, starting at a noon. In an hour that is
  * repeated at the end of summer time, the answer of `cron` depends on where it starts, so a search never jumps into
  * that hour.
  */
@@ -117,14 +117,14 @@ class CronSchedule implements Schedule {
     }
     const at = found.toMillis();
     if (at > tick) return at;
-    // In summer, luxon takes a local time of a repeated hour for its first occurrence, which is over.
+    // In summer, luxon takes a local time in a repeated hour to be its first occurrence, which has already passed.
     const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
     // A tick that is not later would make the search endless.
     return again > tick ? again : undefined;
   }
 
   /**
-   * A tick from which the one at `time` can be found: the first after a noon at least a day before. No clock is set
+   * A tick from which the one at `time` can be found: the first after a noon that is at least a day earlier. No clock is set
    * back at noon.
    */
   #tickBefore(time: number): number | undefined {
@@ -138,12 +138,12 @@ class CronSchedule implements Schedule {
     }
   }
 
-  /** The last tick until `end`, starting at `tick`. No clock may be set back in between. */
+  /** The last tick up to `end`, starting at `tick`. No clock may be set back in between. */
   #lastBetween(tick: number, end: number): number {
     let last = this.next(tick);
     if (last === undefined || last > end) return tick;
     let noneAfter = end;
-    // The last tick is usually near the end. Each call of `cron` takes up to a millisecond, and ticks are at least a
+    // The last tick is usually near the end. Each call to `cron` takes up to a millisecond, and ticks are at least a
     // second apart.
     for (let step = SECOND; noneAfter - last >= SECOND; step *= 64) {
       const probe = Math.max(end - step, Math.floor((last + noneAfter) / 2));
@@ -154,7 +154,7 @@ class CronSchedule implements Schedule {
     return last;
   }
 
-  /** When the clock of the zone is next set back, after `from` and until `end`. */
+  /** The next time that the zone's clock is set back, after `from` and up to `end`. */
   #nextSetBack(from: number, end: number): number | undefined {
     for (let start = from; start < end; start += DAY) {
       let before = start;

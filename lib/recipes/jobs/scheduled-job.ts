@@ -15,12 +15,12 @@ import { lastTimeOf } from './record.js';
 import type { Schedule } from './schedule.js';
 
 /**
- * How early a timer may fire, in ms. Ticks are at least a second apart, so the tick before is never taken for the one
+ * How early a timer may fire, in ms. Ticks are at least a second apart, so the previous tick is never mistaken for the one
  * that is due.
  */
 const EARLY = 50;
 
-/** A run that was started for a call of {@link ScheduledJob.begin}, until that takes it. */
+/** A run that was started for a call to {@link ScheduledJob.begin}, until that call takes it. */
 interface Offer {
   readonly job: ScheduledJob;
   run: Run | undefined;
@@ -32,10 +32,10 @@ const offers = new AsyncLocalStorage<Offer>();
  * A job that a scheduler in this process fires at each tick of a schedule. Every instance does so, but only one of them
  * starts the job for a given tick.
  *
- * - {@link begin} is called for each firing. It names the tick by the clock of this process.
- * - {@link attach} gives a way to call the job as its scheduler does, for runs that start otherwise.
+ * - {@link begin} is called for each firing. It determines the tick by the clock of this process.
+ * - {@link attach} provides a way to call the job as its scheduler does, for runs that start in other ways.
  * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned
- *   runs, as the options ask, until the application stops.
+ *   runs, as the options specify, until the application stops.
  */
 export class ScheduledJob extends Job implements LocalJob {
   #call: (() => unknown) | undefined;
@@ -45,9 +45,9 @@ export class ScheduledJob extends Job implements LocalJob {
   #trace: JobTrace | undefined;
 
   /**
-   * @param key of the lock, resolved: one text
+   * @param key of the lock, resolved: a single string
    * @param plan of a lock with `wait: 0` and no `minHold`
-   * @param schedule gives `undefined` while the schedule is not known in this process
+   * @param schedule returns `undefined` while the schedule is not known in this process
    * @throws LockConfigError for a provider without records
    */
   constructor(
@@ -62,8 +62,8 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Starts the run of a call: the one that was started for it, or the one of the latest tick by the clock of this
-   * process, unless a process has started that. `undefined` if the call is skipped. A task that fails is not run again.
+   * Starts the run of a call: the one that was started for it, or the run of the latest tick by the clock of this
+   * process, unless a process has already started that. `undefined` if the call is skipped. A task that fails is not run again.
    *
    * @throws LockUnavailableError if the backend does not answer; LockConfigError while the schedule is not known here
    */
@@ -86,14 +86,14 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     if ('lock' in started) return started;
     publishSkipped(this.plan, this.key, started.skipped);
-    // Its process may crash, or has crashed before it recorded the start.
+    // Its process may crash, or crashed before it recorded the start.
     if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
     return undefined;
   }
 
   /**
    * @param call calls the job for a run that has already been started, just as its scheduler would. The called code
-   * must call {@link begin}, which takes over that run. It resolves when the run is over.
+   * must call {@link begin}, which takes over that run. It resolves when the run has ended.
    */
   attach(call: () => unknown): void {
     this.#call = call;
@@ -193,7 +193,7 @@ export class ScheduledJob extends Job implements LocalJob {
       );
     } finally {
       isLeft = offer.run !== undefined;
-      // A method that comes to its task later must not run it, because the lock is released here.
+      // A method that reaches its task later must not run it, because the lock is released here.
       offer.run = undefined;
       if (isLeft) await runGuarded(run.lock, run.recorded(notRun), 'ignore').catch(() => undefined);
     }

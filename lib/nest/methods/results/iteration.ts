@@ -19,10 +19,10 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
 }
 
 /**
- * An async generator that holds its lock from the first `next()` until it returns, throws or is left.
+ * An async generator that holds its lock from the first `next()` until it returns, throws or is abandoned.
  *
- * After a `return()` during a step, JavaScript lets a generator run on to its next `yield`. So such a `return()` ends
- * the wait for the lock, or aborts the signal of the lock, so that the body can end.
+ * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()` therefore ends
+ * the wait for the lock, or aborts the lock's signal, so that the body can end.
  *
  * @param start returns the iterable, under the lock
  */
@@ -80,7 +80,7 @@ async function* eachStep(
     if (isEndBy(leaving, reason)) return undefined;
     outcome = { status: 'rejected', reason };
   } finally {
-    // A consumer that leaves its loop early runs nothing but this.
+    // When a consumer leaves its loop early, only this runs.
     if (!outcome) await lock[Symbol.asyncDispose]();
   }
   return endGuarded(lock, outcome, onLost);
@@ -93,7 +93,7 @@ function eachStepUnder(
   given: AsyncIterable<unknown, unknown, unknown>,
   leaving: AbortSignal,
 ): AsyncIterable<unknown, unknown, unknown> {
-  // Async generators, also compiled ones, have all three methods.
+  // Async generators, including compiled ones, have all three methods.
   const generator = lock.surround(() => given[Symbol.asyncIterator]()) as Steps;
   let isStepping = false;
   const step = async (run: () => Promise<IteratorResult<unknown, unknown>>) => {
@@ -106,7 +106,7 @@ function eachStepUnder(
   };
   const leave = () => {
     lock.abort(leaving.reason);
-    // Another iterator, such as a PubSub's, ends its step in its own return(). The body first gets time to end,
+    // Other iterators, such as a PubSub's, end their step in their own return(). The body gets time to end first,
     // because code that esbuild compiles for ES2017 is interrupted by return().
     setImmediate(() => {
       if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);
@@ -123,7 +123,7 @@ function eachStepUnder(
 }
 
 /**
- * Whether a wait or a body ended because its consumer has left. That is not a failure, and no consumer is left to
+ * Whether a wait or a body ended because its consumer left. That is not a failure, and no consumer is left to
  * handle it.
  */
 function isEndBy(leaving: AbortSignal, error: unknown): boolean {

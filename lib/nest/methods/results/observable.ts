@@ -25,7 +25,7 @@ export function lockedObservable(method: DeclaredMethod, original: Method): Meth
   };
 }
 
-// Nest 11.0 has a @GrpcStreamMethod that makes a promise of the Observable.
+// In Nest 11.0, @GrpcStreamMethod makes a promise of the Observable.
 function flattened(result: unknown): Observable<unknown> {
   if (!(result instanceof Promise)) return result as Observable<unknown>;
   return from(result).pipe(mergeMap(asObservable));
@@ -67,7 +67,7 @@ function underLock(
   return new Observable((subscriber) => {
     let last: unknown;
     let sending: Promise<void> | undefined;
-    // The answer of a handler of `onLost` comes after the values, which are sent by then.
+    // The answer of an `onLost` handler follows the values, which have been sent by then.
     let answer: Observable<unknown> = EMPTY;
     const policy: OnLoss<unknown> =
       typeof onLost === 'function'
@@ -106,7 +106,7 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a regular end. Before it, the work under the lock is incomplete, so the task counts as
+      // Does nothing after a normal end. Before that, the work under the lock is incomplete, so the task counts as
       // failed.
       if (sending) void sending.then(() => lock.releaseAfterTask(false));
       else void lock.releaseAfterTask(true);

@@ -8,11 +8,11 @@ import { iterated } from './iteration.js';
 type Steps = ReturnType<typeof iterated>;
 
 /**
- * The locked form of a plain function. Only a run shows what it returns, and it must not run before the lock is held.
- * So the caller decides: if it iterates the result in the tick of the call, as a loop does, it gets the steps of an
+ * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is held.
+ * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets the steps of an
  * async generator. Otherwise it gets the promise of a run.
  *
- * No caller awaits the promise of a result that is iterated, so only the steps report an error of the run.
+ * No caller awaits the promise of a result that is iterated over, so only the steps report an error of the run.
  */
 export function lockedUnknown(method: DeclaredMethod, original: Method): Method {
   const { name } = method;
@@ -42,7 +42,7 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   };
 }
 
-/** How a call has started: with a run, or with the steps of its consumer. */
+/** How a call started: with a run, or with the steps of its consumer. */
 interface Started {
   isRunning: boolean;
   steps: Steps | undefined;

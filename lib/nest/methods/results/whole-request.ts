@@ -11,7 +11,7 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
   return function (this: unknown, ...args) {
     const held = requestLockOf(method);
     if (!held) {
-      // Running on would mean running unlocked.
+      // Continuing would mean running unlocked.
       throw new LockConfigError(
         `${name} has around: 'request', but LockRequestInterceptor did not run for this call: call it as a handler. A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockRequestInterceptor).`,
       );
@@ -22,8 +22,8 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
   };
 }
 
-// A pipeline may end before its handler, for example by a timeout in an interceptor. The handler enters the lock
-// itself, which keeps it until the handler is done.
+// A pipeline may end before its handler, for example because of a timeout in an interceptor. The handler enters the lock
+// itself, which keeps the lock held until the handler is done.
 async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
   return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
 }

@@ -9,7 +9,7 @@ export type OperationArguments = readonly [code: string, holder: string, ms: str
 /** One operation on one lock. A script call carries several. */
 export interface Operation {
   readonly lock: string;
-  /** The share of a script call that the operation takes, a whole number. A call is full at `CALL_CAPACITY`. */
+  /** The share of a script call that the operation takes up, as a whole number. A call is full at `CALL_CAPACITY`. */
   readonly weight: number;
   /** An acquire that was added directly before this operation. Unless it gets its lock, this one does not run and gets {@link NOT_RUN} as its reply. */
   readonly after?: Operation | undefined;
@@ -24,23 +24,23 @@ export interface Operation {
   onFailure(error: unknown): void;
 }
 
-// Client and server work in parallel only if the pending operations are split over several calls. With 64 in flight, 16 a call was fastest
-// (2.2 times the raw client; 64 a call: 1.45 times) of 8, 16, 32 and 64.
+// Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
+// fastest of 8, 16, 32 and 64 (2.2 times the raw client; 64 per call: 1.45 times).
 //
 // Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
 
-/** The weight of an acquire or a release: 16 a call. */
+/** The weight of an acquire or a release: 16 per call. */
 export const HEAVY = CALL_CAPACITY / 16;
-/** The weight of a renewal: 256 a call. 10,000 renewals in one call stalled the server for 34 ms. */
+/** The weight of a renewal: 256 per call. 10,000 renewals in one call stalled the server for 34 ms. */
 export const LIGHT = CALL_CAPACITY / 256;
-/** The weight of a poll by a queued request: 1,000 a call, so that a process with 100 waiters sends one command a second. */
+/** The weight of a poll by a queued request: 1,000 per call, so that a process with 100 waiters sends one command a second. */
 export const POLL = CALL_CAPACITY / 1_000;
 
 /** The error of a strict server, such as Dragonfly, for a script that touches a key its call does not declare. */
 const UNDECLARED = /\bundeclared key/i;
 
-/** The reply to an operation that is linked to an acquire without success. */
+/** The reply to an operation that is linked to an unsuccessful acquire. */
 export const NOT_RUN = 'n';
 
 /** How many locks one call inspects for operators: 0.4 ms of server time on a busy machine. */
@@ -48,7 +48,7 @@ export const INSPECTIONS_PER_CALL = 32;
 /** The weight of one inspection. */
 export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
 
-// Marks for the script: whether an operation is linked to the one before it.
+// Marks that tell the script whether an operation is linked to the one before it.
 const LINKED = '+';
 const UNLINKED = '-';
 
@@ -156,7 +156,7 @@ export class Batcher {
     }
     for (let next = 0; next < operations.length;) {
       const sent: Operation[] = [];
-      // Taken before encoding, because leases count from here, and all ages in a call must refer to the same moment.
+      // Taken before encoding, because leases run from this time, and all ages in a call must refer to the same moment.
       const sentAt = this.clock.now();
       const args = [script, '', this.counter];
       const values = [this.process];
@@ -206,7 +206,7 @@ export class Batcher {
       resent?.withText ? 'eval' : 'evalsha',
       args,
       (reply) => {
-        // The server may have been demoted, in which case it loses what it has just granted.
+        // The server may have been demoted. If so, it loses what it has just granted.
         if (this.connection === connection) this.#deliver(operations, reply, sentAt, mayDeclareMore);
         else onFailure(new Error('The lock moved to another server before this one replied.'));
       },

@@ -13,10 +13,10 @@ import {
 } from './redis-connection.js';
 import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } from './refusals.js';
 
-/** How long to stay connected to a replica before reconnecting, in ms. By then the address may lead to the master. */
+/** How long to stay connected to a replica before reconnecting, in ms. By then, the address may point to the master. */
 const REPLICA_PAUSE = 500;
 
-/** How long a silent connection is still read before it is dropped, in ms. */
+/** How long to keep reading a silent connection before dropping it, in ms. */
 const REPLY_GRACE = 50;
 
 type OnReply = (reply: unknown) => void;
@@ -33,7 +33,7 @@ export interface ConnectionListener {
 /**
  * A connection for commands, which reconnects when the server falls silent.
  *
- * A frozen server or a cut network does not close the socket. So the connection is replaced if commands are in flight and no reply has come
+ * A frozen server or a cut network does not close the socket. So the connection is replaced if commands are in flight and no reply has arrived
  * for `commandTimeout` ms.
  *
  * It counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
@@ -56,11 +56,11 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   #cause: unknown = new Error('The connection was closed before it was ready.');
   #onFirstOutcome: (() => void) | undefined;
   #idle: (() => void) | undefined;
-  /** Whether the current refusal was logged. */
+  /** Whether the current refusal has been logged. */
   #isRefusalLogged = false;
   #wasReady = false;
   #wasUp = false;
-  /** Since when the server has refused the login or writes (monotonic clock). */
+  /** When the server started to refuse the login or writes (monotonic clock). */
   #refusedSince: number | undefined;
   /** Closes the connection to a replica. */
   #leaving: Timer | undefined;
@@ -150,7 +150,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     });
   }
 
-  /** Reconnects, unless it is already down: the address may now lead to another server. */
+  /** Reconnects, unless it is already down: the address may now point to another server. */
   reconnect(cause: Error): void {
     if (this.#up) this.#drop(cause);
   }
@@ -174,7 +174,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   /** Sends the first commands on a new connection. */
   protected onReady(): void {
     this.#wasReady = true;
-    // First of all, because commands of a lost connection that the server has not read yet must not run after ours.
+    // Done first, because commands from a lost connection that the server has not read yet must not run after ours.
     for (const identity of this.#lost) this.#kill(identity);
     try {
       this.#identify();
@@ -201,7 +201,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         else this.#checkRole();
       },
       (error) => {
-        // The server refuses CLIENT INFO, but works: we do without the id.
+        // The server works but refuses CLIENT INFO, so we do without the id.
         if (isReplyError(error)) this.#checkRole();
       },
     );
@@ -259,7 +259,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   #refused(warning: string): void {
     this.#refusedSince ??= this.settings.clock.now();
-    // Logged one time per outage. The event for its start only says that the connection was closed.
+    // Logged once per outage. The event for its start only says that the connection was closed.
     if (this.#isRefusalLogged || this.isClosed) return;
     this.#isRefusalLogged = true;
     this.settings.logger.warn(warning);
@@ -348,7 +348,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
 /**
  * The commands that were sent on one connection. ioredis still reads replies from the half-closed socket after we have dropped the
- * connection; node-redis does not. A server that hung and wakes up would confirm locks there that another server has granted since, so
+ * connection; node-redis does not. A server that hung and wakes up would confirm locks that another server has since granted, so
  * such a reply counts as a failure.
  */
 interface Flight {

@@ -22,7 +22,7 @@ export function encodeCharacters(text: string): string {
   return NEEDS_ESCAPE.test(text) ? text.replace(ESCAPED, escape) : text;
 }
 
-/** Reverses {@link encodeKey}. A hash is returned as it is. */
+/** Reverses {@link encodeKey}. A hash is returned as is. */
 export function decodeKey(encoded: string): string {
   if (encoded.startsWith('~~')) return encoded;
   return encoded.replace(/~([0-9a-f]{4})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)));

@@ -24,7 +24,7 @@ import {
 export interface IoredisClient {
   /** Read for each new connection. */
   readonly options?: object | undefined;
-  /** A new client with the same options, except for those overridden. */
+  /** A new client with the same options, apart from the overrides. */
   duplicate(override?: object): IoredisConnection;
 }
 
@@ -39,7 +39,7 @@ export interface IoredisCluster {
   readonly isCluster: boolean;
   /** `redisOptions` are read for each new connection. */
   readonly options?: object | undefined;
-  /** Makes a client of the same Cluster. It is used to find the nodes, and then closed. */
+  /** Makes a client for the same Cluster, which is used to find the nodes and then closed. */
   duplicate(nodes?: [], override?: object): IoredisClusterConnection;
 }
 
@@ -66,7 +66,7 @@ export interface Ioredis {
  * The settings that our connections override.
  *
  * No command is sent twice or kept for later, because after a reconnect it would run for a request that has ended. By default, ioredis
- * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply said that our own key is busy. A command
+ * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply said that our own key was busy. A command
  * without a reply has an unknown outcome, and the request is sent again under its id.
  *
  * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection` has one timer for all
@@ -83,7 +83,7 @@ const HARDENED = {
   enableAutoPipelining: false,
   commandTimeout: undefined,
   socketTimeout: undefined,
-  // With a frozen server, a dropped connection must not stay half-closed: its commands have no outcome until it ends.
+  // If the server is frozen, a dropped connection must not stay half-closed: its commands have no outcome until it ends.
   disconnectTimeout: 100,
   // Sentinel only: leaves a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
   failoverDetector: true,
@@ -91,7 +91,7 @@ const HARDENED = {
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
-  // CLIENT SETINFO only serves monitoring, and needs another permission.
+  // CLIENT SETINFO is only useful for monitoring, and needs an additional permission.
   disableClientInfo: true,
   // `CommandConnection` reads the replies and decides when to reconnect.
   reconnectOnError: undefined,
@@ -106,7 +106,7 @@ function hardenedFor(random: Random, timeout: number): object {
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
     // By default, ioredis reconnects to a lost Sentinel only after a minute.
     sentinelReconnectStrategy: pauseBefore,
-    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to answer one time.
+    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to answer once.
     sentinelRetryStrategy: pauseBefore,
   };
 }
@@ -130,7 +130,7 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   return Object.assign(connection, {
     // Early releases of ioredis 5 have no such method.
     ssubscribe: (channel: string) => connection.call('ssubscribe', channel),
-    // ioredis ignores an error of SELECT.
+    // ioredis ignores an error from SELECT.
     database: () => Number((connection.options as { readonly db?: unknown } | undefined)?.db ?? 0),
   });
 }
@@ -175,8 +175,8 @@ function catchSentinelErrors(connection: IoredisConnection, current: () => objec
 }
 
 /**
- * Emits `moved` when a Cluster server ends a subscription, as ioredis 6 does. ioredis 5 takes the message of the server for a reply to no command, and
- * reports an error.
+ * Emits `moved` when a Cluster server ends a subscription, as ioredis 6 does. ioredis 5 mistakes the server's message
+ * for a reply without a command, and reports an error.
  */
 function reportEndedSubscriptions(connection: IoredisConnection): void {
   connection.on('error', (error: unknown) => {

@@ -32,7 +32,7 @@ export interface NodeRedisSentinelOptions {
 }
 
 /**
- * Makes connections to the master that Sentinel names.
+ * Makes connections to the master that Sentinel reports.
  *
  * The Sentinel client of node-redis resends commands after a failover, so we only use its options and query the Sentinels ourselves. Each
  * link queries all of them in parallel and takes the first reply, because some may hang. It stays subscribed to them until it ends, because
@@ -49,7 +49,7 @@ export function nodeRedisSentinel(
 }
 
 class Sentinels {
-  /** The Sentinels that a Sentinel has named, in addition to those in the options. */
+  /** The Sentinels that a Sentinel has reported, in addition to the ones in the options. */
   #others: readonly Address[] = [];
   readonly #node: NodeRedisClient;
   readonly #sentinel: NodeRedisClient;
@@ -72,7 +72,7 @@ class Sentinels {
     const socket = { ...this.options.nodeClientOptions?.socket, ...natted(master, this.options.nodeAddressMap) };
     const client = await link.open(() => this.#node.duplicate(hardened(socket, this.timeout, link)));
     const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
-      // Without the permission for INFO, the first lock finds out.
+      // Without permission for INFO, the first lock reveals the problem.
       if (error instanceof Error && error.message.startsWith('NOPERM')) return '';
       throw error;
     });
@@ -124,7 +124,7 @@ class Sentinels {
 
   #sentinelAt(address: Address, link: NodeRedisLink): NodeRedisConnection {
     const client = this.#sentinel.duplicate({
-      // RESP 3 allows commands on a connection that is subscribed.
+      // RESP 3 allows commands on a subscribed connection.
       RESP: 3,
       maintNotifications: 'disabled',
       disableClientInfo: true,

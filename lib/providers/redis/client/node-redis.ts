@@ -21,7 +21,7 @@ import {
 /** A node-redis client for a single server. */
 export interface NodeRedisClient {
   readonly options?: object | undefined;
-  /** A new client with the same options, except for those overridden. */
+  /** A new client with the same options, apart from the overrides. */
   duplicate(overrides?: object): NodeRedisConnection;
   withTypeMapping(mapping: object): unknown;
 }
@@ -94,7 +94,7 @@ export function nodeRedisCluster(
   { rootNodes, defaults, nodeAddressMap, RESP }: NodeRedisClusterOptions,
   timeout: number,
 ): FindCluster {
-  // Created one time and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a duplicate takes 0.1 ms.
+  // Created once and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a duplicate takes 0.1 ms.
   const client = library.createClient({ RESP, ...defaults });
   // Overrides the client's credentials, because a root node may have a password other than the one in `defaults`.
   const credentialsProvider = defaults?.credentialsProvider;
@@ -174,7 +174,7 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
     emitInvalidate: undefined,
     // With notifications, the client delays commands and moves them from one socket to another.
     maintNotifications: 'disabled',
-    // CLIENT SETINFO only serves monitoring, and needs another permission.
+    // CLIENT SETINFO is only useful for monitoring, and needs an additional permission.
     disableClientInfo: true,
     socket: {
       ...socket,
@@ -224,7 +224,7 @@ export class NodeRedisLink {
   async open(duplicate: () => NodeRedisConnection): Promise<NodeRedisConnection> {
     const client = duplicateOf(duplicate, ['connect', 'destroy', 'sendCommand', 'subscribe', 'on']);
     this.client = client;
-    // Includes errors of the decoder, after which the library would keep using this socket.
+    // Includes decoder errors, after which the library would keep using this socket.
     client.on('error', (cause) => {
       this.end(cause);
     });
@@ -268,7 +268,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
     const link = new NodeRedisLink(this);
     this.#link = link;
     try {
-      // node-redis 5 keeps waiting for its credentials provider even after the client was destroyed.
+      // node-redis 5 keeps waiting for its credentials provider even after the client has been destroyed.
       await Promise.race([this.open(link), link.ended]);
     } catch (cause) {
       link.end(cause);

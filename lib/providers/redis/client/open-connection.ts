@@ -4,7 +4,7 @@ import type { Random } from '../../../api/random.js';
 import { backOff, type RedisConnection } from './redis-connection.js';
 
 /**
- * What a connection leads to: a single server, the master that Sentinel names, a master of a Cluster, or one of the nodes that vote on a
+ * The target of a connection: a single server, the master that Sentinel reports, a master of a Cluster, or one of the nodes that vote on a
  * Redlock lock. Sentinel and Cluster find the new master after a failover. With voters, the other nodes decide.
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
@@ -20,15 +20,15 @@ export interface ConnectionSettings {
 }
 
 /**
- * A connection that keeps reconnecting where its library gives up.
+ * A connection that keeps reconnecting when its library gives up.
  *
- * The libraries limit the time to open a socket, but then wait forever for the replies of the handshake. So we drop a connection that is not
- * ready `commandTimeout` ms after its socket opened. And ioredis ends permanently if a Sentinel announces a failover while ioredis queries it
- * for the master, because `disconnect()` makes that query fail (seen: a provider stayed unavailable until its process was restarted). So we
+ * The libraries limit the time to open a socket, but then wait forever for the handshake replies. So we drop a connection that is not
+ * ready `commandTimeout` ms after its socket opened. Also, ioredis disconnects permanently if a Sentinel announces a failover while ioredis queries it
+ * for the master, because `disconnect()` makes that query fail (observed: a provider stayed unavailable until its process was restarted). So we
  * connect again after the library's `end` event. With node-redis, each connection ends that way.
  */
 export abstract class OpenConnection {
-  /** Whether the library's connection takes commands. */
+  /** Whether the library's connection accepts commands. */
   protected isReady = false;
   protected isClosed = false;
   #handshake: Timer | undefined;

@@ -6,11 +6,11 @@ import type { Random } from '../../../api/random.js';
  */
 
 /**
- * A connection to one server. It sends each command one time, queues none for later, and may end at any time.
+ * A connection to one server. It sends each command once, queues none for later, and may end at any time.
  *
- * It emits `connect` when its socket is open, `ready` when it takes commands, `error` with the cause before it ends, `close` after it has
+ * It emits `connect` when its socket is open, `ready` when it accepts commands, `error` with the cause before it ends, `close` after it has
  * ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and a text, and `moved` when a Cluster server
- * has rejected or ended a subscription because it does not have the slot: with the channel, or without one if it may be any.
+ * has rejected or ended a subscription because it does not have the slot: with the channel, or without one if it could be any channel.
  */
 export interface RedisConnection {
   /** Connects. The outcome is also reported as an event. */
@@ -56,7 +56,7 @@ export interface KnownCluster {
 /** Finds a Cluster node that replies. Rejects if no node does. */
 export type FindCluster = () => Promise<KnownCluster>;
 
-/** Sends each command one time. */
+/** Sends each command once. */
 export interface CommandSender {
   readonly isUp: boolean;
   /** Why the connection is down. */
@@ -123,7 +123,7 @@ export const KEEP_ALIVE = 10_000;
 
 /**
  * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by default. With exponential
- * backoff, a server that was away for half a lease might be found only when the lease is over (measured: an outage of 1.5 s ended up to
+ * backoff, a server that was down for half a lease might be found only after the lease had ended (measured: an outage of 1.5 s ended up to
  * 1.5 s late; with this function, 0.4 s).
  */
 export function backOff(random: Random, times: number): number {
@@ -138,7 +138,7 @@ export function connectTimeoutFor(timeout: number): number {
   return Math.max(timeout, MIN_CONNECT_TIMEOUT);
 }
 
-/** Removes the command that ioredis adds to its errors. It has the holder's id or the password, which must not be logged. */
+/** Removes the command that ioredis adds to its errors. It contains the holder's id or the password, which must not be logged. */
 export function withoutCommand(error: unknown): unknown {
   if (error instanceof Error) Reflect.deleteProperty(error, 'command');
   return error;

@@ -41,7 +41,7 @@ import { addressOf } from './redis-url.js';
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
 // `url` is the last member, because the compiler reports a mismatch against the last one, and most users pass a URL.
-/** One server, or the master that Sentinel names: exactly one of `client`, `url` and `options`. */
+/** One server, or the master that Sentinel reports: exactly one of `client`, `url` and `options`. */
 export type RedisServerOptions =
   | {
       /**
@@ -117,7 +117,7 @@ export const SERVER = {
   options: foreign(
     'the options of a client of ioredis or redis, such as { host } or { socket: { host } }; an address is given as "url"',
     (options, owner, name) => {
-      // Anything but an object would be read as no options, which means localhost.
+      // Anything other than an object would count as no options, which means localhost.
       if (!isObject(options)) return undefined;
       assertDatabase(owner, name, options);
       return options;
@@ -155,7 +155,7 @@ export function readOptions(options: RedisLockProviderOptions): RedisSettings {
   return { source: options, commandTimeout, waitReplicas };
 }
 
-/** Rejects anything that is not a whole number: ioredis would end the process for NaN. */
+/** Rejects anything that is not a whole number: NaN would make ioredis end the process. */
 function assertDatabase(owner: Owner, from: string, options: unknown): void {
   if (!isObject(options)) return;
   const { db, database } = options as Readonly<Record<string, unknown>>;
@@ -231,7 +231,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
-    // Duplicated like a client of the application. Otherwise, options in the query of a URL would override ours.
+    // Duplicated like a client of the application. Otherwise, options in a URL's query string would override ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, random, commandTimeout);

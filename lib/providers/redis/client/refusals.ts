@@ -1,6 +1,6 @@
 import { isReplyError } from './redis-connection.js';
 
-/** The server keeps refusing the login or writes, so we assume that it will not recover without a change of the configuration. */
+/** The server keeps refusing the login or writes, so we assume that it will not recover without a configuration change. */
 export class DefiniteRefusal extends Error {
   override readonly name = 'DefiniteRefusal';
 
@@ -19,7 +19,7 @@ export const LOGIN_REMEDY =
   "Check the user and the password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read for each connection.";
 
 /**
- * Whether the error comes from a master that was demoted to a replica. The address may lead to the new master by now. Redis before 7 puts the
+ * Whether the error comes from a master that was demoted to a replica. The address may point to the new master by now. Redis before 7 puts the
  * position in the script before the error: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
  */
 export function isDemotion(error: unknown): error is Error {
@@ -31,7 +31,7 @@ export function isForbidden(error: unknown): error is Error {
   return isReplyError(error) && NO_PERMISSION.test(error.message);
 }
 
-/** The server's words if this error is a rejected login, or was caused by one. */
+/** The server's message if this error is a rejected login, or was caused by one. */
 export function refusedLogin(error: unknown): string | undefined {
   for (const each of chainOf(error)) {
     const [words] = REFUSED_LOGIN.exec(each.message) ?? [];

@@ -83,7 +83,7 @@ export async function diagnosePermissions(
   try {
     reply = await call('eval', script, '0', ...args);
   } catch (error) {
-    // Without EVAL there is no lock at all.
+    // Locks do not work at all without EVAL.
     const message = error instanceof Error ? error.message : '';
     if (!message.startsWith('NOPERM')) return [];
     return [{ severity: 'error', message: `The ACL denies EVAL to this user (${message}). Grant +eval.` }];

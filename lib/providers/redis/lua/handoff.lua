@@ -3,7 +3,7 @@ The handoff: grants the lock to the next waiter, and notifies its process.
 ]]
 -- The number of tokens reserved for a process that receives the lock, because more callers may have arrived there since its last acquire.
 local COHORT = 64
--- How many queue entries are read at first. Usually, the head is granted.
+-- How many queue entries are read at first. Usually, the head gets the lock.
 local PAGE = 16
 local notices = {}
 
@@ -17,8 +17,8 @@ local function notify(who, notice)
 end
 
 -- Hands the lock to a member of the queue, with a provisional lease that its process must confirm. A writer gets tokens for a cohort, unless
--- it has a minHold: the server would only store the minHold of the first caller, so a crash would end that of the next one early.
--- Returns the lock's new value and the provisional lease, or false if the process does not listen. The value is written before the message is
+-- it has a minHold: the server would only store the minHold of the first caller, so a crash would end the next caller's minHold early.
+-- Returns the lock's new value and the provisional lease, or false if the process is not listening. The value is written before the message is
 -- sent, because the receiver would trust a message even if the write failed.
 local function handOff(lock, value, member)
   local mode, who = sub(member, 1, 1), sub(member, 2, 13)
@@ -42,7 +42,8 @@ local function handOff(lock, value, member)
   return false
 end
 
--- Notifies the first request whose process listens, or all requests of the first page, in how many ms the lock becomes free. They poll then.
+-- Tells the first request whose process is listening, or all requests of the first page, how many ms remain until the
+-- lock becomes free. They poll at that time.
 local function announce(lock, ms, toAll)
   for _, member in ipairs(call('ZRANGE', lock .. '}q', 0, PAGE - 1)) do
     local isNotified = notify(sub(member, 2, 13), format('k%.0f:%s', ms, match(member, ':(.*)$')))

@@ -122,7 +122,7 @@ local function acquire(lock, code, holder, lease, exist)
   end
   if once then return 'b' .. holding(lock, value) end
 
-  -- Records that this process is alive and waits, at most every FRESH ms, so that it costs busy queues nothing.
+  -- Records that this process is alive and waiting, at most every FRESH ms, so that it costs busy queues nothing.
   local isFresh = now - tonumber(call('ZSCORE', seen, process) or 0) < FRESH
   if not isFresh then hasRecords(seen, '^%x%x%x%x%x%x%x%x%x%x%x%x$', 0) end
   -- Our queues always expire within KEEP ms, so check any other one: it may not be ours.
@@ -238,7 +238,7 @@ local MOST_READ = 20000
 local read = 0
 
 -- Returns state, mode, holders, waiters, ms left, token, server time (µs), the first 12 digits of up to 100 holders, and for a limited lock also
--- the used weight and the limit; or an empty text if the lock is free.
+-- the used weight and the limit; or an empty string if the lock is free.
 local function inspect(lock)
   local value = call('GET', lock)
   if value and not isOurs(value) then refuse(lock) end

@@ -32,7 +32,7 @@ Any other value was not written by this script. It counts as a lock with an unkn
 -- expire after KEEP ms. Both are longer than the poll interval of one second, and FRESH is shorter.
 local FRESH, LIVE, KEEP = 500, 3000, 10000
 -- While the counter is more than AHEAD µs ahead of the clock, no spare tokens are reserved. At 20,000 handoffs a second, the counter would run
--- away from the clock, and after a loss of data only the clock keeps tokens growing.
+-- far ahead of the clock, and after a loss of data, only the clock keeps tokens growing.
 local AHEAD = 1000
 
 local find, match = string.find, string.match
@@ -51,7 +51,7 @@ local function refuse(key)
 end
 
 -- Takes the next `count` tokens of the bucket (default 1), and returns the last one and their number, which may be smaller for spare tokens.
--- Tokens are larger than all earlier ones, and not below the server's clock, so that they keep growing after the counter was lost. The first
+-- Tokens are larger than all earlier ones, and not below the server's clock, so that they keep growing after the counter is lost. The first
 -- take of a call reserves enough for all its operations, so that the counter is written before any record with a token.
 local lastToken, lastReserved = 0, 0
 local function takeTokens(count, isSpare)
@@ -210,7 +210,7 @@ local function recordOf(lock, holder, terms)
   end
 end
 
--- In how many ms the lock becomes free unless it is renewed; for a limited lock, when the first of its holders expires.
+-- How many ms remain until the lock becomes free unless it is renewed; for a limited lock, until the first of its holders expires.
 local function freeIn(lock, value)
   local left
   if not value then left = 0
@@ -219,7 +219,7 @@ local function freeIn(lock, value)
     left = call('ZRANGE', lock .. '}r', at, at, 'WITHSCORES')[2] - now
   elseif byte(value) == 99 then left = tonumber(sub(value, 18, 30)) - now -- c
   else left = call('PTTL', lock) end
-  -- A value that is not ours may not expire. A second, so that its waiters don't poll all the time.
+  -- A value that is not ours might never expire. One second, so that its waiters don't poll constantly.
   if left == -1 then left = 1000 end
   return max(left, 0)
 end
@@ -230,7 +230,7 @@ local function isOwn(value, holder)
   return at and sub(value, at) == holder
 end
 
--- Keeps a record for so many ms.
+-- Keeps a record for the given number of ms.
 local function stay(lock, record, ttl)
   local till = max(call('PTTL', lock), ttl + KEEP)
   -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.

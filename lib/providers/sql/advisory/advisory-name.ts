@@ -18,7 +18,7 @@ export function userLockName(database: string, namespace: string, key: string): 
 }
 
 /**
- * The number of a Postgres advisory lock, which is a 64-bit number in each database. Among a million keys held at the
+ * The number of a Postgres advisory lock: 64 bits, local to its database. Among a million keys held at the
  * same time, two share a number with a probability of 3 · 10^-8. They then exclude each other; mutual exclusion never
  * breaks.
  */

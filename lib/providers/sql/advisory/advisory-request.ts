@@ -17,7 +17,7 @@ import type { HoldingSessions } from './holding-sessions.js';
 
 /** A connected database with advisory locks. */
 export interface AdvisoryDatabase extends Database {
-  /** Part of every lock name; see `scopeOf` of the statements. */
+  /** Part of every lock name; see the statements' `scopeOf`. */
   readonly scope: string;
   readonly holding: HoldingSessions;
 }
@@ -28,7 +28,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   /** The name of the fencing counter; undefined without fencing. */
   readonly #counter: string | undefined;
   #state: RequestState<{ readonly place: HoldingSession; readonly grant: Grant }> = 'asking';
-  /** The session that the request is trying, or holds the lock on. */
+  /** The session on which the request tries to get the lock, or holds it. */
   #place: HoldingSession | undefined;
   /** The separate session that it waits on. */
   #waitsOn: HoldingSession | undefined;
@@ -100,7 +100,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   /**
-   * Waits in the server's queue, on a session with no locks, so that a caller who leaves can end it. Resolves to
+   * Waits in the server's queue, on a session with no locks, so that a caller that leaves can end it. Resolves to
    * undefined if no connection is available.
    */
   async #queue(): Promise<Grant | 'busy' | undefined> {
@@ -115,13 +115,13 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       };
       return (await this.#lockOn(own, lock)) ?? 'busy';
     } catch (error) {
-      // We ended the session ourselves, which is not a failure.
+      // We ended the session ourselves, so this is not a failure.
       if (this.#hasEnded()) return 'busy';
       throw error;
     }
   }
 
-  /** Locks on this session. Keeps the session if that succeeds, otherwise leaves it. */
+  /** Takes the lock on this session. Keeps the session if that succeeds; otherwise leaves it. */
   async #lockOn(place: HoldingSession, lock: () => Promise<boolean>): Promise<Grant | undefined> {
     const { session } = place;
     let isLocked = false;
@@ -130,7 +130,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       isLocked = await lock();
       if (!isLocked) return undefined;
       const { callers, mode } = this.request;
-      // `nextTokens` returns the last of `callers` tokens. Count on the session that holds the lock: if the guard freed
+      // `nextTokens` returns the last of `callers` tokens. Run the count on the session that holds the lock: if the guard freed
       // the lock, the count fails too.
       const lastToken =
         this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
@@ -161,7 +161,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     return held;
   }
 
-  // A method, because TypeScript would assume that the state can't change during an await.
+  // A method, because otherwise TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

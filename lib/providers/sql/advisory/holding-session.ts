@@ -25,16 +25,16 @@ interface Name {
  * A session and the locks on it. A session never conflicts with itself: the server grants its own locks again. So this
  * class makes sure that each name has one holder or several readers.
  *
- * A session runs one statement at a time. Locks requested meanwhile are sent together in the next statement.
+ * A session runs one statement at a time. Locks requested in the meantime are sent together in the next statement.
  */
 export class HoldingSession {
   /**
-   * Locks that the session may hold for no request: one that it is waiting for, or failed to free. Such a session is
+   * Locks that the session may hold without a request: one that it is waiting for or failed to free. Such a session is
    * not reused.
    */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
-  /** How often each user has entered. A user may enter again while a lock granted too late is being freed. */
+  /** How many times each user has entered. A user may enter again while a lock granted too late is being freed. */
   readonly #users = new Map<SessionUser, number>();
   readonly #batches = new Map<OfMany, Batches<string, boolean>>();
 
@@ -43,7 +43,7 @@ export class HoldingSession {
     private readonly statements: AdvisoryStatements,
     /** Called when the last user has left. The session is not used again. */
     private readonly onEmpty: () => void,
-    /** Limits the locks on the session, if the server does. */
+    /** Limits the number of locks on the session, if the server does. */
     private readonly places?: Slots,
   ) {
     session.onLost = (cause) => {
@@ -52,7 +52,7 @@ export class HoldingSession {
     };
   }
 
-  /** Whether the session may hold a lock for no request, which only the end of the session frees. */
+  /** Whether the session may hold a lock without a request, which only ending the session frees. */
   get mayHaveLock(): boolean {
     return this.#leftOver.size > 0;
   }
@@ -62,7 +62,7 @@ export class HoldingSession {
     return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
   }
 
-  /** How long the server has been silent, in ms, if the session may hold this lock for no request. */
+  /** How long the server has been silent, in ms, if the session may hold this lock without a request. */
   unansweredFor(name: string): number {
     const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
     return mayHave && this.session.isSilent ? this.session.overdueFor : 0;
@@ -85,15 +85,15 @@ export class HoldingSession {
   }
 
   /**
-   * Acquires the lock if it is free. @throws LockCapacityError if the server's lock table has no room for it within the
-   * wait
+   * Acquires the lock if it is free. @throws LockCapacityError if the server's lock table still has no room for it when
+   * the wait ends
    */
   async tryLock(name: string, mode: LockMode, request: ConnectionRequest = { wait: 0 }): Promise<boolean> {
     for (;;) {
       const known = this.#names.get(name);
       if (!known) {
         if (this.places) await this.places.take(request);
-        // Another request may have added the name meanwhile.
+        // Another request may have added the name in the meantime.
         if (!this.#names.has(name)) {
           return this.#ask(name, { mode, holders: 0, changes: undefined }, this.statements.tryLock(mode));
         }
@@ -111,7 +111,7 @@ export class HoldingSession {
   async awaitLock(name: string, request: AcquireRequest): Promise<true> {
     const { mode } = request;
     const { session, statements } = this;
-    // Until the lock is acquired. If this fails, the session also keeps the wait's time limits.
+    // This applies until the lock is acquired. If this fails, the session also keeps the wait's time limits.
     this.#leftOver.add(name);
     await session.beginWait();
     for (;;) {
@@ -134,10 +134,10 @@ export class HoldingSession {
     const known = this.#names.get(name);
     const unlocks = this.#together(this.statements.unlock(mode));
     try {
-      // Keep the name while a reader is joining. The server wouldn't block a writer of the same session, so it would
-      // run alongside that reader.
+      // Keep the name while a reader is joining. The server wouldn't block a writer on the same session, so the writer
+      // would run alongside that reader.
       if (!known || (known.holders -= 1) > 0 || known.changes) return await unlocks.add(name);
-      // Requests wait for this change. Otherwise, if they arrived before the unlock is sent, the name would never
+      // Requests wait for this change. Otherwise, if they arrived before the unlock was sent, the name would never
       // become free for other processes.
       const unlocked = this.#unlockLast(name, unlocks);
       known.changes = unlocked;
@@ -237,7 +237,7 @@ export class HoldingSession {
   }
 }
 
-/** Whether the statement succeeded, for each lock. @throws Error if the server doesn't know (GET_LOCK: NULL) */
+/** For each lock, whether the statement succeeded. @throws Error if the server doesn't know (GET_LOCK: NULL) */
 function doneOf(answer: unknown): readonly boolean[] {
   return (answer as readonly Readonly<Record<'done', unknown>>[]).map(({ done }) => {
     if (done === null || done === undefined) throw new Error('The server does not know whether the lock is free.');

@@ -5,17 +5,17 @@ import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
-// The part of the server's lock table that one provider in one process may use. Eight fill the room promised to all
-// clients. Postgres 15 accepted 1.7 times as many locks (measured) before statements of other clients failed.
+// The part of the server's lock table that one provider in one process may use. Eight such parts fill the room promised
+// to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before statements of other clients failed.
 const SHARE = 8;
 // A minimum for servers with tiny settings, which have more room than they promise.
 const LEAST = 16;
-// Reserved for callers that already hold a lock. Otherwise, if others had all the room, none could get a second lock.
+// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, none of these could get a second lock.
 const NESTED = 8;
 
 /**
  * The sessions that hold locks. Locks that are free when requested share one session, so a thousand locks need no more
- * connections than one. A waiter has a separate session, which keeps the lock.
+ * connections than a single lock. A waiter has a separate session, which keeps the lock.
  */
 export class HoldingSessions {
   /** Sessions with at least one user. */
@@ -48,7 +48,7 @@ export class HoldingSessions {
       this.#shared.enter(user);
       return this.#shared;
     }
-    // Try again even after a failure, because it may be due to another caller that left.
+    // Try again even after a failure, because another caller that left may have caused it.
     const again = () => this.shared(request, user);
     if (this.#opening) return this.#opening.then(again, again);
     const session = this.source.take(request);

@@ -1,6 +1,6 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// Rows have up to three values, and Postgres allows 65,535 in a statement. More than a few hundred rows gain nothing.
+// Rows have up to three values, and Postgres allows 65,535 per statement. More than a few hundred rows gain nothing.
 const MOST = 500;
 
 interface PendingItem<Item, Answer> {

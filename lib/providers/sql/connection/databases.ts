@@ -7,7 +7,7 @@ import { postgres, postgresDialect, type PostgresSource } from './postgres.js';
  */
 
 /**
- * A database server to which we open our own connections, because all those in the application's pool may be waiting
+ * A database server to which we open our own connections, because all connections in the application's pool may be waiting
  * for locks.
  */
 export type SqlSource = MysqlSource | PostgresSource;

@@ -20,7 +20,7 @@ export interface DriverSource<Database, Driver> {
   load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
 }
 
-/** Sends a statement of the application when its turn comes. The first element of the result is the server's answer. */
+/** Sends one of the application's statements when its turn comes. The first element of the result is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
 /** @throws Error always */
@@ -35,7 +35,7 @@ export function refuseStream(): never {
  * getters of a class, and a derived object would call them without the private fields that they read.
  */
 export function driverSettings(given: object, defaults: object, ours: object): object {
-  // Drivers copy the properties they enumerate, and mysql2 adds those of a URL.
+  // Drivers copy the properties they enumerate, and mysql2 adds the ones from a URL.
   return new Proxy(
     { ...given, ...ours },
     {
@@ -52,17 +52,17 @@ export interface TimeLimits {
   readonly lockWait: number;
 }
 
-/** How a session is set up. */
+/** The setup of a session. */
 export interface SessionKind extends TimeLimits {
   /** Whether each statement outside a transaction commits automatically. */
   readonly autocommit: boolean;
-  /** Statements of the application to send first. */
+  /** The application's statements to send first. */
   readonly initSql?: readonly string[];
 }
 
-/** What the server reports on a new connection. */
+/** Facts that the server reports on a new connection. */
 export interface ServerFacts {
-  /** Identifies the server: differs between any two servers. */
+  /** Identifies the server: no two servers share it. */
   readonly server: string;
   /**
    * The statement with which another session can end this one, even while it waits. Undefined behind a pooler, where
@@ -87,12 +87,12 @@ export interface ServerFacts {
   readonly catchesErrors: boolean;
   /** The capacity of the server's lock table for all clients; undefined if unlimited. */
   readonly lockTable: number | undefined;
-  /** The maximum number of connections of all clients. */
+  /** The maximum number of connections across all clients. */
   readonly maxConnections: number;
 }
 
 /**
- * What is known about a kind of database without a connection: its SQL, the lock table, advisory locks and error codes.
+ * The facts known about a kind of database without a connection: its SQL, the lock table, advisory locks and error codes.
  */
 export interface Family {
   /** The placeholder of the bound value at this position, starting at 1. */
@@ -101,8 +101,8 @@ export interface Family {
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
-   * The database's time in µs since 1970, evaluated one time per statement after it was sent. Two evaluations could
-   * find a lease expired and yet renew it. In UTC, because local time repeats an hour when summer time ends.
+   * The database's time in µs since 1970, evaluated once per statement, after it was sent. With two evaluations, a
+   * statement could find a lease expired and yet renew it. In UTC, because local time repeats an hour when summer time ends.
    */
   readonly now: string;
   /** Like `now`, but a statement that uses it fails on a server that may no longer accept writes. */
@@ -119,14 +119,14 @@ export interface Family {
   /** Reads the token from the answer to such a statement; undefined if no row was updated. */
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /**
-   * A DELETE of those among `count` names (bound in the form that `list` returns) whose rows meet the condition and are
-   * not locked. It neither locks nor waits for any other row. As a single statement in autocommit, it leaves nothing
+   * A DELETE of rows with one of `count` names (bound in the form that `list` returns) that meet the condition and
+   * are not locked. It neither locks nor waits for any other row. As a single statement in autocommit, it leaves nothing
    * locked if the client freezes or is cut off.
    */
   readonly deleteUnlocked: (table: string, condition: string, count: number) => string;
-  /** How many rows a statement changed. */
+  /** The number of rows that a statement changed. */
   readonly changed: (answer: unknown) => number;
-  /** The function that finds a text in another text. */
+  /** The function that finds one string in another. */
   readonly positionOf: string;
   readonly join: (...texts: readonly string[]) => string;
   /** Converts an integer to text. */
@@ -147,8 +147,8 @@ export interface Family {
 }
 
 /**
- * Why a statement failed.
- *
+ * The reason why a
+ *statement failed. *
  * - `busy`: a required lock is taken, or an operator canceled the wait for it.
  * - `rolled-back`: the server rolled back the whole transaction (deadlock), so its locks are gone.
  * - `no-savepoint`: the savepoint to release does not exist.
@@ -171,9 +171,9 @@ export type Fault =
   | 'refused';
 
 /**
- * A statement about several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
- * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. The same operation is always the
- * same function.
+ * A statement for several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
+ * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. Each operation is always the same
+ * function.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
@@ -187,7 +187,7 @@ export interface AdvisoryStatements {
    * itself.
    */
   tryLock(mode: LockMode): OfMany;
-  /** Acquires shared locks again on a session that holds them, unless there is a waiter, which that would overtake. */
+  /** Acquires shared locks again on a session that holds them, unless that would overtake a waiter. */
   readonly joinReaders: OfMany;
   unlock(mode: LockMode): OfMany;
   /** Waits for one slice, and acquires the lock if it becomes free. */
@@ -196,14 +196,14 @@ export interface AdvisoryStatements {
   readonly unlockAll: string;
 }
 
-/** How to connect to one kind of server, and what can be done on a connection. */
+/** Defines how to connect to one kind of server, and what can be done on a connection. */
 export interface Dialect {
   connect(): Promise<DriverConnection>;
-  /** Sends a statement directly on the driver's connection, bypassing subscribers and loggers of the application. */
+  /** Sends a statement directly on the driver's connection, bypassing the application's subscribers and loggers. */
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
   /** Prepares a new connection: READ COMMITTED and time limits. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
-  /** Begins a transaction with a statement of one value, in one round trip. For sessions without autocommit. */
+  /** Begins a transaction with a statement that takes one value, in one round trip. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
    * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. Without the lock, it returns no
@@ -224,14 +224,14 @@ export interface Dialect {
   setLimits(limits: TimeLimits, inTransaction: boolean, isReadOnly: string): string;
   /**
    * How long one statement may wait for a lock, in ms: a multiple of `unit`, up to `longest`. A failure may be reported
-   * up to `late` later.
+   * up to `late` ms later.
    */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
-  /** Whether a read-only server rejects the SELECT that locks a row, for every account. */
+  /** Whether a read-only server rejects the row-locking SELECT for every account. */
   readonly refusesRowLocks: boolean;
   /** The clause that follows a SELECT to lock the row. */
   forMode(mode: LockMode): string;
-  /** Makes a statement not wait for locks, if the server supports that for a single statement. */
+  /** Keeps a statement from waiting for locks, if the server supports that for a single statement. */
   readonly withoutWait: (sql: string) => string;
   /**
    * Checks that the connection works, and that the server is not read-only ({@link ServerFacts.isReadOnly}): otherwise,
@@ -241,13 +241,12 @@ export interface Dialect {
   /** Whether the error came from the server itself, so the server received the statement. */
   isAnswer(error: unknown): boolean;
   /**
-   * Whether the connection is in a transaction, as reported by the server with its last answer, `answer`; undefined if
-   * it was not reported.
+   * Whether the connection is in a transaction, as reported in the server's last answer, `answer`; undefined if not reported.
    */
   isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
   /**
-   * The connection in the form that TypeORM's QueryRunner uses, for statements of the application. Each passes through
-   * `statement`, which sends it in turn and checks the answer. Streaming rows is rejected.
+   * The connection in the form that TypeORM's QueryRunner uses, for the application's statements. Each passes through
+   * `statement`, which sends it in turn and checks the answer. Row streaming is rejected.
    */
   lend(connection: DriverConnection, statement: SendStatement): object;
   /** The server's uptime in ms; `Infinity` if {@link ServerFacts.kill} identifies a connection by more than its id. */
@@ -258,11 +257,11 @@ export interface Dialect {
   sever(connection: DriverConnection): unknown;
 }
 
-// The total wait after which a slice has half of its maximum length, in ms.
+// The total wait, in ms, after which a slice has half its maximum length.
 const HALF_LENGTH_AFTER = 5_000;
 
 /**
- * How long a statement waits for a lock, in ms, if the caller has already waited for `waited` ms.
+ * How long a statement waits for a lock, in ms, if the caller has already waited `waited` ms.
  *
  * A wait on the server consists of slices. During a long statement, a Postgres session has a snapshot that prevents
  * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. And during a wait, no server notices that its

@@ -74,7 +74,7 @@ export function lockErrorOf(
 
 /** The reason given by the server or the driver. */
 export function reasonOf(error: unknown): string {
-  // If all addresses of a name refuse the connection, Node's error has only a code.
+  // If all addresses of a host name refuse the connection, Node's error contains only a code.
   const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
   return reason.replace(/\.$/, '');
 }

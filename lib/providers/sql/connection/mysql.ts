@@ -41,8 +41,8 @@ export interface MysqlDriver {
 
 export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
-// A connection is silent between two heartbeats, so only TCP can detect early that it is dead. Keep-alive probes start
-// after this delay, one a second, and give up after ten.
+// A connection is silent between heartbeats, so only TCP can detect early that it is dead. After this delay,
+// TCP sends one keep-alive probe per second, and gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
 // In seconds; the maximum on both servers in strict mode. A wait ends earlier if its caller ends the connection.
@@ -64,8 +64,8 @@ const IDLE_TRANSACTION = [
 // MySQL sends this to a client that was silent for too long. Statements sent in the meantime were not executed.
 const FAREWELL = 4031;
 
-// Settings for answers to the application's statements must not affect ours. A typeCast function, because a
-// connection's setting would take precedence over `true`.
+// Settings for answers to the application's statements must not affect ours. Use a typeCast function, because
+// a connection's setting would take precedence over `true`.
 const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
 
 // SERVER_STATUS_IN_TRANS in the protocol.
@@ -73,8 +73,8 @@ const IN_TRANSACTION = 1;
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
-// Out of range, and so an error, on a read-only server. Accounts with SUPER or READ ONLY ADMIN could still write there
-// while others lock on the new writer. From MariaDB 12 on, the variable is a word.
+// Out of range on a read-only server, which causes an error. Accounts with SUPER or READ ONLY ADMIN could still write there
+// while others lock on the new writer. Since MariaDB 12, the variable's value is a word.
 const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
 
 /** Repeats a SELECT for each name. */
@@ -184,7 +184,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const connection = driver.createConnection(all);
       // With the old mysql driver, a connection closed by the server would crash the process.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
-        // A connection of mysql2/promise would stay open, or crash the process if it fails.
+        // A mysql2/promise connection would stay open, or crash the process if it fails.
         if (connection instanceof Promise) {
           const close = (late: MysqlConnection) => late.end(() => undefined);
           connection.then(close, () => undefined);
@@ -234,7 +234,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         prepares: false,
         catchesErrors: false,
         // A user lock takes 1 to 2 KB of server memory. Even 60,000 of them don't slow down other statements (measured
-        // on both).
+        // on both servers).
         lockTable: undefined,
         maxConnections: Number(variables.get('max_connections')),
       };
@@ -244,7 +244,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       await send(connection, setSession(limitsOf(limits)), []);
       return send(connection, select, [value]);
     },
-    // InnoDB checks once a second whether a wait is over.
+    // InnoDB checks once a second whether a wait has ended.
     slice: { unit: 1_000, longest: 3_000, late: 1_000 },
     // COM_RESET_CONNECTION would keep the database chosen by USE and, on MariaDB, the character set. This resets
     // everything, like a new login.
@@ -259,7 +259,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,
     async uptime(run) {
-      // In whole seconds, and up to one second too many.
+      // In whole seconds, and up to one second too long.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
@@ -297,7 +297,7 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 /** Sends one of our own statements. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time of sixteen callers. An
+  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time with sixteen callers. An
   // empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };
@@ -347,7 +347,7 @@ function withoutTimeout(statement: unknown): unknown {
 
 /**
  * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely and Knex use a callback. Without a callback, rows would be
- * streamed. Timeouts are removed, because the driver would abandon a statement that the server still runs, and the next
+ * streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and the next
  * statement could end up after the end of the transaction.
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
@@ -392,7 +392,7 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
 
 /**
  * Builds the condition from the variables that this server has. They are compared as numbers, because converting each
- * to text takes 3 µs (measured on MariaDB 10.11). From MariaDB 12 on, one of them is a word.
+ * to text takes 3 µs (measured on MariaDB 10.11). Since MariaDB 12, the value of one is a word.
  */
 async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run): Promise<string> {
   const known = READ_ONLY.filter((name) => variables.has(name));
@@ -416,7 +416,7 @@ function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, '
       'Group Replication runs with several primaries. A lock granted by one is unknown to the others until it is replicated. Use a single primary.',
     );
   }
-  // Newer servers have more values than ON and OFF.
+  // Newer servers have values other than ON and OFF.
   const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
   const refusesWrites = readOnly !== undefined && found.length === 0;
   if (readOnly !== undefined)

@@ -28,7 +28,7 @@ interface PgClient extends DriverConnection {
     values: unknown,
     callback: (error: Error | null, result: Result | readonly Result[]) => void,
   ): void;
-  /** Whether answers come in the binary format. */
+  /** Whether answers are in binary format. */
   binary?: boolean;
   emit(event: 'error', error: unknown): void;
   getTransactionStatus?(): 'I' | 'T' | 'E' | null;
@@ -48,8 +48,8 @@ export interface PostgresDriver {
 
 export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
-// A connection is silent between two heartbeats, so only TCP can detect early that it is dead. Keep-alive probes start
-// after this delay, one a second, and give up after ten.
+// A connection is silent between heartbeats, so only TCP can detect early that it is dead. After this delay,
+// TCP sends one keep-alive probe per second, and gives up after ten.
 const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
 // When a connection was opened, in µs, which fits exactly into a double.
@@ -61,12 +61,12 @@ const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
 // What makes a server read-only. Operators also use the setting to keep applications away from a replaced server.
 const IS_STANDBY = 'pg_is_in_recovery()';
 const READ_ONLY = `current_setting('default_transaction_read_only')`;
-// The default of the server, database and role, even if a task has changed it for its session or transaction. Takes up
+// The default for the server, database and role, even if a task has changed it for its session or transaction. Takes up
 // to 1 ms.
 const READ_ONLY_OF_SERVER = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only')`;
 
-// Like DISCARD ALL, but keeps prepared statements, because pg remembers them. The role becomes that of a new
-// connection.
+// Like DISCARD ALL, but keeps prepared statements, because pg remembers them. The role is reset to the role
+// of a new connection.
 const RESET = [
   ...['CLOSE ALL', 'SET SESSION AUTHORIZATION DEFAULT', 'RESET ROLE', 'RESET ALL', 'UNLISTEN *'],
   ...['SELECT pg_advisory_unlock_all()', 'DISCARD SEQUENCES', 'DISCARD TEMP'],
@@ -90,7 +90,7 @@ const factsSql = (system: string) =>
 const has = (setting: string) => `current_setting('${setting}', true) IS NOT NULL`;
 const NOTICE_DEATH = `SELECT set_config('client_connection_check_interval', '1s', false) WHERE ${has('client_connection_check_interval')}`;
 
-// Batches of limited holders produce many different statements, which would fill the memory of the server.
+// Batches of limited holders produce many different statements, which would fill the server's memory.
 const MOST_PREPARED = 50;
 
 // The statement wasn't executed, because the prepared statement is stale: a column type has changed (0A000), or its
@@ -99,7 +99,7 @@ const STALE: readonly unknown[] = ['0A000', '26000', '42P05'];
 
 // The OID of boolean.
 const BOOLEAN = 16;
-// Parse values as text, and booleans: the application may have installed its own type parsers, per connection or
+// Parse booleans, and other values as text: the application may have installed its own type parsers, per connection or
 // globally.
 const TYPES = {
   getTypeParser: (type: number) => (type === BOOLEAN ? (value: string) => value === 't' : (value: string) => value),
@@ -110,7 +110,7 @@ const NOW = '(extract(epoch FROM statement_timestamp()) * 1000000)::bigint';
 
 const question = (isReadOnly: string | undefined) => (isReadOnly === undefined ? '' : `, ${isReadOnly} AS read_only`);
 
-/** Applies an expression to each of a list of locks, in order. */
+/** Applies an expression to each lock in a list, in order. */
 const ofEach =
   (expressionOf: (n: string) => string): OfMany =>
   (names, isReadOnly) =>
@@ -127,15 +127,15 @@ const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode 
 
 export const postgres: Family = {
   value: (position) => `$${position}`,
-  // A list is bound as one array, so that the statement's text doesn't depend on its length and is parsed one time. A
-  // single value is cheaper by itself.
+  // A list is bound as one array, so that the statement's text doesn't depend on the list's length and is parsed only once.
+  // Binding a single value directly is cheaper.
   isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
   list: (values) => (values.length === 1 ? values : [values]),
   now: NOW,
   // Fails on a read-only server anyway, for every account.
   nowOnWriter: NOW,
   greatest: 'GREATEST',
-  // Name the column, so that the statement fails if there is no primary key, in which case a key could have many rows.
+  // Name the column, so that the statement fails if there is no primary key: without one, a key could have many rows.
   insertKey: (table) =>
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
@@ -144,7 +144,7 @@ export const postgres: Family = {
     const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
     return token === undefined || token === null ? undefined : BigInt(token);
   },
-  // In an ARRAY, the inner SELECT is executed only one time, whatever the plan.
+  // In an ARRAY, the inner SELECT is executed only once, whatever the plan.
   deleteUnlocked(table, condition, count) {
     const unlocked = `SELECT name FROM ${table} WHERE ${this.isAmong('name', 1, count)} AND ${condition} FOR UPDATE SKIP LOCKED`;
     return `DELETE FROM ${table} WHERE name = ANY(ARRAY(${unlocked}))`;
@@ -221,7 +221,7 @@ export const postgres: Family = {
  * @param inSessions whether locks belong to sessions, which a pooler would share with other clients
  */
 export function postgresDialect(source: PostgresSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
-  /** Names of prepared statements by text. */
+  /** Names of prepared statements, by statement text. */
   const names = new Map<string, string>();
   let named = 0;
   const nameOf = (sql: string): string | undefined => {
@@ -249,7 +249,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       // On a client with binary results, a single statement can't request text; the reverse works.
       isBinary = client.binary === true;
       client.binary = false;
-      // With query_timeout, pg would abandon a statement that the server still runs, and a lock could be granted to no
+      // With query_timeout, pg would abandon a statement that the server is still running, and a lock could be granted to no
       // one. It may also come from a URL or from pg's defaults.
       if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
       // An error event without a listener would crash the process.
@@ -273,7 +273,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       });
     },
     async setUp(connection: PgClient, run, kind) {
-      // A statement of the application could hide that the server becomes read-only.
+      // An application statement could hide the fact that the server has become read-only.
       if (kind.initSql?.length) await run('RESET default_transaction_read_only');
       return setUp(connection, await askFacts(run), run, kind, inSessions);
     },
@@ -376,7 +376,7 @@ async function setUp(
     diagnostics,
     refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
     isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
-    // Not if the application may send DEALLOCATE, or if the next statement may go to another server process.
+    // Not allowed if the application may send DEALLOCATE, or if the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),
     lockTable: Number(facts?.['places']),
@@ -412,7 +412,7 @@ function answerOf(results: Result | readonly Result[]): unknown {
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
 
 /**
- * Waits within these limits for the lock taken by a SELECT of one value. A failure is caught, because the server would
+ * Waits within these limits for the lock taken by a SELECT with one value. A failure is caught, because the server would
  * otherwise log an error every second. The DO has the same text for all values, because pg_stat_statements counts each
  * text separately.
  *

@@ -25,11 +25,11 @@ export class Server {
   readonly allowsReadOnly: boolean;
   /** Configuration problems of the server, as found by the newest session. */
   diagnostics: readonly Diagnostic[] = [];
-  /** When the latest statement that timed out was sent. */
+  /** The time at which the latest statement that timed out was sent. */
   silentSince = -Infinity;
   /** Whether the server has ever accepted a login. */
   #hasAccepted = false;
-  /** Since when the server has been rejecting the login. */
+  /** The time at which the server started rejecting the login. */
   #refusedSince: number | undefined;
   /** All open sessions, including the control session. */
   readonly #sessions = new Set<Session>();
@@ -145,7 +145,7 @@ export class Server {
 
   /**
    * Whether the session may still exist. After a server restart, or on another server, its id would belong to another
-   * connection; and after its guard has passed, it has ended.
+   * connection; and once its guard has elapsed, it has ended.
    */
   #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
@@ -173,7 +173,7 @@ export class Server {
         const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
-        // By now, new connections reach this server, so other clients take their locks here. Sessions on other servers are lost.
+        // New connections now reach this server, so other clients take their locks here. Sessions on other servers are lost.
         this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
         return session;
       } catch (error) {

@@ -21,19 +21,19 @@ export class TransactionEndedError extends Error {
   }
 }
 
-// How long the server keeps a lock granted to a waiter that doesn't respond, in ms: it may be frozen or cut off.
+// How long the server keeps a lock granted to a waiter that doesn't respond, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
 /** How to send a statement, and how long to wait for it. */
 interface StatementLimits {
   /**
-   * Whether the statement requires the transaction: a statement of the application, or the end of the transaction.
+   * Whether the statement requires the transaction: it is one of the application's, or ends the transaction.
    * Default false.
    */
   readonly inTransaction?: boolean;
   /** How long the server itself may take, in ms. Default 0. */
   readonly answeredWithin?: number;
-  /** After how long the caller gets a SilentServerError, in ms. Default: never. */
+  /** The time, in ms, after which the caller gets a SilentServerError. Default: never. */
   readonly timeout?: number | undefined;
 }
 
@@ -49,22 +49,22 @@ interface QueuedStatement {
 
 /**
  * One of our own connections. It serves one attempt after another, or the locks of several. It has at most one
- * transaction, and is only reused when nothing is left on it. In any doubt it is destroyed, and the server frees its
+ * transaction, and is only reused when nothing is left on it. If in doubt, it is destroyed, and the server frees its
  * locks.
  *
- * Statements run one after the other. The server's answers show whether the transaction still exists.
+ * Statements run one after another. The server's answers show whether the transaction still exists.
  */
 export class Session {
-  /** When the last answered statement was sent. */
+  /** The time at which the last answered statement was sent. */
   answered = -Infinity;
-  /** Called one time, if the connection or its transaction ends before we end it. */
+  /** Called once, if the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
-  /** Called at the end of each use, with whether the session can be reused. */
+  /** Called at the end of each use; receives whether the session can be reused. */
   onFree: ((isReusable: boolean) => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
-  /** Whether we have begun a transaction and not ended it. */
+  /** Whether we have begun but not ended a transaction. */
   #hasTransaction = false;
-  /** The number of statements sent or queued, including those of the application. */
+  /** The number of statements sent or queued, including the application's. */
   inFlight = 0;
   /** The statement that was sent. */
   #current: QueuedStatement | undefined;
@@ -89,7 +89,7 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** When it was being opened. */
+    /** A time while it was being opened. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -102,7 +102,7 @@ export class Session {
     return this.#state === 'lost';
   }
 
-  /** How long an answer is overdue, in ms. */
+  /** How long an answer has been overdue, in ms. */
   get overdueFor(): number {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
   }
@@ -122,7 +122,7 @@ export class Session {
   }
 
   /**
-   * Begins a transaction with a statement of one value, in one round trip. Resolves to its row. For sessions without
+   * Begins a transaction with a statement that takes one value, in one round trip. Resolves to its row. For sessions without
    * autocommit.
    */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
@@ -133,8 +133,7 @@ export class Session {
 
   /**
    * Like {@link beginWith}, with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
-   * Resolves to its row, which {@link endWait} must confirm; or to undefined, with no transaction, when the slice is
-   * over.
+   * Resolves to its row, which {@link endWait} must confirm; or to undefined, with no transaction, when the slice ends.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
@@ -212,7 +211,7 @@ export class Session {
     else this.#free(true);
   }
 
-  /** Until when the locks on the session are valid. */
+  /** The time until which the locks on the session are valid. */
   get validUntil(): number {
     return validUntil(this.answered, this.kind.guard);
   }
@@ -251,7 +250,7 @@ export class Session {
 
   /**
    * Ends the connection, its transaction and its wait on both sides. Closing the socket isn't enough: a server that is
-   * waiting for a lock on our behalf doesn't check the socket, and would be granted the lock. And if a reset reached
+   * waiting for a lock on our behalf doesn't check the socket, and would still acquire the lock. And if a reset reached
    * only our side, the server would keep our locks until the session guard ends.
    */
   readonly destroy = (): void => {
@@ -261,7 +260,7 @@ export class Session {
     this.#end();
   };
 
-  /** Closes the connection gracefully, so that the server doesn't count and log an aborted client. */
+  /** Closes the connection gracefully, so that the server doesn't count or log an aborted client. */
   async close(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#end();
@@ -350,12 +349,12 @@ export class Session {
   }
 
   /**
-   * Sends a statement after all previous ones were answered, in this tick if nothing is in flight. Drivers are about to
+   * Sends a statement after all previous ones have been answered, or in this tick if nothing is in flight. Drivers are about to
    * remove their own queues. Rejects when the session ends.
    *
    * The statement is sent in the caller's async context, for tracing libraries and values that read a store.
    *
-   * @throws TransactionEndedError if the statement must not be sent anymore
+   * @throws TransactionEndedError if the statement must no longer be sent
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
     // A single promise, because on Node 20 each costs as much as ten calls.
@@ -431,7 +430,7 @@ export class Session {
   #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
     if (this.#current !== statement) return;
     this.#heard(sentAt);
-    // Few statements select it. Ignore it for statements of the application, which may have a column of that name.
+    // Few statements select it. Ignore it for the application's statements, which may have a column with that name.
     const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
     if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
       this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));

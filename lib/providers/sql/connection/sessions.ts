@@ -7,7 +7,7 @@ import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 
-/** The kind of the sessions and their limits. */
+/** The kind of sessions, and their limits. */
 export interface SessionLimits extends SessionKind {
   readonly most: number;
   /** How many sessions are reserved for callers that already hold a lock. */
@@ -41,7 +41,7 @@ export class Sessions {
   }
 
   /**
-   * Takes a session for one attempt. Returns no promise if one is idle, because almost every statement takes one.
+   * Takes a session for one attempt. Returns it without a promise if one is idle, because almost every statement takes a session.
    *
    * @throws LockCapacityError if all connections are in use for `wait` ms, or until the signal aborts
    */
@@ -52,7 +52,7 @@ export class Sessions {
     return session ? this.#use(session) : this.#open(isTaken ? undefined : request);
   }
 
-  /** @param request a request for a slot, if none is taken yet */
+  /** @param request a request for a slot, if none has been taken yet */
   async #open(request?: ConnectionRequest): Promise<Session> {
     if (request) await this.slots.take(request);
     try {
@@ -85,7 +85,7 @@ export class Sessions {
     } catch (error) {
       // If the server returned an error, it did nothing. Otherwise, the statement may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
-      // After an error from a read-only server, the next statement uses the server that the address leads to by then.
+      // After an error from a read-only server, the next statement uses the server that the address points to by then.
       else session.destroy();
       throw error;
     }
@@ -110,7 +110,7 @@ export class Sessions {
   }
 
   /**
-   * The most recently used session, if the current control session can end it. Not if another session has been silent
+   * The most recently used session, if the current control session can end it. None if another session has been silent
    * since: a NAT that drops idle connections drops all of them, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
@@ -149,8 +149,8 @@ export class Sessions {
 /**
  * A limited number of slots, granted in request order.
  *
- * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all slots, none could
- * progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
+ * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all the slots, none
+ * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
  * locks. And no waiter may keep the last slot that a request may use, so that free keys can be acquired while others
  * are waited for.
  */
@@ -182,8 +182,8 @@ export class Slots {
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
-    // Reading the signal creates it. It aborts when no caller is waiting anymore, which may be later than `wait` says,
-    // as others may have joined.
+    // Reading the signal creates it. It aborts when no caller is waiting any longer, which may be later than `wait`
+    // says, because others may have joined.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
     await pause(this.clock, signal ? Infinity : request.wait, end);

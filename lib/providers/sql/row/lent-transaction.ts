@@ -23,8 +23,8 @@ export type LendTransaction = (session: Session, holder: string) => LentTransact
 /**
  * The transaction of a row lock, lent to the application.
  *
- * The application uses the lock's connection. Each statement is sent when all previous ones were answered, and rejected
- * if the transaction has ended.
+ * The application uses the lock's connection. Each statement is sent when all previous ones have been answered, and
+ * is rejected if the transaction has ended.
  *
  * A savepoint is set before the first statement. It no longer exists if another transaction has replaced this one
  * (`COMMIT AND CHAIN`, `BEGIN`, a procedure that commits), which the server's status doesn't show. So the savepoint is
@@ -78,7 +78,7 @@ export class LentTransaction {
     await this.afterEnd?.('Rollback');
   }
 
-  /** Whether a nested transaction of the application is open. */
+  /** Whether the application has a nested transaction open. */
   protected isNested?(): boolean;
   /** If this fails, nothing is committed. */
   protected beforeCommit?(): Promise<void>;
@@ -99,7 +99,7 @@ export class LentTransaction {
     let result!: T;
     const marked = this.#mark();
     await this.session.inTransaction(async () => {
-      // The savepoint was sent first. Without it, a statement can't be proved to be in the lock's transaction.
+      // The savepoint was sent first. Without it, nothing proves that a statement is in the lock's transaction.
       await marked;
       result = await send();
       return result[0];
@@ -148,7 +148,7 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
  * Connection.
  */
 export interface SqlClient {
-  // The drivers' own types say more: `sqlClientOf<PoolClient>(lock)`.
+  // The drivers' own types are more specific: `sqlClientOf<PoolClient>(lock)`.
   query(...statement: never[]): unknown;
 }
 
@@ -157,13 +157,13 @@ export interface SqlClient {
  * provider. Drizzle, Kysely and Knex accept it as a connection; pass the type they expect.
  *
  * Writes through it are committed when the lock is released. They are rolled back if the task under `withLock` or a
- * decorator fails, if the lock is lost, or if the process dies. Statements run one after the other. If the transaction
+ * decorator fails, if the lock is lost, or if the process dies. Statements run one after another. If the transaction
  * was not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
  * set, so don't combine the two).
  *
  * The transaction is READ COMMITTED. Don't begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and don't
  * run anything that commits implicitly (DDL and TRUNCATE on MySQL), because that loses the lock. Savepoints are
- * allowed. Streaming rows isn't.
+ * allowed; row streaming isn't.
  *
  * @throws LockLostError if the lock is no longer held
  * @throws LockConfigError if the lock has no such transaction

@@ -38,7 +38,7 @@ export class RowRequest implements SqlRequest {
   /** The name of the fencing counter; undefined without fencing. */
   readonly #counter: string | undefined;
   #state: RequestState<HeldRow> = 'asking';
-  /** The session on which the request tries, waits for or holds the row. */
+  /** The session on which the request tries to lock, waits for or holds the row. */
   #session: Session | undefined;
   /** Whether the row was busy. */
   #isWaiting = false;
@@ -95,7 +95,7 @@ export class RowRequest implements SqlRequest {
     }
     try {
       if (lent && !failed) await lent.commit();
-      // Nothing was written, or nothing must be kept. Postgres writes a COMMIT to disk even if it only frees locks, but
+      // Nothing was written, or nothing may be kept. Postgres writes a COMMIT to disk even if it only frees locks, but
       // not a ROLLBACK.
       else await (lent ?? session).rollback();
       session.giveBack();
@@ -148,7 +148,7 @@ export class RowRequest implements SqlRequest {
       session.giveBack();
       if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
       if (!exists) {
-        // Never locked before, or purged meanwhile.
+        // Never locked before, or purged since.
         if (await table.createRow(this.#row)) {
           made += 1;
           continue;
@@ -221,7 +221,7 @@ export class RowRequest implements SqlRequest {
     return held;
   };
 
-  // A method, because TypeScript would assume that the state can't change during an await.
+  // A method, because otherwise TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

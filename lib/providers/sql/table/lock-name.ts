@@ -35,7 +35,7 @@ export function keyOfLease(namespace: string, name: string, label: string | null
   return label === null ? name.slice(`${namespace}#lease:`.length) : textOfLabel(label);
 }
 
-/** The name range that contains the leases of all keys with this prefix, and possibly of others. */
+/** The name range that contains the leases of all keys with this prefix, and possibly others. */
 export function leaseNamesBetween(namespace: string, prefix: string): readonly [string, string] {
   const first = `${namespace}#lease:${beginningOf(prefix)}`;
   // The tilde sorts after every character of a name.
@@ -85,7 +85,7 @@ export function probeNamespaceOf(namespace: string): string {
   return `${namespace}#probe:start`;
 }
 
-/** Encodes a text so that any database can store it, whatever its encoding. */
+/** Encodes text so that any database can store it, whatever its encoding. */
 export function labelOf(text: string): string {
   return JSON.stringify(text).replace(
     /[\u007f-\uffff]/g,

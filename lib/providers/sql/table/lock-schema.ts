@@ -6,7 +6,7 @@ import type { DatabaseFamily, Family } from '../connection/dialect.js';
 
 export const DEFAULT_TABLE = 'distributed_lock';
 
-// Identifiers can't be bound as values. These need no escaping and fit into every database's limit.
+// Identifiers can't be bound as values. These need no escaping and fit within every database's limit.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** The `table` option: `name` or `schema.name`. */
@@ -52,7 +52,7 @@ export interface LockTablesOptions {
 const OPTIONS = { table: tableName() } satisfies OptionTable<LockTablesOptions>;
 
 /**
- * The statements that create the lock table, for one of your migrations. `synchronize` runs the same ones.
+ * The statements that create the lock table, for use in one of your migrations. `synchronize` runs the same ones.
  *
  * @throws LockConfigError for another database or an invalid table name
  */

@@ -8,7 +8,7 @@ import type { SqlSettings } from '../options.js';
 import { partsOf, quotedTable } from './lock-schema.js';
 
 /**
- * The lock table. It contains a row for each key that was ever locked. The row of a row lock doesn't show its holder.
+ * The lock table. It contains a row for each key that has ever been locked. The row of a row lock doesn't show its holder.
  */
 export class LockTable {
   readonly name: string;
@@ -31,7 +31,7 @@ export class LockTable {
   }
 
   /**
-   * Checks the table, or creates it. Does nothing if it was checked before.
+   * Checks the table, or creates it. Does nothing if it has been checked before.
    *
    * @throws LockConfigError if the table does not exist and must not be created, or a privilege is missing
    */
@@ -39,7 +39,7 @@ export class LockTable {
     if (!this.#wasThere) await this.restore();
   }
 
-  /** Like {@link prepare}, after the table was dropped. Concurrent callers share one attempt. */
+  /** Like {@link prepare}, but after the table was dropped. Concurrent callers share one attempt. */
   restore(): Promise<void> {
     this.#preparing ??= this.#prepare().finally(() => {
       this.#preparing = undefined;
@@ -49,7 +49,7 @@ export class LockTable {
 
   async #prepare(): Promise<void> {
     await this.#ensure();
-    // Another process may be dropping all tables at its start.
+    // Another process may be dropping all tables at startup.
     await withTable(
       () => this.#check(),
       () => this.#ensure(),
@@ -76,7 +76,7 @@ export class LockTable {
     try {
       await this.run(create);
     } catch (error) {
-      // Two processes that create it at the same time may fail despite IF NOT EXISTS (Postgres: 23505), but then it
+      // Creating it in two processes at the same time may fail despite IF NOT EXISTS (Postgres: 23505), but then it
       // exists.
       if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
@@ -95,7 +95,7 @@ export class LockTable {
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
     );
     if (await this.#fits()) return;
-    // While MariaDB drops a table, it shows it without its engine or key. This statement waits for the end of the drop.
+    // While MariaDB is dropping a table, it shows the table without its engine or key. This statement waits until the drop ends.
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(

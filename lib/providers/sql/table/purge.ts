@@ -4,7 +4,7 @@ import { firstRow, type Row, textOf } from '../connection/answer.js';
 import type { Family } from '../connection/dialect.js';
 import type { LockTable } from './lock-table.js';
 
-// A statement reads at most this many rows, so it takes a few ms however large the table is. An index on `expires`
+// A statement reads at most this many rows, so it takes a few ms, no matter how large the table is. An index on `expires`
 // would be faster, but every acquire, renewal and release would have to update it.
 const ROWS_IN_A_PART = 5_000;
 // Deleted in one statement, which locks them for a few ms.

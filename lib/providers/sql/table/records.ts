@@ -23,12 +23,12 @@ const PAGE = 100;
 
 /**
  * The records of one kind in a namespace: rows of the lock table, with the text in the column `holders`. A row without
- * a text is not a record yet.
+ * text is not a record yet.
  *
  * This is linearizable: each change is a single statement in autocommit on one row of one writer. Changes are therefore
- * ordered by the row lock, each between its request and its answer. Under READ COMMITTED, a statement compares with the
- * last committed text, and again after waiting for the row. Texts are ASCII, which every collation compares byte by
- * byte. No change is empty, because `expires` always grows. Otherwise MySQL would not write an UPDATE to equal values,
+ * ordered by the row lock, and each takes effect between its request and its answer. Under READ COMMITTED, a statement compares with the
+ * last committed text, and again after waiting for the row. The text is ASCII, which every collation compares byte
+ * by byte. No change is empty, because `expires` always grows. Otherwise, MySQL would not write an UPDATE that sets equal values,
  * and a former writer could confirm it. If the text already is `next`, it is written again, so only a failed comparison
  * is answered by a read. If a statement is not answered, its outcome is unknown. `token` is the time of the write,
  * because every database returns the new token of an UPDATE.
@@ -85,7 +85,7 @@ async function read({ family, name, run }: LockTable, row: string): Promise<Stor
 }
 
 /**
- * Writes the record if it contains `expected` or already `next`. Resolves to the time of the write, or to undefined if
+ * Writes the record if it contains `expected`, or already contains `next`. Resolves to the time of the write, or to undefined if
  * it contains something else or the row is missing.
  */
 async function write(

@@ -30,7 +30,7 @@ export interface FoundLease extends GrantedLease {
   readonly isAcknowledged: boolean;
 }
 
-// How long after it was sent a reservation may still take effect, in ms.
+// How long a reservation may still take effect after it was sent, in ms.
 const RESERVE_WITHIN = 500;
 
 /**
@@ -43,13 +43,13 @@ const RESERVE_WITHIN = 500;
 export class LeaseClaim {
   /** Whether the request is in the row, granted or with a reserved position. */
   #isThere = false;
-  /** The request's token in the row: the last of those that its callers may use. */
+  /** The request's token in the row: the last one that its callers may use. */
   #token = 0n;
   /** Whether the last statement that wrote or renewed it was acknowledged. */
   #isAcknowledged = false;
-  /** The version compared by a claim that was not answered and may still take effect. */
+  /** The version compared by an unanswered claim that may still take effect. */
   #unanswered: bigint | undefined;
-  /** Until when a reservation that was not answered may take effect, in µs of server time. */
+  /** The time until which an unanswered reservation may take effect, in µs of server time. */
   #unansweredUntil = -Infinity;
   /** Whether another claim was faster. */
   #hasLost = false;

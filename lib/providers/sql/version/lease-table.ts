@@ -29,7 +29,7 @@ const PAGE = 500;
  * before and updates it, using only the database's clock.
  *
  * A claim changes the version, always to a higher one: `max(version + 1, server time in µs)`. The version that a claim
- * compares with never comes back, so an unanswered claim can be voided by changing the version again. forceRelease()
+ * compares with never recurs, so an unanswered claim can be voided by changing the version again. forceRelease()
  * does the same, because a claim must not undo it. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
@@ -54,8 +54,8 @@ export class LeaseTable extends LockTable {
 
   /**
    * Acquires the lease for `duration` ms if it is free and its version is unchanged. Resolves to the new version, which
-   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave. So for
-   * them, all must have ended when the row was read, and `holders` must be unchanged.
+   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave. So all
+   * limited holders must have ended when the row was read, and `holders` must be unchanged.
    */
   async claim(
     name: string,
@@ -111,7 +111,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Reads the next rows by name, whether they are free or not. There is no index on `expires`, so a statement that
+   * Reads the next rows by name, whether or not they are free. There is no index on `expires`, so a statement that
    * searches for held rows could read the whole table. The same goes for a range of names: Postgres may read and sort
    * all of them (measured without table statistics).
    */
@@ -160,7 +160,7 @@ export class LeaseTable extends LockTable {
     });
   }
 
-  /** Sends one statement for each duration. Almost always, all are the same. */
+  /** Sends one statement for each duration. Almost always, all durations are the same. */
   async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
     const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
       const together = renewals.filter((renewal) => renewal.duration === duration);
@@ -188,8 +188,8 @@ export class LeaseTable extends LockTable {
     const changed = await this.#update('holder = NULL, ', 0, leases);
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
-    // Some were lost, so read the rows to see which. Those freed by the UPDATE end at its time. If a lease was claimed
-    // since, its version shows whether that was after the UPDATE, or before, in which case it was lost.
+    // Some were lost, so read the rows to see which. Leases freed by the UPDATE end at its time. If a lease has been
+    // claimed since, its version shows whether that was after the UPDATE or before; if before, it was lost.
     const rows = await this.#read(leases.map(({ name }) => name));
     const freed = leases.flatMap(({ name, version }) => {
       const row = rows.get(name);

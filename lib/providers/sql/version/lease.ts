@@ -15,7 +15,7 @@ export interface LeaseHold {
   readonly expires: number;
 }
 
-/** A row as read, by the database's clock. */
+/** A row as read, in terms of the database's clock. */
 export interface Lease {
   /** The version of the row: the last token, or higher. */
   readonly version: bigint;
@@ -89,7 +89,7 @@ export function leaseOf(row: LeaseRow): Lease {
 
 /**
  * Whether a holder in the row was granted, rather than only having reserved a position. Earlier holders count even if
- * they have ended, unless they were freed, because a renewal sent before may still be executed.
+ * they have ended, unless they were freed, because a renewal sent earlier may still be executed.
  */
 export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boolean {
   const before = pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);

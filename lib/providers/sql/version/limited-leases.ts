@@ -2,7 +2,7 @@ import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 
-/** Adds a value to a statement and returns its placeholder. Must be called in the order of the text. */
+/** Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear in the text. */
 type Bind = (value: unknown) => string;
 
 /** A holder to add, and the row as it was read. */
@@ -20,16 +20,16 @@ const MOST_REMOVED = 50;
  * The holders of limited leases: pieces of text in the key's row, in the order of their claims.
  *
  * A renewal or release is a single statement that changes the end in its own piece without comparing the version, so
- * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one only by a
- * statement that was sent before.
+ * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only
+ * by a statement that was sent earlier.
  */
 export class LimitedLeases {
   constructor(readonly leases: LeaseTable) {}
 
   /**
    * Acquires a lease for `duration` ms alongside the holders that were read. Resolves to its token, or to undefined if
-   * another claim was faster. The ended pieces must be unchanged, so that the holders counted can only have become
-   * fewer.
+   * another claim was faster. The ended pieces must be unchanged, so that the number of counted holders can only
+   * have decreased.
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;
@@ -56,7 +56,7 @@ export class LimitedLeases {
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
-  /** Renews a hold to `duration` ms from now. Resolves to whether it had not ended. */
+  /** Renews a hold to `duration` ms from now. Resolves to whether it had not yet ended. */
   renew(name: string, holder: string, duration: number): Promise<boolean> {
     return this.#change(name, holder, HELD, duration);
   }

@@ -22,8 +22,8 @@ import { type LeaseDatabase, VersionRequest } from './version-request.js';
 
 // How long the row of an unused key is kept, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
-// Each process registers every hour, and then purges the table, unless another one has started to within this time, in
-// ms.
+// Each process registers every hour, and then purges the table unless another process has started a purge within this time,
+// in ms.
 const PURGED_ONCE_IN = 3_000_000;
 
 /** The version locks of one application. */
@@ -108,7 +108,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   /**
-   * Deletes the rows of keys that were not held or retained for `unusedFor` (1 s to 24.8 days), but never one that is.
+   * Deletes the rows of keys that have not been held or retained for `unusedFor` (1 s to 24.8 days), but never the row of a key that is.
    * Also deletes unlocked rows of row locks in the same table that were created that long ago. Returns the number of
    * deleted rows. The tokens of a deleted row restart at the server's time, which is higher than its last token unless
    * the clock was set back.
@@ -118,7 +118,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
-  /** Purges unless another process does. The lease for that is not released, and ends before the next hour. */
+  /** Purges unless another process does. The lease for the purge is not released, and ends before the next hour. */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);
@@ -141,7 +141,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return new VersionRequest(context, database, request, this.#holders);
   }
 
-  /** Replaces instance ids by names. */
+  /** Replaces instance ids with names. */
   async #named(leases: LeaseTable, locks: readonly LockInfo[]): Promise<LockInfo[]> {
     const ids = new Set(locks.flatMap(({ instances }) => instances));
     const names = await leases.namesOfInstances(ids);

@@ -22,7 +22,7 @@ import type { LimitedLeases } from './limited-leases.js';
 const PAUSE = { first: 10, most: 200 };
 // How long before the end of the wait the last read is made, in ms.
 const LAST_LOOK = 50;
-// How many times an attempt that doesn't wait may lose against other claims.
+// How many times an attempt that doesn't wait may lose to other claims.
 const MOST_LOST = 5;
 
 /** A connected database with leases. */
@@ -49,7 +49,7 @@ export class VersionRequest implements SqlRequest {
    * never waits.
    */
   #hasLeft = false;
-  /** Since when a read or claim has been unanswered. */
+  /** The time since which a read or claim has been unanswered. */
   #sentAt: number | undefined;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
@@ -117,8 +117,8 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends the attempt, whatever state it is in. Without a claim, there is nothing to release. Otherwise, each caller in an outage
-   * would leave a statement that is repeated for a whole lease.
+   * Ends the attempt, whatever state it is in. Without a claim, there is nothing to release. Otherwise, each caller during an outage
+   * would leave behind a statement that is repeated for the duration of a lease.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#released = true;
@@ -138,7 +138,7 @@ export class VersionRequest implements SqlRequest {
         // decides.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Read the signal only when waiting, because that creates it. Before, a release ends the attempt, and a lock
+      // Read the signal only when waiting, because reading creates it. Before that, a release ends the attempt, and a lock
       // granted to a caller that has left is released.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
@@ -182,7 +182,7 @@ export class VersionRequest implements SqlRequest {
       if (found) {
         const confirmed = await this.#confirm(found, readAt);
         if (confirmed) return confirmed;
-        // It was freed by a release sent meanwhile, or had expired, as the next read will show.
+        // It was freed by a release sent in the meantime, or had expired, as the next read will show.
         continue;
       }
       if (this.#hasEnded()) break;
@@ -198,7 +198,7 @@ export class VersionRequest implements SqlRequest {
       }
       const claimedAt = clock.now();
       const granted = await claim.claim(seen);
-      // A release sent meanwhile voids the claim, or frees what it acquired.
+      // A release sent in the meantime voids the claim, or frees what it acquired.
       if (this.#isReleased()) break;
       if (granted) return this.#grant(granted, claimedAt);
       lost += 1;
@@ -227,13 +227,13 @@ export class VersionRequest implements SqlRequest {
     return { lease, fencingToken, followers, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
-  /** @throws Error if an earlier claim may still be granted. That is not busy, and the core then releases it */
+  /** @throws Error if an earlier claim may still be granted. That does not count as busy, and the core then releases it */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
     throw new Error('A statement was not answered and may still acquire the lock.');
   }
 
-  // Methods, because TypeScript would assume that the state can't change during an await.
+  // Methods, because otherwise TypeScript would assume that the state can't change during an await.
   #isReleased(): boolean {
     return this.#released;
   }

@@ -17,7 +17,7 @@ const OPTIONS = { attempts: count(1).or(3) } satisfies OptionTable<RetryOnConfli
 
 /** Decorates methods that return a promise. */
 export interface RetryDecorator {
-  // These fit no method. Of more than three that do not fit, the compiler names the last alone.
+  // These match no method. If more than three don't match, the compiler reports only the last one.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -37,11 +37,11 @@ export interface RetryDecorator {
  * Retries the method after a write conflict: `VersionConflictError`, or TypeORM's `OptimisticLockVersionMismatchError`.
  * All other errors, and the conflict of the last run, are thrown as they are.
  *
- * The method must read again what it writes, and have no other side effects that must not be repeated. Each run needs
+ * The method must reread what it writes, and must have no other side effects that must not be repeated. Each run needs
  * its own transaction, because otherwise it reads the same snapshot again. Apply the decorators in this order, from top
  * to bottom: `@DistributedLock`, `@RetryOnConflict`, `@Transactional`.
  *
- * Delays are random, from 0 to a bound that doubles from 20 ms to 1 s ("full jitter"), because callers that conflicted
+ * Delays are random, up to a bound that doubles from 20 ms to 1 s ("full jitter"), because callers that conflicted
  * would conflict again after equal delays.
  *
  * @throws LockConfigError during decoration, if the method can't be retried or options are invalid

@@ -24,26 +24,27 @@ export interface SaveFencedOptions<E> {
 }
 
 /**
- * Writes an entity that is in its table in one guarded UPDATE, so that a holder who was paused for longer than its lease
- * cannot overwrite what later holders have written.
+ * Writes an entity that already exists in its table with a single guarded UPDATE, so that a holder that was paused for longer than
+ * its lease cannot overwrite what later holders have written.
  *
- * - A fence column refuses a fencing token smaller than the one it has, and keeps a larger one. Equal ones pass, as one hold
- *   may write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both must agree.
- * - A `@VersionColumn` refuses the write when anybody has written the row since the entity was read, with a lock or
- *   without. The lock need not have a token then.
+ * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass, because one hold may
+ *   write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both must agree.
+ * - A `@VersionColumn` refuses the write if anyone has written the row since the entity was read, with or without a
+ *   lock. In this case, the lock needs no token.
  *
- * Written are all columns whose property is not `undefined`, embedded ones and the keys of to-one relations included. A lazy
- * relation that is set to a promise is awaited. Nothing cascades, and no row of another table is written; of listeners and
- * subscribers those run that run for any UPDATE of a query builder. The entity gets its new version and token; what the database computes (`@UpdateDateColumn`) is not read back.
+ * All columns whose property is not `undefined` are written, including embedded ones and the keys of to-one relations. A lazy
+ * relation that is set to a promise is awaited. Nothing cascades, and no row of another table is written; only listeners and
+ * subscribers that run for any query builder UPDATE are run. The entity gets its new version and token; values that the
+ * database computes (`@UpdateDateColumn`) are not read back.
  *
- * The guard fails with other writers of the fence column, `manager.save()` of an entity that was read earlier among them; and
- * mysql2 with the flag `-FOUND_ROWS`, by which a write that changes nothing counts as refused.
+ * The guard fails with other writers of the fence column, including `manager.save()` of an entity that was read earlier, and with
+ * mysql2's flag `-FOUND_ROWS`, which makes a write that changes nothing count as refused.
  *
- * @param manager the application's own, of a transaction, or that of {@link entityManagerOf}
+ * @param manager the application's own manager, a transaction's, or the one from {@link entityManagerOf}
  * @returns the entity
  * @throws LockLostError when the lock is lost, or the row has seen a larger token.
- * @throws VersionConflictError when the row was written since, or is not there. Nothing was written.
- * @throws LockConfigError for a column that is no guard, a lock without a token, an entity without its id or its version.
+ * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written.
+ * @throws LockConfigError for a column that is not a guard, a lock without a token, or an entity without its id or version.
  */
 export function saveFenced<E extends ObjectLiteral>(
   manager: EntityManager,
@@ -52,13 +53,13 @@ export function saveFenced<E extends ObjectLiteral>(
   options: SaveFencedOptions<E>,
 ): Promise<E>;
 /**
- * The same write without a lock, guarded by the `@VersionColumn` alone: it refuses the write when anybody has written the
- * row since the entity was read. A fence column keeps its token, because it is written as it was read: so read the whole
- * entity, and read it again after a rollback.
+ * The same write without a lock, guarded by the `@VersionColumn` alone: it refuses the write if anyone has written the
+ * row since the entity was read. A fence column keeps its token, because it is written as it was read. So read the whole
+ * entity, and reread it after a rollback.
  *
  * @returns the entity
- * @throws VersionConflictError when the row was written since, or is not there. Nothing was written; `key` and `provider` are `null`.
- * @throws LockConfigError for any other column, and for an entity without its id or its version.
+ * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written; `key` and `provider` are `null`.
+ * @throws LockConfigError for any other column, and for an entity without its id or version.
  */
 export function saveFenced<E extends ObjectLiteral>(
   manager: EntityManager,
@@ -86,7 +87,7 @@ class GuardedRow<E extends ObjectLiteral> {
   readonly #id: ObjectLiteral;
   readonly #fence: { readonly column: ColumnMetadata; readonly token: bigint } | undefined;
   readonly #version: { readonly column: ColumnMetadata; readonly value: number | string } | undefined;
-  /** Keys of relations that are null, with a property of their own that is not. */
+  /** Keys of relations that are null, but whose own property is not. */
   readonly #disputed: ColumnMetadata[] = [];
 
   constructor(
@@ -109,7 +110,7 @@ class GuardedRow<E extends ObjectLiteral> {
     this.#version = this.#versionOf(metadata.versionColumn);
   }
 
-  /** A lazy relation that is set to a promise has its value when that is fulfilled. */
+  /** A lazy relation set to a promise has its value once the promise is fulfilled. */
   async relationsLoaded(): Promise<void> {
     for (const { isLazy, propertyName } of this.#repository.metadata.relationsWithJoinColumns) {
       // Its own property would load what was never loaded.
@@ -124,7 +125,7 @@ class GuardedRow<E extends ObjectLiteral> {
       const value: unknown = column.getEntityValue(this.entity);
       const parameter = `disputed${index}`;
       query.setParameter(parameter, this.#driver.preparePersistentValue(value, column));
-      // As save() does: what differs from the row was changed. If both do, the property is written.
+      // As in save(), a value that differs from the row was changed. If both differ, the property is written.
       assign(values, column.propertyPath, () => `NULLIF(:${parameter}, ${query.escape(column.databaseName)})`);
     }
     query.whereInIds([this.#id]);
@@ -139,7 +140,7 @@ class GuardedRow<E extends ObjectLiteral> {
       const { column, value } = this.#version;
       query.andWhere(`${query.escape(column.databaseName)} = :readVersion`, { readVersion: value });
     }
-    // TypeORM itself counts the version up and sets the date of the update.
+    // TypeORM itself increments the version and sets the update date.
     return query.set(values as Parameters<typeof query.set>[0]);
   }
 
@@ -166,7 +167,7 @@ class GuardedRow<E extends ObjectLiteral> {
     );
   }
 
-  /** Gives the entity what was written beside its own values: else the next save would undo it. */
+  /** Sets on the entity what was written besides its own values, because the next save would otherwise undo it. */
   async refresh(): Promise<void> {
     if (this.#fence) {
       const { column, token } = this.#fence;
@@ -209,7 +210,7 @@ class GuardedRow<E extends ObjectLiteral> {
       throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
     }
     const { fencingToken: token, keys, mode } = this.lock;
-    // A resource that refuses tokens smaller than the largest it has seen would refuse holders beside each other.
+    // A resource that refuses tokens smaller than the largest it has seen would refuse concurrent holders.
     if (mode === 'limited') {
       throw this.#misuse('the lock is limited, and its holders hold beside each other: guard by a @VersionColumn');
     }
@@ -233,15 +234,15 @@ class GuardedRow<E extends ObjectLiteral> {
     const { metadata } = this.#repository;
     const { versionColumn, updateDateColumn, columns, relationsWithJoinColumns } = metadata;
     const values = {};
-    // A fence column that does not guard this write is among them. The version proves that nobody has written since the
-    // read, so the token that was read is the one that the row has.
+    // This includes a fence column that does not guard this write. The version proves that nobody has written since the
+    // read, so the token that was read is still the row's token.
     for (const column of columns) {
       if (column === versionColumn || column === updateDateColumn) continue;
       if (column.isPrimary || column.isDiscriminator || column.asExpression) continue;
       const value = this.#valueOf(column);
       if (value !== undefined) assign(values, column.propertyPath, value);
     }
-    // Of a key of several columns, the query builder takes also those with properties of their own from the relation.
+    // For a multi-column key, the query builder also takes columns that have their own properties from the relation.
     for (const relation of relationsWithJoinColumns) {
       if (relation.isLazy) continue;
       const [written, related] = [values, this.entity].map((from): unknown => relation.getEntityValue(from));
@@ -280,7 +281,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 }
 
-// Their drivers answer a bigint as a number, all others as text.
+// Their drivers return a bigint as a number, all others as text.
 const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
 
 function isEntity(value: unknown): value is ObjectLiteral {

@@ -207,7 +207,7 @@ describe('mistakes and outages', () => {
   it('doctor says what is wrong and what to do, also if the table is missing', async () => {
     const doctor = await project.run(['doctor'], { env: { LOCK_URL: url } });
     expect(doctor).toMatchObject({ status: 1, stderr: '' });
-    expect(doctor.stdout).toMatch(/^warning: .*without AOF.* Set appendonly yes\.$/m);
+    expect(doctor.stdout).toMatch(/^warning: .*no AOF.* Set appendonly yes\.$/m);
     const postgres = await startPostgres();
     const missing = await project.run(['doctor', '--url', postgres.url]);
     expect(missing).toMatchObject({ status: 1, stderr: '' });

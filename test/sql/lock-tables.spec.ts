@@ -105,7 +105,7 @@ it('writes nothing if no file or several files have the name', async () => {
     await writeFile(join(folder, 'drizzle', name), 'old');
   const several = type(line);
   expect(several).toMatchObject({ status: 2, stdout: '' });
-  expect(several.stderr).toMatch(/several files: drizzle\/0001_locks\.sql, drizzle\/0002_locks\.sql\. Name one/);
+  expect(several.stderr).toMatch(/several files: drizzle\/0001_locks\.sql, drizzle\/0002_locks\.sql\. Pass one/);
   expect(await readFile(join(folder, 'drizzle/0001_locks.sql'), 'utf8')).toBe('old');
 });
 

@@ -96,7 +96,7 @@ describe('decorating what cannot be locked', () => {
   it('says what to switch on where decorators are compiled the new way', () => {
     decoration(() => {
       (Locked() as Untyped)(async () => undefined, { kind: 'method', name: 'pay', static: false });
-    }).toThrow(/legacy ones: set "experimentalDecorators": true/);
+    }).toThrow(/legacy decorators: set "experimentalDecorators": true/);
   });
 
   it('says so of a decorator without parentheses, and of options that are no object', () => {

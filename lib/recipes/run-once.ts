@@ -56,13 +56,23 @@ export interface RunTicksOptions {
 }
 
 /** The due time for which a job runs. */
-export interface RunDueOptions extends Pick<RunTicksOptions, 'maxHold' | 'provider'> {
+export interface RunDueOptions {
   /**
    * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock.
    * The job runs unless any process has started a run of this key for this or a later time. It does not run if the time
    * is more than 1 minute ahead of the server's.
    */
   due: Date;
+  /**
+   * The longest time that the run may take, in ms. Then its signal aborts, and a later run may start. At most 24.8
+   * days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
+   */
+  maxHold?: Duration | undefined;
+  /**
+   * Name of the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Default: the module's
+   * default provider.
+   */
+  provider?: string | undefined;
 }
 
 /** Whether the job ran here, and its result. */

@@ -119,7 +119,9 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       await patient.start();
       await locks.start();
       expect(log).toContainEqual(
-        expect.stringMatching(/provider "closed" does not answer: .*(replica|read-only).*(Give|Configure) the provider/),
+        expect.stringMatching(
+          /provider "closed" does not answer: .*(replica|read-only).*(Give|Configure) the provider/,
+        ),
       );
       await until(async () => (await locked(locks, 'failover')) === 'done', 'the other member is used', 60_000);
       expect(await locked(patient, 'both')).toBeInstanceOf(Error);

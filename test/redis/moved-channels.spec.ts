@@ -42,6 +42,6 @@ describe('the channels of a process that is idle', () => {
       await backend.close();
       await moveTo(home);
     },
-    30_000,
+    120_000,
   );
 });

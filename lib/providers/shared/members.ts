@@ -18,12 +18,10 @@ export function namesOfMembers(): Option<readonly string[]> {
     // Reject strings, which have a length and can be iterated: 'ab' would mean the providers a and b.
     if (!Array.isArray(given)) return undefined;
     const other: unknown = given.find((each) => typeof each !== 'string');
-    if (other !== undefined || given.includes(undefined)) {
+    if (other !== undefined || given.includes(undefined))
       refuse(owner, name, `contains ${shown(other)}, but must be ${wanted}.`);
-    }
-    if (given.length < 2 || new Set(given).size < given.length) {
+    if (given.length < 2 || new Set(given).size < given.length)
       refuse(owner, name, `is ${given.join(', ') || 'empty'}, but must name at least two different lock providers.`);
-    }
     return given as readonly string[];
   })
     .written()

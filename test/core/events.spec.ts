@@ -187,8 +187,8 @@ describe('events', () => {
       await clock.advance(0);
       expect(unhandled).toEqual([]);
       expect(log).toEqual([
-        'A listener of lock events failed: Error: sync',
-        'A listener of lock events failed: Error: async',
+        'A lock event listener failed: Error: sync',
+        'A lock event listener failed: Error: async',
       ]);
     } finally {
       process.off('unhandledRejection', note);

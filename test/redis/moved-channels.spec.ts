@@ -19,28 +19,35 @@ describe('the channels of a process that is idle', () => {
 
   const channelsOn = async ({ admin }: ClusterNode) =>
     (await admin.call('PUBSUB', ['SHARDCHANNELS', `${layout.counterOf(BUCKET)}*`])) as string[];
-  const moveTo = async ({ id }: ClusterNode) => {
-    for (const { admin } of cluster.masters) await admin.call('CLUSTER', ['SETSLOT', String(SLOT), 'NODE', id]);
-  };
+  const setOwner = ({ admin }: ClusterNode, { id }: ClusterNode) =>
+    admin.call('CLUSTER', ['SETSLOT', String(SLOT), 'NODE', id]);
+  let home = Math.floor((SLOT * 3) / 16_384);
+  let epoch = 0;
 
   it.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
     'are listened to again after their slot has moved away and come back, by %s',
     async (library) => {
-      const home = cluster.masters[Math.floor((SLOT * 3) / 16_384)] as ClusterNode;
-      const away = cluster.masters.find((master) => master !== home) as ClusterNode;
+      const [source, target] = [home, (home + 1) % 3].map((index) => cluster.masters[index]) as [ClusterNode, ClusterNode];
       const { backend } = await startBackend({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
-      await until(async () => (await channelsOn(home)).length === 1, 'it listens');
-      const [channel] = await channelsOn(home);
+      await until(async () => (await channelsOn(source)).length === 1, 'it listens');
+      const [channel] = await channelsOn(source);
       // A waiter then gets no message about its grant, and finds it with its next request after a second.
-      await moveTo(away);
-      await moveTo(home);
-      expect(await channelsOn(home)).toEqual([]);
-      await until(async () => (await channelsOn(home)).length === 1, 'it listens again');
-      expect(await channelsOn(home)).toEqual([channel]);
-      await moveTo(away);
-      await until(async () => (await channelsOn(away)).length === 1, 'it listens to the other master');
+      await setOwner(source, target);
+      expect(await channelsOn(source)).toEqual([]);
+      await setOwner(source, source);
+      await until(async () => (await channelsOn(source)).length === 1, 'it listens again');
+      expect(await channelsOn(source)).toEqual([channel]);
+      // Without the greatest epoch, the new owner would give the slot back as soon as the old one claims it.
+      await until(async () => {
+        const [, reached] = String(await target.admin.call('CLUSTER', ['BUMPEPOCH'])).split(' ');
+        const isGreatest = Number(reached) > epoch;
+        if (isGreatest) epoch = Number(reached);
+        return isGreatest;
+      }, 'the new owner has the greatest epoch');
+      for (const master of [target, source, ...cluster.masters]) await setOwner(master, target);
+      home = (home + 1) % 3;
+      await until(async () => (await channelsOn(target)).length === 1, 'it listens to the other master');
       await backend.close();
-      await moveTo(home);
     },
     120_000,
   );

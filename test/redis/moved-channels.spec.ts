@@ -27,7 +27,10 @@ describe('the channels of a process that is idle', () => {
   it.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
     'are listened to again after their slot has moved away and come back, by %s',
     async (library) => {
-      const [source, target] = [home, (home + 1) % 3].map((index) => cluster.masters[index]) as [ClusterNode, ClusterNode];
+      const [source, target] = [home, (home + 1) % 3].map((index) => cluster.masters[index]) as [
+        ClusterNode,
+        ClusterNode,
+      ];
       const { backend } = await startBackend({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
       await until(async () => (await channelsOn(source)).length === 1, 'it listens');
       const [channel] = await channelsOn(source);

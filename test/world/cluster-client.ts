@@ -1,3 +1,4 @@
+import { withTimeout } from '../../lib/core/toolkit/timing.js';
 import type {
   IoredisCluster,
   IoredisClusterConnection,
@@ -60,17 +61,12 @@ class SimulatedFinder implements IoredisClusterConnection {
     const connection = this.#connectionTo({ port });
     connection.on('error', () => undefined);
     this.#connections.push(connection);
-    const { clock } = this.machine;
-    let timer: unknown;
-    const silence = new Promise<never>((_, reject) => {
-      timer = clock.setTimer(() => {
-        reject(new Error('Command timed out'));
-      }, this.options.redisOptions?.commandTimeout ?? 2_000);
-    });
+    const work = connection.connect().then(() => connection.call(...command));
     try {
-      return await Promise.race([connection.connect().then(() => connection.call(...command)), silence]);
+      return await withTimeout(this.machine.clock, this.options.redisOptions?.commandTimeout ?? 2_000, work, () => {
+        throw new Error('Command timed out');
+      });
     } finally {
-      clock.clearTimer(timer as ReturnType<typeof clock.setTimer>);
       connection.disconnect();
     }
   }

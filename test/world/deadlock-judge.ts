@@ -2,6 +2,8 @@ import type { Call } from './judge.js';
 
 /** For how long a cycle may be over before a caller is refused for it, in ms: the last look and its proof were on their way. */
 const LATE = 5_000;
+/** Within how many ms the callers hear of it that one look refused, each for a cycle of its own. They hear in any order. */
+const SAME_LOOK = 1;
 /** Until a cycle of a healthy fleet is refused, in ms. */
 const REFUSED_WITHIN = 10_000;
 
@@ -9,6 +11,8 @@ interface Waiting {
   /** The calls that wait for each other, this one among them, when that was last seen. */
   cycle: readonly Call[];
   seenAt: number;
+  /** When another of its callers was refused, which ended it. */
+  endedAt: number;
   /** Since when it is surely one, without a break. */
   since: number | undefined;
 }
@@ -25,10 +29,10 @@ export class DeadlockJudge {
       if (!calls.has(call) || call.lock !== undefined) this.#waiting.delete(call);
     for (const call of calls) {
       if (call.lock !== undefined || (call.outer === undefined && call.keys.length === 1)) continue;
-      const known = this.#waiting.get(call) ?? { cycle: [], seenAt: -Infinity, since: undefined };
+      const known = this.#waiting.get(call) ?? { cycle: [], seenAt: -Infinity, endedAt: Infinity, since: undefined };
       this.#waiting.set(call, known);
       const cycle = findCycle(call, calls, true);
-      if (cycle !== undefined) Object.assign(known, { cycle, seenAt: now });
+      if (cycle !== undefined) Object.assign(known, { cycle, seenAt: now, endedAt: Infinity });
       const isSure = cycle !== undefined && findCycle(call, calls, false) !== undefined;
       known.since = isSure ? (known.since ?? now) : undefined;
       if (known.since === undefined || now - Math.max(known.since, healthySince) <= REFUSED_WITHIN) continue;
@@ -42,14 +46,13 @@ export class DeadlockJudge {
   /** The call was refused, because it and others wait for each other. */
   refused(call: Call, now: number): void {
     const known = this.#waiting.get(call);
-    if (known === undefined || now - known.seenAt > LATE) {
+    if (known === undefined || now - known.seenAt > LATE || now - known.endedAt > SAME_LOOK) {
       this.report(`${call.name} was refused as deadlocked, and was not`);
       return;
     }
-    // The refusal has ended this cycle, so nobody else is refused for it.
     for (const member of known.cycle) {
       const other = this.#waiting.get(member);
-      if (other) other.seenAt = -Infinity;
+      if (other) other.endedAt = Math.min(now, other.endedAt);
     }
   }
 }

@@ -32,12 +32,7 @@ export function migrate(
     timeline.in(dice.between(0, LASTS), () => {
       learn(source, bucket, target);
     });
-    for (const other of network.servers) {
-      if (other === to || other === source) continue;
-      timeline.in(dice.between(0, HEARD_WITHIN), () => {
-        learn(other, bucket, slots.owners[bucket] as number);
-      });
-    }
+    tellOthers(network, bucket, [to, source], dice);
     onMoved(target);
   };
   const step = () => {
@@ -55,19 +50,14 @@ export function migrate(
 
 /** A replica is promoted: it owns all slots of its master, which the other masters hear a moment later. */
 export function promote(network: Network, old: WorldServer, promoted: WorldServer, dice: Dice): void {
-  const { slots, timeline } = network;
+  const { slots } = network;
   if (slots === undefined) throw new Error('Only a Cluster has slots.');
   const [from, to] = [old, promoted].map((server) => network.portOf(server)) as [number, number];
   for (const [bucket, port] of slots.owners.entries()) {
     if (port !== from) continue;
     slots.owners[bucket] = to;
     learn(promoted, bucket, to);
-    for (const other of network.servers) {
-      if (other === old || other === promoted) continue;
-      timeline.in(dice.between(0, HEARD_WITHIN), () => {
-        learn(other, bucket, slots.owners[bucket] as number);
-      });
-    }
+    tellOthers(network, bucket, [old, promoted], dice);
   }
 }
 
@@ -76,6 +66,15 @@ export function rejoin(network: Network, old: WorldServer): void {
   const { owners = [] } = network.slots ?? {};
   for (const [bucket, port] of owners.entries()) learn(old, bucket, port);
   if (old.model.slots) old.model.slots.isCutOff = false;
+}
+
+function tellOthers({ servers, slots, timeline }: Network, bucket: number, told: WorldServer[], dice: Dice): void {
+  for (const other of servers) {
+    if (told.includes(other)) continue;
+    timeline.in(dice.between(0, HEARD_WITHIN), () => {
+      learn(other, bucket, slots?.owners[bucket] as number);
+    });
+  }
 }
 
 function learn({ model }: WorldServer, bucket: number, owner: number): void {

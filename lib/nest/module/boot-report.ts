@@ -88,8 +88,8 @@ function runsTwice({ name, lock }: Planned): string {
 
 function skipsRuns({ name, lock }: Planned, period: number): string {
   return (
-    `${name} is due again after ${period / 1_000} s, but "minHold" keeps its key locked for ${lock.minHold / 1_000} s, so that runs are skipped: ` +
-    `lower it below ${period / 1_000} s, or schedule the method less often.`
+    `${name} is due again after ${exactly(period)}, but "minHold" keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
+    `lower it below ${exactly(period)}, or schedule the method less often.`
   );
 }
 
@@ -115,6 +115,11 @@ const HEAD = ['method', 'key', 'provider', 'wait', 'lease'];
 function row({ name, lock }: Planned): string[] {
   const lease = lock.lease === undefined ? 'session' : duration(lock.lease);
   return [name, lock.template ?? '(key function)', lock.provider, duration(lock.wait), lease];
+}
+
+function exactly(time: number): string {
+  const rounded = ms(time);
+  return ms(rounded as ms.StringValue) === time ? rounded : `${time / 1_000}s`;
 }
 
 function duration(time: number): string {

@@ -193,10 +193,10 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   await app.close();
   const why = (time: string) => `"minHold" keeps its key locked for ${time}, so that runs are skipped:`;
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
-    `warn: Jobs.longer is due again after 600 s, but ${why('900 s')} lower it below 600 s, or schedule the method less often.`,
-    `warn: Jobs.justAsLong is due again after 600 s, but ${why('600 s')} lower it below 600 s, or schedule the method less often.`,
-    `warn: Jobs.twiceADay is due again after 28800 s, but ${why('32400 s')} lower it below 28800 s, or schedule the method less often.`,
-    `warn: Jobs.interval is due again after 86400 s, but ${why('90000 s')} lower it below 86400 s, or schedule the method less often.`,
+    `warn: Jobs.longer is due again after 10m, but ${why('15m')} lower it below 10m, or schedule the method less often.`,
+    `warn: Jobs.justAsLong is due again after 10m, but ${why('10m')} lower it below 10m, or schedule the method less often.`,
+    `warn: Jobs.twiceADay is due again after 8h, but ${why('9h')} lower it below 8h, or schedule the method less often.`,
+    `warn: Jobs.interval is due again after 1d, but ${why('90000s')} lower it below 1d, or schedule the method less often.`,
   ]);
 });
 

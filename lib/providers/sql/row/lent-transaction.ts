@@ -55,8 +55,7 @@ export class LentTransaction {
     let isSent = false;
     try {
       await session.idle(session.home.commandTimeout);
-      if (this.isNested?.())
-        throw new Error('A nested transaction of the application is still open. Await it before the lock is released.');
+      if (this.isNested?.()) throw new Error('A nested transaction is open. Await it before the lock is released.');
       await this.beforeCommit?.();
       this.#isClosed = true;
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);

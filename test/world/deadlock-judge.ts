@@ -13,8 +13,8 @@ interface Waiting {
   seenAt: number;
   /** When another of its callers was refused, which ended it. */
   endedAt: number;
-  /** Since when it is surely one, without a break. */
-  since: number | undefined;
+  /** The calls that surely wait for each other, and since when these do. */
+  sure: { readonly cycle: readonly Call[]; readonly since: number } | undefined;
 }
 
 /** Decides whether callers that are refused as deadlocked were, and whether no others wait for each other without end. */
@@ -29,17 +29,17 @@ export class DeadlockJudge {
       if (!calls.has(call) || call.lock !== undefined) this.#waiting.delete(call);
     for (const call of calls) {
       if (call.lock !== undefined || (call.outer === undefined && call.keys.length === 1)) continue;
-      const known = this.#waiting.get(call) ?? { cycle: [], seenAt: -Infinity, endedAt: Infinity, since: undefined };
+      const known = this.#waiting.get(call) ?? { cycle: [], seenAt: -Infinity, endedAt: Infinity, sure: undefined };
       this.#waiting.set(call, known);
       const cycle = findCycle(call, calls, true);
       if (cycle !== undefined) Object.assign(known, { cycle, seenAt: now, endedAt: Infinity });
-      const isSure = cycle !== undefined && findCycle(call, calls, false) !== undefined;
-      known.since = isSure ? (known.since ?? now) : undefined;
-      if (known.since === undefined || now - Math.max(known.since, healthySince) <= REFUSED_WITHIN) continue;
-      this.report(
-        `${call.name} and others wait for each other for ${(now - known.since).toFixed(0)} ms, and none is refused`,
-      );
-      known.since = Infinity;
+      const sure = cycle && findCycle(call, calls, false);
+      const isSame = known.sure?.cycle.every((member) => calls.has(member) && member.lock === undefined) === true;
+      known.sure = sure && isSame ? known.sure : sure && { cycle: sure, since: now };
+      if (known.sure === undefined || now - Math.max(known.sure.since, healthySince) <= REFUSED_WITHIN) continue;
+      const waited = (now - known.sure.since).toFixed(0);
+      this.report(`${call.name} and others wait for each other for ${waited} ms, and none is refused`);
+      known.sure = { cycle: known.sure.cycle, since: Infinity };
     }
   }
 

@@ -68,6 +68,6 @@ function subjectOf({ subject }: Command, prefix: string | undefined, positionals
   if (subject === 'key' && first === undefined) throw new UsageError('The key is missing.');
   if (first !== undefined && subject === undefined) throw new UsageError('This command takes options only.');
   if (others.length > 0)
-    throw new UsageError(`Too many arguments: pass one ${subject ?? 'argument'}, in quotes if it contains blanks.`);
+    throw new UsageError(`Too many arguments: pass one ${subject ?? 'argument'}, in quotes if it contains spaces.`);
   return first;
 }

@@ -81,7 +81,7 @@ export async function forceRelease(namespace: Namespace, key: string): Promise<b
 export function notOffered({ provider, backend: { capabilities } }: Namespace, what: string): never {
   const instead =
     capabilities.lease === 'session' && !capabilities.forceRelease
-      ? ' Its locks belong to database sessions, which only the database can list. End the session of the holder there.'
+      ? " Its locks belong to database sessions, which only the database can list. End the holder's session there."
       : ' See what each provider can do: docs/choosing-a-provider.md.';
   throw new LockConfigError(`${provider} ${what}.${instead}`);
 }

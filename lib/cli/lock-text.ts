@@ -46,7 +46,7 @@ function stateOf({ state, mode, holders, used, limit }: LockInfo): string {
 }
 
 function endText(state: LockInfo['state'], expiresIn: number | null): string {
-  if (expiresIn === null) return 'with the session of the holder';
+  if (expiresIn === null) return "with the holder's session";
   return `in ${ms(Math.max(0, Math.round(expiresIn)))}${state === 'held' ? ', unless it is renewed' : ''}`;
 }
 

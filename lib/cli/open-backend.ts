@@ -85,7 +85,7 @@ async function fromFile(file: string): Promise<Configuration> {
   try {
     exported = (await import(pathToFileURL(resolve(file)).href)) as typeof exported;
   } catch (error) {
-    throw new UsageError(`Could not load the file of --config: ${safeText(String(error))}`, { cause: error });
+    throw new UsageError(`Could not load the --config file: ${safeText(String(error))}`, { cause: error });
   }
   const { default: provider, namespace } = exported;
   if (typeof provider !== 'object' || provider === null || !('createBackend' in provider)) {

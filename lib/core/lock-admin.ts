@@ -127,7 +127,7 @@ export class LockAdmin {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
     throw new LockConfigError(
-      `Lock provider "${name}" has a ${backend.constructor.name}, not a ${kind.name}. Pass the name of the provider that has one as the second argument.`,
+      `Lock provider "${name}" has a ${backend.constructor.name}, not a ${kind.name}. As the second argument, pass the name of a provider that has one.`,
       {
         provider: name,
       },

@@ -40,7 +40,7 @@ export function decoratedMethod(
   const original = descriptor.value as Method;
   const returnType: unknown = Reflect.getMetadata('design:returntype', target, key);
   const kind = resultKind(original, returnType);
-  if (!kind) throw new LockConfigError(`${name} is synchronous and cannot wait, as ${decorator} does: make it async.`);
+  if (!kind) throw new LockConfigError(`${name} is synchronous, but ${decorator} has to wait: make it async.`);
   return { name, original, kind };
 }
 

@@ -36,7 +36,7 @@ export class Expression {
         throw new LockKeyError(`${this.#describe()} has no array before [*]: pass a list, or remove [*]`);
       if (items.length === 0)
         throw new LockKeyError(
-          `${this.#describe()} has an empty list, which locks nothing: pass at least one item, or do not call it`,
+          `${this.#describe()} has an empty list, which locks nothing: pass at least one item, or skip the call`,
         );
       if (items.length > MAX_KEYS) throw new LockKeyError(`${this.#describe()} has more than ${MAX_KEYS} items`);
       return items.map((item) => this.#encode(this.#follow(this.syntax.itemPath ?? [], item)));
@@ -76,6 +76,6 @@ export class Expression {
   #keyError(error: unknown): LockKeyError {
     return error instanceof LockKeyError
       ? error
-      : new LockKeyError(`${this.#describe()} threw, see the cause`, { cause: error });
+      : new LockKeyError(`${this.#describe()} threw; see the cause`, { cause: error });
   }
 }

@@ -40,7 +40,7 @@ export class KeyTemplate {
     this.fixed = expressions.length === 0 ? join(pieces, NO_CALL) : undefined;
     const meant = this.fixed === undefined ? undefined : templateMeantBy(source, parameters ?? []);
     if (meant !== undefined) {
-      this.warning = `Key template ${quote(source)} of ${method} is the same for all calls, although the method has parameters: write ${quote(meant)} if each value has a lock of its own.`;
+      this.warning = `Key template ${quote(source)} of ${method} is the same for all calls, although the method has parameters: write ${quote(meant)} if each value needs its own lock.`;
     }
     const kinds = new Set(expressions.map(({ root }) => root.kind));
     this.usesRequest = kinds.has('request');

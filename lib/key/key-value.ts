@@ -27,12 +27,12 @@ export function encodeKeyValue(value: unknown, describe: () => string): string {
   if (text === undefined) throw new LockKeyError(`${describe()} ${objectionTo(value)}`);
   // Checked before the encoding, which may triple the length.
   if (text.length > MAX_KEY_BYTES) {
-    throw new LockKeyError(`${describe()} is longer than a key may be: use an id or a hash of it`);
+    throw new LockKeyError(`${describe()} is too long for a key: use an id or a hash of it`);
   }
   if (NEEDS_NO_ENCODING.test(text)) return text;
   if (LONE_SURROGATE.test(text)) {
     // UTF-8 replaces every lone surrogate with U+FFFD, so two different values could become the same key.
-    throw new LockKeyError(`${describe()} is not well-formed Unicode: it holds half of a surrogate pair`);
+    throw new LockKeyError(`${describe()} is not well-formed Unicode: it contains a lone surrogate`);
   }
   return text.replace(ENCODED, encodeURIComponent);
 }
@@ -66,7 +66,7 @@ function objectionTo(value: unknown): string {
   if (value === undefined || value === null) return `is ${value}: make sure that it is set, or give it a default`;
   if (value === '') return 'is an empty string: make sure that it is set, or give it a default';
   if (typeof value === 'number') return `is ${value}: a number in a key must be finite`;
-  if (isDate(value)) return 'is an invalid Date: make sure that it was made of a valid text or time';
-  if (typeof value === 'object') return 'is an object: name one of its properties, and [*] for the items of a list';
+  if (isDate(value)) return 'is an invalid Date: create it from a valid string or timestamp';
+  if (typeof value === 'object') return 'is an object: name one of its properties, or use [*] for list items';
   return `is a ${typeof value}: use a string, a finite number, a bigint, a boolean or a Date`;
 }

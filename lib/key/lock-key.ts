@@ -45,11 +45,11 @@ function checkKey(key: unknown): void {
   }
   if (key.length > SURELY_SHORT && (key.length > MAX_KEY_BYTES || Buffer.byteLength(key) > MAX_KEY_BYTES)) {
     throw new LockKeyError(
-      `The lock key ${quote(key)} is longer than ${MAX_KEY_BYTES} bytes: name what is locked by an id or a hash`,
+      `The lock key ${quote(key)} is longer than ${MAX_KEY_BYTES} bytes: use an id or a hash instead`,
     );
   }
   // UTF-8 replaces every lone surrogate with U+FFFD, so two different keys could become the same lock.
   if (LONE_SURROGATE.test(key)) {
-    throw new LockKeyError(`The lock key ${quote(key)} is not well-formed Unicode: it has half of a surrogate pair`);
+    throw new LockKeyError(`The lock key ${quote(key)} is not well-formed Unicode: it contains a lone surrogate`);
   }
 }

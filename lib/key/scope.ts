@@ -97,7 +97,7 @@ function requestOf({ request }: KeyScope, { method }: KeySite): unknown {
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
     `The lock key of ${method} reads the request, but LockRequestInterceptor did not run for this call: call it as a handler. ` +
-      'A gateway of Nest 11, and a controller of a hybrid application without inheritAppConfig, needs @UseInterceptors(LockRequestInterceptor).',
+      'Nest 11 gateways, and controllers of a hybrid application without inheritAppConfig, need @UseInterceptors(LockRequestInterceptor).',
   );
 }
 
@@ -106,5 +106,5 @@ function unknownName(root: string, parameters: ParameterNames | null): string {
   if (rest !== -1) return `'${root}' is a rest parameter: write #{args[${rest}]} for its first item`;
   const names = parameters?.map((name) => name ?? '(no name)').join(', ');
   const known = names === undefined ? 'its parameter names cannot be read' : `its parameters are: ${names || 'none'}`;
-  return `the method has no parameter '${root}' (${known}); write #{p0} or #{args[0]} for one by position, or use a key function`;
+  return `the method has no parameter '${root}' (${known}); use a position (#{p0} or #{args[0]}) or a key function`;
 }

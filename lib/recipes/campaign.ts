@@ -139,7 +139,7 @@ export class Campaign {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
     this.candidacy.plan.core.logger.warn(
-      `The task of the leader of "${this.subject.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
+      `The leader task of "${this.subject.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
     );
   }
 }

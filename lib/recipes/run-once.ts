@@ -78,8 +78,7 @@ export interface RunDueOptions {
 /** Whether the job ran here, and its result. */
 export type RunOnceResult<T> = { readonly ran: true; readonly value: T } | { readonly ran: false };
 
-const EXAMPLE =
-  "locks.runOnce('report', task, { minHold: '1m' }), or give the time at which the run was due as { due }";
+const EXAMPLE = "locks.runOnce('report', task, { minHold: '1m' }), or pass the time the run was due as { due }";
 
 type OptionsOfCall = (RunOnceOptions & { due?: undefined }) | (RunDueOptions & { minHold?: undefined });
 
@@ -96,7 +95,7 @@ const OPTIONS = {
 const OF_METHOD = {
   ...{ minHold, maxHold, provider },
   catchUp: duration({ min: 1_000 }),
-  afterCrash: count(0, 'a whole number from 0 to 100: how often a run is started again after a crash', 100),
+  afterCrash: count(0, 'a whole number from 0 to 100: how many times a run is restarted after a crash', 100),
 } satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
 /**
@@ -135,7 +134,7 @@ export async function runOnce<T>(
     throw new LockConfigError(
       due
         ? 'Options "due" and "minHold" of runOnce() exclude each other: remove one of them.'
-        : `runOnce() has no "minHold", the shortest time between two runs: write ${EXAMPLE}.`,
+        : `runOnce() is missing "minHold", the shortest time between two runs: write ${EXAMPLE}.`,
     );
   }
   const plan = manager.plan({ wait: 0, ...run, minHold: run.minHold ?? 0 });

@@ -39,7 +39,7 @@ it('a row and the details of each kind of lock', () => {
   const unknown = { since: null, fencingToken: null, waiters: null, expiresIn: null };
   const shared: LockInfo = { ...LOCK, ...unknown, mode: 'shared', holders: 5, instances };
   expect(rowOf(shared)).toEqual(['order:42', 'shared by 5', 'a, b, c, and 2 more', '-', '-', '-', '-']);
-  expect(detailsOf(shared, NOW)).toContainEqual(['ends', 'with the session of the holder']);
+  expect(detailsOf(shared, NOW)).toContainEqual(['ends', "with the holder's session"]);
   expect(rowOf({ ...LOCK, mode: 'limited', limit: 4, used: 3 })[1]).toBe('held, 3 of 4');
   const retained: LockInfo = { ...LOCK, state: 'retained', holders: 0, instances: [] };
   expect(rowOf(retained).slice(1, 3)).toEqual(['retained', '-']);

@@ -75,7 +75,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     ['exclusively', { limit: 3 }, {}, /already held limited .* acquiring it exclusive .*Use one mode for both/],
     ['shared', { limit: 3 }, { mode: 'shared' }, /already held limited .* acquiring it shared /],
     ['limited in shared', { mode: 'shared' }, { limit: 3 }, /already held shared .* acquiring it limited /],
-  ])('are not entered again %s: the task would wait for itself', async (_what, outer, inner, message) => {
+  ])('are not entered again %s: the task would deadlock', async (_what, outer, inner, message) => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer);
     await expect(nested).rejects.toThrow(LockDeadlockError);
@@ -124,8 +124,8 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
 
 it.each<[string, LockOptions, RegExp]>([
   ['a weight without a limit', { weight: 2 }, /"weight" needs "limit"/],
-  ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" exclude each other/],
-  ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number from 1/],
+  ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" are mutually exclusive/],
+  ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number >= 1/],
   ['a part of a holder', { limit: 1.5 }, /"limit" is 1.5/],
   ['text', { limit: '3' as never }, /"limit" is '3', but/],
   ['an infinite limit', { limit: Infinity }, /"limit" is Infinity/],
@@ -150,5 +150,5 @@ it.each<[string, LockOptions, RegExp]>([
 
 it('a provider without limits refuses them', async () => {
   const { locks } = await startManager({ provider: new ScriptedProvider() });
-  await expect(locks.acquire('report', { limit: 2 })).rejects.toThrow('Lock provider "main" has no limits');
+  await expect(locks.acquire('report', { limit: 2 })).rejects.toThrow('Lock provider "main" cannot enforce "limit"');
 });

@@ -36,8 +36,8 @@ describe('the warning of locks in opposite orders', () => {
     await nest(locks, 'order:42', 'stock:7');
     expect(log).toEqual([
       'Lock "order:3" (provider "main") is acquired under "stock:9", and elsewhere "stock:7" under "order:42". ' +
-        'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-        'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once for each pair.)',
+        'Callers that do so at the same time deadlock until a "wait" times out. ' +
+        'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once per pair.)',
     ]);
   });
 
@@ -74,8 +74,8 @@ describe('the warning of locks in opposite orders', () => {
     await nest(locks, 'order:5', 'order:4');
     await nest(locks, 'order:7', 'order:6');
     expect(log).toEqual([
-      'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest in opposite order wait for each other. ' +
-        'Acquire keys in sorted order, or all at once with an array of keys. (Warned once for each pair.)',
+      'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest them in opposite order deadlock. ' +
+        'Acquire keys in sorted order, or all at once with an array of keys. (Warned once per pair.)',
     ]);
     // Another key of that name is around this call alone.
     await nest(locks, ['stock:1', 'stock:5'], 'stock:3');

@@ -232,7 +232,7 @@ describe('an option that was written and has no value is named, and not taken fo
     ['casStore', 'undefined', () => new FailoverLockProvider({ providers: ['a', 'b'], casStore: UNSET })],
   ])('"%s" is %s', (place, value, make) => {
     expect(messageOf(make)).toMatch(
-      new RegExp(`"${place.replace(/[[\].]/g, '\\$&')}".* is ${value}: is the variable set\\?`),
+      new RegExp(`"${place.replace(/[[\].]/g, '\\$&')}".* is ${value}: set the variable`),
     );
   });
 
@@ -247,14 +247,14 @@ describe('an option that was written and has no value is named, and not taken fo
     ['credentials', () => new ZooKeeperLockProvider({ connectString: 'zk', auth: { credentials: `app:${AS_TEXT}` } })],
   ])('nor is the text that a template makes of it: %s', (_, make) => {
     const message = messageOf(make);
-    expect(message).toMatch(/'undefined'.*: is the variable set\?/);
+    expect(message).toMatch(/'undefined'.*: set the variable/);
     expect(message).not.toContain('secret');
   });
 
   it.each(['provider', 'providers', 'default', 'namespace'])('nor "%s" of the module', async (option) => {
     const options = { provider: new MemoryLockProvider(), [option]: UNSET };
     const booting = Test.createTestingModule({ imports: [DistributedLockModule.forRoot(options)] }).compile();
-    await expect(booting).rejects.toThrow(`DistributedLockModule: "${option}" is undefined: is the variable set?`);
+    await expect(booting).rejects.toThrow(`DistributedLockModule: "${option}" is undefined: set the variable`);
   });
 });
 

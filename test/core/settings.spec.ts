@@ -29,8 +29,8 @@ describe('the options of a lock', () => {
   });
 
   const TEXTS: readonly [string, object, string][] = [
-    ['limit', { limit: '5' }, `is '5', but must be a whole number from 1 on: convert the text, as with Number().`],
-    ['weight', { limit: 5, weight: '2' }, `is '2', but must be a whole number from 1 on: convert the text`],
+    ['limit', { limit: '5' }, `is '5', but must be a whole number >= 1: convert the text, as with Number().`],
+    ['weight', { limit: 5, weight: '2' }, `is '2', but must be a whole number >= 1: convert the text`],
     ['wait', { wait: '5000' }, `is '5000', but must be a duration`],
     ['release', { release: true }, `is true, but must be 'confirmed' or 'sent'`],
   ];

@@ -197,7 +197,7 @@ describe('leaders', () => {
     await clock.advance(1);
     expect(check()).toEqual({
       status: 'down',
-      message: 'A term has ended, and its task or a call of @OnlyLeader still runs: billing.',
+      message: 'A term ended, but its task or an @OnlyLeader call is still running: billing.',
       campaigns: [{ key: 'billing', provider: 'main', leading: false }],
     });
     end.resolve();

@@ -247,7 +247,7 @@ describe('KeyTemplate', () => {
 
     it('a name where there are none', () => {
       expect(errorOf(() => parse('#{order}', null)).message).toContain('names cannot be read');
-      expect(errorOf(() => parse('#{order}', null)).message).toContain('write #{p0} or #{args[0]}');
+      expect(errorOf(() => parse('#{order}', null)).message).toContain('use a position (#{p0} or #{args[0]})');
       expect(errorOf(() => parse('#{order}', [])).message).toContain('its parameters are: none');
     });
 
@@ -305,7 +305,7 @@ describe('KeyTemplate', () => {
     ])('a request that is %s, whatever the default', (_, given) => {
       const error = errorOf(() => evaluate('#{request?.id ?? "none"}', given));
       expect(error.message).toContain('OrderService.pay reads the request');
-      expect(error.message).toMatch(/gateway of Nest 11.*needs @UseInterceptors\(LockRequestInterceptor\)/);
+      expect(error.message).toMatch(/Nest 11 gateways.*need @UseInterceptors\(LockRequestInterceptor\)/);
     });
 
     it.each<[string, string]>([
@@ -363,7 +363,7 @@ describe('KeyTemplate', () => {
       ['#{class}:{line}', '#{class}:#{line}'],
     ])('%s', (source, meant) => {
       expect(parse(source).warning).toBe(
-        `Key template ${JSON.stringify(source)} of OrderService.pay is the same for all calls, although the method has parameters: write ${JSON.stringify(meant)} if each value has a lock of its own.`,
+        `Key template ${JSON.stringify(source)} of OrderService.pay is the same for all calls, although the method has parameters: write ${JSON.stringify(meant)} if each value needs its own lock.`,
       );
     });
 

@@ -234,7 +234,7 @@ describe('mistakes', () => {
       /Mistaken\.template: @RunAsLeader needs a fixed key.*"tenant:#\{tenant\}" is a template/,
       /Mistaken\.empty: A lock key must not be empty/,
       /Mistaken\.elsewhere: There is no lock provider "redis"/,
-      /Mistaken\.other: Mistaken\.one leads "same" already/,
+      /Mistaken\.other: Mistaken\.one already leads "same"/,
       /Mistaken\.only: @OnlyLeader needs a fixed key/,
       /Mistaken\.onlyElsewhere: There is no lock provider "redis"/,
       /OfRequest\.run: its provider is request-scoped or transient/,
@@ -251,7 +251,7 @@ describe('mistakes', () => {
       async run() {}
     }
     const providers = [Twice, { provide: 'again', useClass: Twice }];
-    await expect(start({ providers })).rejects.toThrow(/Twice\.run: Twice\.run leads "twice" already/);
+    await expect(start({ providers })).rejects.toThrow(/Twice\.run: Twice\.run already leads "twice"/);
   });
 
   it('are refused at decoration where the method cannot wait', () => {

@@ -689,7 +689,5 @@ it('warns once of a task that returns at once, and pauses longer and longer afte
     expect(pauses[index]).toBeGreaterThanOrEqual(longest / 2);
     expect(pauses[index]).toBeLessThanOrEqual(longest + 1);
   }
-  expect(warnings).toEqual([
-    expect.stringMatching(/The task of the leader of "billing" returned .* await work that ends/),
-  ]);
+  expect(warnings).toEqual([expect.stringMatching(/The leader task of "billing" returned .* await work that ends/)]);
 });

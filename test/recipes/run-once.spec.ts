@@ -90,7 +90,7 @@ it.each<[string, unknown]>([
 ])('refuses %s with the line to write', async (_, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options as RunOnceOptions)).rejects.toThrow(
-    /^runOnce\(\) has no "minHold".*write locks\.runOnce\('report', task, \{ minHold: '1m' \}\)/,
+    /^runOnce\(\) is missing "minHold".*write locks\.runOnce\('report', task, \{ minHold: '1m' \}\)/,
   );
 });
 

@@ -53,7 +53,7 @@ const GOOD: RedlockLockProviderOptions = { nodes: NODES, maxLease: '30s' };
 
 describe('what a RedlockLockProvider is made of', () => {
   it.each<[string, unknown]>([
-    ['"nodes" is undefined: is the variable set?', { ...GOOD, nodes: undefined }],
+    ['"nodes" is undefined: set the variable', { ...GOOD, nodes: undefined }],
     ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
     ['at least three independent', { ...GOOD, nodes: [] }],
     ['at least three independent', { ...GOOD, nodes: NODES.slice(1) }],

@@ -212,7 +212,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
 
   it('has no EntityManager, and says whose lock has no transaction', async () => {
     await using lock = await locks.acquire('account:1');
-    expect(() => entityManagerOf(lock)).toThrow(/is no TypeOrmRowLockProvider. Use sqlClientOf/);
+    expect(() => entityManagerOf(lock)).toThrow(/is not a TypeOrmRowLockProvider. Use sqlClientOf/);
     const leases = await processes.start(await backend.leases());
     await using lease = await leases.acquire('account:1');
     expect(() => sqlClientOf(lease)).toThrow(LockConfigError);

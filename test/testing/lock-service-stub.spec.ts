@@ -187,7 +187,7 @@ describe('provideLockServiceStub', () => {
     await expect(locks.acquire('report', { limit: 3, wait: 0 })).rejects.toThrow(LockBusyError);
   });
 
-  it('refuses a nested call that would wait for itself in production', async () => {
+  it('refuses a nested call that would deadlock in production', async () => {
     const locks = provideLockServiceStub();
     const service = await locks.useFactory();
     await service.withLock('a', async (lock) => {
@@ -343,14 +343,14 @@ describe('useMocker()', () => {
       .useMocker(mock)
       .compile();
     await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow(
-      'Orders.pay was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub()',
+      'Orders.pay was given a mock as its lock service, so it would never run: provide LockService with provideLockServiceStub()',
     );
   });
 
   it('is not blamed for a mock that a test has made itself', async () => {
     const own = { provide: LockService, useValue: {} };
     const module = await Test.createTestingModule({ providers: [Orders, own] }).compile();
-    await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow('instead of a mock of your own or of useMocker()');
+    await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow('instead of your own mock or useMocker()');
   });
 
   it('is not asked where the stub is provided', async () => {

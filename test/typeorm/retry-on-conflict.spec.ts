@@ -134,7 +134,7 @@ describe('@RetryOnConflict', () => {
       class Accounts {}
       return Accounts;
     }, /@RetryOnConflict is on the class Accounts/);
-    refused(() => RetryOnConflict({ attempts: 0 }), /"attempts" is 0, but must be a whole number from 1 on/);
+    refused(() => RetryOnConflict({ attempts: 0 }), /"attempts" is 0, but must be a whole number >= 1/);
     refused(() => RetryOnConflict({ attempts: 1.5 }), /"attempts"/);
   });
 });

@@ -330,7 +330,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await expect(write).rejects.toThrow(VersionConflictError);
     await expect(write).rejects.toMatchObject({
       message:
-        'Document was written or deleted by somebody else since it was read: read it again and redo the work, as @RetryOnConflict does.',
+        'Document was written or deleted by another writer since it was read: read it again and redo the work, as @RetryOnConflict does.',
       key: null,
       provider: null,
     });

@@ -167,7 +167,7 @@ abstract class Retried {
   sync(): number {
     return 1;
   }
-  // @ts-expect-error: what it has yielded cannot be taken back
+  // @ts-expect-error: yielded values cannot be taken back
   @RetryOnConflict()
   async *generator() {
     yield 1;

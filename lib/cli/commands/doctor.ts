@@ -5,7 +5,7 @@ import { ExitCode } from '../exit-code.js';
 
 export const doctor: Command = {
   usesServer: true,
-  summary: 'Finds settings of the server that weaken the guarantee',
+  summary: 'Finds server settings that weaken the guarantee',
   details: 'Suggests a fix for each, as the application does at every start. Acquires no lock.',
   async run({ args: { json }, terminal, open }) {
     const { name, provider, backend } = await open();

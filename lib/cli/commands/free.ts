@@ -44,7 +44,7 @@ export const free: Command = {
 function consequenceOf({ state }: LockInfo): string {
   return state === 'retained'
     ? 'Its job has already run and may then run again.'
-    : 'Its holder and the next one may work at the same time until it notices.';
+    : 'Until its holder notices, a second holder may work at the same time.';
 }
 
 /** Whether the holder is still the one that the user agreed to evict. It may have changed while the prompt was open. */

@@ -74,7 +74,7 @@ export class LockAcquirer {
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;
-      if (!first) throw new LockConfigError('A lock needs a key: pass a string, or an array with at least one.');
+      if (!first) throw new LockConfigError('A lock needs a key: pass a string, or a nonempty array of strings.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
       return await releaseAll([...holds, ...chain.dismiss()], error);
@@ -180,7 +180,7 @@ export class LockAcquirer {
     }
     if (within.provider !== core.name || !keys.some((key) => within.keys.includes(key))) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", which holds no key of this call. Pass the lock that does, or leave it out.`,
+        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", but it holds none of this call's keys. Pass a lock that does, or omit it.`,
         subject,
       );
     }

@@ -62,7 +62,7 @@ export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | 
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is already held ${mode} by this call, so acquiring it ${subject.mode} would wait for itself. Use one mode for both, or acquire it exclusive from the start.`,
+      `${nameOf(subject)} is already held ${mode} by this call, so acquiring it ${subject.mode} would deadlock. Use one mode for both, or acquire it exclusive from the start.`,
       subject,
     );
   }
@@ -74,7 +74,7 @@ export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | 
   }
   if (limited && held && limited.weight > held.weight) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is already held by this call with weight ${held.weight}, so acquiring weight ${limited.weight} would wait for itself. Acquire the larger weight from the start.`,
+      `${nameOf(subject)} is already held by this call with weight ${held.weight}, so acquiring weight ${limited.weight} would deadlock. Acquire the larger weight from the start.`,
       subject,
     );
   }

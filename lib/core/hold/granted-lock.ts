@@ -183,7 +183,7 @@ export class GrantedLock implements Lock {
   async extend(lease?: Duration): Promise<void> {
     if (lease !== undefined && this.core.capabilities.lease === 'session') {
       throw new LockConfigError(
-        `${nameOf(this.holds[0].subject)} cannot be extended by a given time, because the locks of its provider live as long as their session. Call extend() without a time, or set the session timeout on the provider.`,
+        `${nameOf(this.holds[0].subject)} cannot be extended by a given time, because its provider's locks live as long as their session. Call extend() without arguments, or set the session timeout on the provider.`,
         { key: this.key, provider: this.provider },
       );
     }

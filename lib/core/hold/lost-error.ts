@@ -43,8 +43,7 @@ export function isReported(error: LockError): boolean {
 }
 
 const EXPLANATIONS: Record<Exclude<LossReason, 'max-hold'>, string> = {
-  expired:
-    'the backend confirmed no renewal before its deadline. Look for a blocked event loop or an unreachable backend',
+  expired: 'the backend did not confirm a renewal in time. Look for a blocked event loop or an unreachable backend',
   revoked:
     'the backend reports that this process no longer holds it. Look for a force-release, a flush, an ended session, or your own COMMIT or ROLLBACK in its transaction',
   shutdown:

@@ -302,7 +302,7 @@ export class DeadlockWatch {
 
   #warn(caller: Waiter, { message }: Error): void {
     const isNew = this.#warnedOf.add(caller.subject.method ?? caller.key);
-    if (isNew) this.logger.warn(`${message} (Warned once for each method, or key of a call.)`);
+    if (isNew) this.logger.warn(`${message} (Warned once per method or key.)`);
   }
 }
 

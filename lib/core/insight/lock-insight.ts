@@ -83,7 +83,7 @@ export class LockInsight implements LockObserver {
     if (!this.shared.warnedOf.add(wanted.method ?? wanted.key)) return;
     this.core.logger.warn(
       `${nameOf(wanted)} is requested in the async context of ${ownHolder(subject)}, but that lock was not passed explicitly, so the call waits until it is released. ` +
-        `${nestedOrQueued(subject)} (Warned once for each method, or key of a call.)`,
+        `${nestedOrQueued(subject)} (Warned once per method or key.)`,
     );
   }
 

@@ -99,7 +99,7 @@ export class LockOrder {
   #report(names: string, nesting: Nesting, other: Nesting | undefined): void {
     const message = messageOf(nesting, other);
     if (this.#refuses) throw new LockDeadlockError(message, nesting.wanted);
-    if (this.#warnedOf.add(names)) this.logger.warn(`${message} (Warned once for each pair.)`);
+    if (this.#warnedOf.add(names)) this.logger.warn(`${message} (Warned once per pair.)`);
   }
 }
 
@@ -164,7 +164,7 @@ function excludes({ wanted }: Nesting, { held }: Nesting): boolean {
 function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): string {
   if (!other) {
     return (
-      `${nameOf(wanted)} is acquired under ${placeOf(held)}, which sorts after it: two callers that nest in opposite order wait for each other. ` +
+      `${nameOf(wanted)} is acquired under ${placeOf(held)}, which sorts after it: two callers that nest them in opposite order deadlock. ` +
       'Acquire keys in sorted order, or all at once with an array of keys.'
     );
   }
@@ -172,7 +172,7 @@ function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): strin
     lock.provider === wanted.provider ? placeOf(lock) : `${placeOf(lock)} (provider "${lock.provider}")`;
   return (
     `${nameOf(wanted)} is acquired under ${place(held)}, and elsewhere ${place(other.wanted)} under ${place(other.held)}. ` +
-    'Callers that do so at the same time wait for each other until a "wait" ends. ' +
+    'Callers that do so at the same time deadlock until a "wait" times out. ' +
     'Acquire these locks in the same order everywhere, or all at once with an array of keys.'
   );
 }

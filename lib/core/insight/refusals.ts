@@ -16,7 +16,7 @@ export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
   return (
     `If the call is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
-    'If a queue of this process started it, bind the tasks of the queue with AsyncResource.bind().'
+    'If a queue in this process started it, bind its tasks with AsyncResource.bind().'
   );
 }
 

@@ -37,7 +37,7 @@ export const OF_LOCK = {
   minHold: duration(),
   within: anything<Lock>(),
   signal: option(
-    'an AbortSignal, such as AbortSignal.timeout(1_000); of an AbortController pass its "signal"',
+    'an AbortSignal, such as AbortSignal.timeout(1_000), or the "signal" of an AbortController',
     (given) => {
       // Checks the methods and not the class, because Node's is not the only implementation.
       const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
@@ -83,7 +83,7 @@ export function resolveSettings(
   const limited = limitOf(given, capabilities, owner, fail);
   const mode = limited ? 'limited' : (given.mode ?? 'exclusive');
   if (mode === 'shared' && !capabilities.shared) {
-    fail(`Lock provider "${name}" has no shared locks: remove mode: 'shared', or choose another provider.`);
+    fail(`Lock provider "${name}" does not support mode: 'shared'. Remove it, or choose another provider.`);
   }
   const perLock = capabilities.lease === 'per-lock';
   if (!perLock && given.lease !== undefined) {
@@ -139,9 +139,9 @@ function limitOf(
     return weight === undefined ? undefined : fail('Option "weight" needs "limit": set "limit" as well.');
   }
   if (!capabilities.limits) {
-    fail(`Lock provider "${owner.provider}" has no limits: remove "limit", or choose another provider.`);
+    fail(`Lock provider "${owner.provider}" cannot enforce "limit": remove it, or use another provider.`);
   }
-  if (mode !== undefined) fail(`Options "limit" and "mode" exclude each other: remove one of them.`);
+  if (mode !== undefined) fail(`Options "limit" and "mode" are mutually exclusive: remove one.`);
   const taken = weight ?? 1;
   if (taken > limit) {
     refuse(owner, 'weight', `is ${taken}, but must be a whole number from 1 to "limit", which is ${limit}.`);

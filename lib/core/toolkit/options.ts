@@ -120,11 +120,7 @@ export function duration(bounds: DurationBounds = {}): Option<number | undefined
   return option(durationInWords(bounds), (value) => millisecondsOf(value, bounds));
 }
 
-export function count(
-  min: number,
-  wanted = `a whole number from ${min} on`,
-  max = Infinity,
-): Option<number | undefined> {
+export function count(min: number, wanted = `a whole number >= ${min}`, max = Infinity): Option<number | undefined> {
   const isCount = (value: unknown): value is number =>
     Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max;
   return option(wanted, (value) => (isCount(value) ? value : undefined), { convert: 'Number()' });

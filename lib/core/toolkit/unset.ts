@@ -21,9 +21,9 @@ export function refuseUnsetPart(options: object, name: string, refuse: (why: str
   if (!('value' in descriptor)) return;
   const value: unknown = descriptor.value;
   const [, part] = (typeof value === 'string' && UNSET_PART.exec(value)) || [];
-  if (value === undefined || Number.isNaN(value)) refuse(`is ${String(value)}: is the variable set? Set it`);
+  if (value === undefined || Number.isNaN(value)) refuse(`is ${String(value)}: set the variable behind it`);
   else if (part !== undefined) {
-    refuse(`${part === value ? 'is' : 'contains'} the text '${part}': is the variable set? Set it`);
+    refuse(`${part === value ? 'is' : 'contains'} the text '${part}': set the variable behind it`);
   }
 }
 

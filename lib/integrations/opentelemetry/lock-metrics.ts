@@ -30,7 +30,7 @@ export class LockMetrics {
 
   constructor(meter: Meter) {
     const waiting = meter.createUpDownCounter('distributed_lock.waiting', {
-      description: 'Callers that have requested a lock and have no answer yet.',
+      description: 'Callers that have requested a lock and are still waiting.',
       unit: '{caller}',
     });
     const waits = meter.createHistogram('distributed_lock.acquire.duration', {
@@ -52,7 +52,7 @@ export class LockMetrics {
       description: 'How long locks were held.',
     });
     const successes = meter.createGauge('distributed_lock.last_success', {
-      description: 'When a decorated method last ended without an error under its lock, in seconds since 1970.',
+      description: 'When a decorated method last succeeded under its lock, in seconds since the Unix epoch.',
       unit: 's',
     });
     const renewals = meter.createCounter('distributed_lock.renewals', {
@@ -66,7 +66,7 @@ export class LockMetrics {
     });
     const overdue = meter.createObservableGauge('distributed_lock.job.overdue', {
       description:
-        'How long the tick of a job is overdue, as far as this process knows. 0 if every due tick was started.',
+        "How long a job's tick has been overdue, as far as this process knows. 0 if every due tick was started.",
       unit: 's',
     });
     const outages = meter.createCounter('distributed_lock.outages', {
@@ -74,7 +74,7 @@ export class LockMetrics {
       unit: '{outage}',
     });
     this.#leading = meter.createUpDownCounter('distributed_lock.leading', {
-      description: 'Keys that this process leads: 1 from the election until the task of the term has ended.',
+      description: "Keys that this process leads: 1 from the election until the term's task has ended.",
       unit: '{term}',
     });
     const elections = meter.createCounter('distributed_lock.elections', {

@@ -31,7 +31,7 @@ function lockResponse(status: number, description: string, codes: string[]) {
       code: { type: 'string', enum: codes },
     },
   };
-  const retryAfter = { description: 'Seconds after which to try again.', schema: { type: 'integer' as const } };
+  const retryAfter = { description: 'Seconds to wait before retrying.', schema: { type: 'integer' as const } };
   return ApiResponse({
     status,
     description,

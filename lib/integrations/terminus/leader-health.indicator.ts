@@ -78,7 +78,7 @@ export class LeaderHealthIndicator {
     const campaigns = all.map(({ key, provider, isLeading }): LeaderHealth => ({ key, provider, leading: isLeading }));
     const overdue = all.filter((campaign) => campaign.overdue > tolerance).map((campaign) => campaign.key);
     if (overdue.length === 0) return session.up({ campaigns });
-    const message = `A term has ended, and its task or a call of @OnlyLeader still runs: ${overdue.join(', ')}.`;
+    const message = `A term ended, but its task or an @OnlyLeader call is still running: ${overdue.join(', ')}.`;
     return session.down({ message, campaigns });
   }
 

@@ -52,7 +52,7 @@ export declare namespace LockDecorator {
     ? unknown
     : Counted<Parameters<M>> extends Needed<A>
       ? unknown
-      : { parameters: 'fewer than the key or signal function asks for' };
+      : { parameters: 'fewer than the key or signal function requires' };
 
   /**
    * The descriptor of a method `M` whose arguments can be passed to a function with the parameters `A`. `P` infers the

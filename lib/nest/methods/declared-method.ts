@@ -107,7 +107,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
     assertOptions(decorator, name, options, example);
     if (typeof target === 'function') {
       throw new LockConfigError(
-        `${name} is static, and Nest injects no lock service into a class: make it an instance method of a provider.`,
+        `${name} is static, so Nest cannot inject its lock service: make it an instance method of a provider.`,
       );
     }
     const ofLock = new DecoratorOptions(decorator, name, options, toLock);

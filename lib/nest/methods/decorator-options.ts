@@ -50,7 +50,7 @@ export class DecoratorOptions<O extends object> {
   #make(config: unknown): O {
     if (config === undefined) {
       throw new LockConfigError(
-        `the options of ${this.decorator} are a function of the configuration, and DistributedLockModule has no "config": add it to the options, such as forRootAsync({ inject: [ConfigService], useFactory: (config: ConfigService) => ({ config, provider }) })`,
+        `the options of ${this.decorator} come from the configuration, but DistributedLockModule has no "config": add it to the options, such as forRootAsync({ inject: [ConfigService], useFactory: (config: ConfigService) => ({ config, provider }) })`,
       );
     }
     let options: unknown;
@@ -65,7 +65,7 @@ export class DecoratorOptions<O extends object> {
     }
     if (typeof options === 'object' && options !== null && !('then' in options)) return this.read(options as never);
     throw new LockConfigError(
-      `the options of ${this.decorator} must be an object, but their function gave ${options instanceof Promise ? 'a promise' : String(options)}: read the configuration synchronously`,
+      `the options of ${this.decorator} must be an object, but the function returned ${options instanceof Promise ? 'a promise' : String(options)}: read the configuration synchronously`,
     );
   }
 }

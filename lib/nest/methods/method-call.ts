@@ -104,7 +104,7 @@ function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   if (signal === undefined) return [];
   if (signal instanceof AbortSignal) return [signal];
   throw new LockConfigError(
-    `Option "signal" of ${plan.name} gave ${signal === null ? 'null' : `a ${typeof signal}`}, but must give an AbortSignal, or undefined where a call has none.`,
+    `Option "signal" of ${plan.name} returned ${signal === null ? 'null' : `a ${typeof signal}`}, but must return an AbortSignal, or undefined if the call has none.`,
   );
 }
 

@@ -42,7 +42,7 @@ export function jobOf(
   }
   if (key.fixed === undefined) {
     throw new LockConfigError(
-      `@RunOnce has no "minHold", so the method is one job with one record, and its key must be the same for all calls: write a fixed key, set "minHold", or call locks.runOnce(key, task, { due }) in a method for several jobs`,
+      `@RunOnce has no "minHold", so the method is one job with one record, and its key must be the same for all calls: write a fixed key, set "minHold", or, for several jobs, call locks.runOnce(key, task, { due })`,
     );
   }
   const [fixed = key.fixed] = normalizeKeys(key.fixed);
@@ -56,7 +56,7 @@ function withoutCron(method: object): string {
       ? '@Timeout'
       : undefined;
   return scheduled === undefined
-    ? 'so it needs the ticks of a @Cron on the same method, and there is none: add @Cron; or set "minHold", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
+    ? 'so it needs the ticks of a @Cron on the same method: add @Cron; or set "minHold", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
     : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
 }
 

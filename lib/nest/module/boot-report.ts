@@ -79,16 +79,16 @@ interface Planned {
 // again.
 function runsTwice({ name, lock }: Planned): string {
   return (
-    `${name} is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again: ` +
+    `${name} is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again: ` +
     (lock.capabilities.minHold
-      ? 'set "minHold" to more than the processes may fire apart.'
-      : `lock provider "${lock.provider}" cannot keep the key, so choose one that can, and set "minHold", or let the run itself see that it was done.`)
+      ? 'set "minHold" to more than the firing times can differ.'
+      : `lock provider "${lock.provider}" cannot keep the key locked, so choose one that can, and set "minHold", or make the run skip work already done.`)
   );
 }
 
 function skipsRuns({ name, lock }: Planned, period: number): string {
   return (
-    `${name} is due again after ${exactly(period)}, but "minHold" keeps its key locked for ${exactly(lock.minHold)}, so that runs are skipped: ` +
+    `${name} is due again after ${exactly(period)}, but "minHold" keeps its key locked for ${exactly(lock.minHold)}, so runs are skipped: ` +
     `lower it below ${exactly(period)}, or schedule the method less often.`
   );
 }
@@ -96,14 +96,14 @@ function skipsRuns({ name, lock }: Planned, period: number): string {
 function hasNoValue({ name }: Planned, { key, segment }: MissingValue): string {
   return (
     `The lock key ${quote(key)} of ${name} contains the text "${segment}" instead of a value, since decorators run when their file is imported: ` +
-    `make sure that the value is set by then, or write #{…} for a value of each call.`
+    `make sure that the value is set by then, or write #{…} for a per-call value.`
   );
 }
 
 function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabilities): string {
   return [
     ['exclusive', ...(shared ? ['shared'] : []), ...(limits ? ['limited'] : [])].join(', ') + ' locks',
-    fair ? 'fair among processes' : 'in no order among processes',
+    fair ? 'fair among processes' : 'unordered among processes',
     fencing ? 'with fencing tokens' : 'without fencing tokens',
     lease === 'per-lock' ? 'a lease for each lock' : 'locks live as long as their session',
     minHold ? 'minHold' : 'no minHold',

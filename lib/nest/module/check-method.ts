@@ -43,7 +43,7 @@ export function checkMethod(
   }
   if (!isElected) found.push(...lockProblems(method, service));
   if (isUnlocked(target, methodName)) {
-    found.push('it has a lock and @Unlocked, which is for overrides that have none: remove one of the two');
+    found.push('it has both a lock and @Unlocked, which is for overrides without a lock: remove one');
   }
   for (const problem of found) problems.add(`${name}: ${problem}`);
   return plan;
@@ -52,7 +52,7 @@ export function checkMethod(
 function assertFixedKey({ decorator, key: { source } }: DeclaredMethod): void {
   if (typeof source === 'string' && source.includes('#{')) {
     throw new LockConfigError(
-      `${decorator} needs a fixed key, since nobody calls it with arguments, but "${source}" is a template`,
+      `${decorator} needs a fixed key, since an election has no arguments, but "${source}" is a template`,
     );
   }
   assertLeaderKey(source);
@@ -67,12 +67,12 @@ function lockProblems(method: DeclaredMethod, service: LockService): string[] {
     }
   }
   if (key.usesRequest && !HANDLER_MARKS.some((mark) => Reflect.hasMetadata(mark, method.inEffect))) {
-    problems.push('its key reads #{request…}, but it is no handler: pass the value as an argument, and read that');
+    problems.push('its key reads #{request…}, but it is not a handler: read the value from an argument');
   }
   problems.push(...optionProblems(method, service));
   if (locksBelow.some((below) => below.isAroundRequest)) {
     problems.push(
-      `a @DistributedLock is above one with around: 'request', which has to be the outermost: put that one above, or give one decorator both keys as an array`,
+      `a @DistributedLock is above one with around: 'request', which must be outermost: move that one to the top, or give one decorator both keys as an array`,
     );
   }
   return problems;
@@ -112,7 +112,7 @@ function mistypedOptions(options: DistributedLockOptions): string[] {
     problems.push(`option "within" belongs to one call: call the method under lock.run(), or set reentrant: true`);
   }
   if (signal !== undefined && typeof signal !== 'function') {
-    problems.push(`option "signal" must be a function that takes the AbortSignal out of the method's arguments`);
+    problems.push(`option "signal" must be a function that returns the AbortSignal from the method's arguments`);
   }
   if (typeof onBusy !== 'function' && ![undefined, 'throw', 'skip'].includes(onBusy)) {
     problems.push(`option "onBusy" is ${shown(onBusy)}, but must be 'throw', 'skip' or a function`);

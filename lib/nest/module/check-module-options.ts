@@ -24,9 +24,9 @@ const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^client/, 'new RedisLockProvider({ client })'],
   [/^(?:redis|ioredis|url|host)/, REDIS_CALL],
 ];
-const MAPPED = group('false, or { http: { busy: 409 } } for another status of a busy lock than 423', {
-  http: group('the statuses of errors, such as { busy: 409 }', {
-    busy: count(400, 'a number from 400 to 599, the statuses of errors', 599),
+const MAPPED = group('false, or { http: { busy: 409 } } to change the busy status from 423', {
+  http: group('error statuses, such as { busy: 409 }', {
+    busy: count(400, 'a number from 400 to 599 (an error status)', 599),
   }),
 });
 
@@ -43,7 +43,7 @@ const OPTIONS = {
   defaults: anything(),
   shutdownGrace: anything(),
   failFast: anything(),
-  context: option('functions by the names of values', contextOf),
+  context: option('an object of named functions', contextOf),
   config: anything(),
   mapErrors: option<false | object>(MAPPED.wanted, (given, owner, name) =>
     given === false ? given : MAPPED.read(given, owner, name),
@@ -79,7 +79,7 @@ function contextOf(context: unknown, owner: Owner, option: string): object | und
     refuse(
       owner,
       `${option}.${name}`,
-      `is ${shown(value)}, but must be a function that gives the value of a call: write ${name}: () => ….`,
+      `is ${shown(value)}, but must be a function that returns the value for a call: write ${name}: () => ….`,
     );
   }
   return context;

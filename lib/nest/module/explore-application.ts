@@ -63,7 +63,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
   for (const { instance, prototype } of providers) {
     if (!isObject(instance) || !addService(instance, service)) continue;
     warnings.add(
-      `An instance of ${prototype.constructor.name} belongs to another live application of this process too, so its methods take their locks there until that application stops: give each application an instance of its own instead of sharing one through useValue.`,
+      `An instance of ${prototype.constructor.name} is shared with another live application in this process, so its methods lock there until that application stops: give each application its own instance instead of sharing one through useValue.`,
     );
   }
   if (problems.size > 0) {

@@ -34,12 +34,12 @@ export function findKeysHeldLonger({ plans, problems, warnings }: Application): 
       }
     } else if (isScheduled(method)) {
       problems.add(
-        `${method.name}: ${decorator} of ${leader.name} holds the key ${key} for its whole term, so no scheduled run gets the lock: give the job another key, or put @OnlyLeader(${key}) in place of its lock`,
+        `${method.name}: ${decorator} of ${leader.name} holds the key ${key} for its whole term, so no scheduled run gets the lock: give the job another key, or replace its lock with @OnlyLeader(${key})`,
       );
     } else if (lock.settings.reentrant !== true) {
       warnings.add(
-        `${method.name} locks ${key}, which ${decorator} of ${leader.name} holds for its whole term, so it is busy for all calls but those under the lock of the term: ` +
-          'give one of the two another key, or call it by currentLock().run() in the task of the leader.',
+        `${method.name} locks ${key}, which ${decorator} of ${leader.name} holds for its whole term, so only calls under the lock of that term can get it: ` +
+          'give one of the two another key, or call it through currentLock().run() in the leader task.',
       );
     }
   }

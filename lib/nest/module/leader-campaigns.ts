@@ -53,7 +53,7 @@ export class LeaderCampaigns {
         task ? leadership.run(key, task, plan, { onError }) : leadership.runIdle(key, plan, onError),
       );
       campaign.catch((error: unknown) => {
-        logger.error(`${method.name} does not campaign for "${key}" any more. ${describe(error)}`);
+        logger.error(`${method.name} no longer campaigns for "${key}". ${describe(error)}`);
       });
     }
   }
@@ -71,7 +71,7 @@ export class LeaderCampaigns {
       return 'its provider is request-scoped or transient, so there is no instance to run as the leader: make it a singleton';
     }
     if (other) {
-      return `${other.method.name} leads "${key}" already, so only one of them would run: give each a key, or call both from one method`;
+      return `${other.method.name} already leads "${key}", so only one of them would run: give each its own key, or call both from one method`;
     }
     const task: LeaderTask = async (term) =>
       (instance as Record<string | symbol, LeaderTask>)[method.methodName]?.(term);

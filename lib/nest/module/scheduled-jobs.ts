@@ -26,7 +26,7 @@ export class ScheduledJobs {
       const names = new Set(scheduled.map(({ name }) => name));
       warnings.add(
         `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
-          'import ScheduleModule.forRoot() of @nestjs/schedule, with { cronJobs: false } in a process that is to schedule none.',
+          'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule.',
       );
     }
     const schedules = schedulesCronJobs(wrappers);
@@ -43,7 +43,7 @@ export class ScheduledJobs {
           // Otherwise it is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
-              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so missed runs could not be made up for, and runNow() and nextTick would not know the job: put that decorator below @RunOnce`,
+              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow() and nextTick would not work: put that decorator below @RunOnce`,
             );
           }
           continue;
@@ -56,7 +56,7 @@ export class ScheduledJobs {
           if (schedules && cron.disabled !== true) this.#scheduled.set(job, cron);
         } else if (other.prototype !== prototype || other.method !== method) {
           problems.add(
-            `${nameOf({ prototype, method })}: ${nameOf(other)} has the key "${job.key}" as well, and a job has one record, so each tick would run only one of them: give each a key of its own, or call both from one method`,
+            `${nameOf({ prototype, method })}: ${nameOf(other)} also has the key "${job.key}", and a job has one record, so each tick would run only one of them: give each its own key, or call both from one method`,
           );
         }
       }

@@ -23,7 +23,7 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
       const owner = unlockedOverride(method, prototype, instance, isDecorated);
       if (owner === undefined) continue;
       warnings.add(
-        `${owner}.${name} overrides the locked method ${method.name} and runs without its lock, since it has no decorator of its own and no call of super.${name}() that can be seen: decorate it, call super.${name}(), or mark it with @Unlocked() if that is meant.`,
+        `${owner}.${name} overrides the locked method ${method.name} and runs without its lock, since it has no decorator and no visible call to super.${name}(): decorate it, call super.${name}(), or mark it with @Unlocked() if that is intended.`,
       );
     }
   }

@@ -77,7 +77,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   if (service !== undefined) {
     // Otherwise an automatic mock would answer the call instead of the method.
     throw new LockConfigError(
-      `${name} was given a mock as its lock service, under which it would not run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, instead of a mock of your own or of useMocker().`,
+      `${name} was given a mock as its lock service, so it would never run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, instead of your own mock or useMocker().`,
     );
   }
   throw new LockConfigError(

@@ -44,7 +44,7 @@ export function toClientError(error: LockError): ClientError {
   }
   if (error instanceof VersionConflictError) {
     // A retry with the same data would overwrite what the other request wrote.
-    const message = 'The resource was changed by another request meanwhile. Nothing of this one was written.';
+    const message = 'Another request changed the resource in the meantime. This request wrote nothing.';
     return { kind: 'conflict', message, code };
   }
   return { kind: 'misuse', message: 'Internal server error', code };

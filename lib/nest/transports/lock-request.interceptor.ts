@@ -99,7 +99,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     this.#warnedOf.add(method);
     logger.warn(
       `${method.name} streams its response under its lock: a client that stops reading keeps the lock for as long as its connection lasts. ` +
-        'Set maxHold, or let app.getHttpServer().setTimeout() end a connection that stands still. (Warned once for each method.)',
+        'Set maxHold, or let app.getHttpServer().setTimeout() end stalled connections. (Warned once per method.)',
     );
   }
 
@@ -137,7 +137,7 @@ function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;
     throw new LockConfigError(
-      `${method.name} returns a stream, whose end is known over HTTP only: remove around: 'request' and write an async generator, whose lock is held to its end.`,
+      `${method.name} returns a stream, whose end is known only over HTTP: remove around: 'request' and write an async generator, whose lock is held to its end.`,
     );
   };
 }

@@ -28,7 +28,7 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
     if (!raw.writableEnded) return;
     controller.abort(
       new DOMException(
-        `${method} did not run: the response was sent while it waited for its lock. If the handler is to work after the response, lock a method that it calls without await.`,
+        `${method} did not run: the response was sent while it waited for its lock. To continue after the response, lock a method that the handler calls without await.`,
         'AbortError',
       ),
     );

@@ -115,7 +115,7 @@ const INSPECT_REPLY =
 function readInspection(key: string, reply: unknown): SeenLock | null {
   if (reply === '') return null;
   const fields = INSPECT_REPLY.exec(String(reply));
-  if (fields === null) throw new SyntaxError('The reply is not one of the lock script.');
+  if (fields === null) throw new SyntaxError('The reply from the lock script is invalid.');
   const [, state, mode, holders, waiters, expiresIn, token, serverTime, instances, used, limit] = fields;
   const info: SeenLock['info'] = {
     key,

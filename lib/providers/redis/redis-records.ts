@@ -68,6 +68,6 @@ export class RedisRecords implements RecordStore {
 /** Reads `time` or `time '=' value`. */
 function readRecord(reply: unknown): StoredRecord {
   const [, time, value = null] = ANSWER.exec(String(reply)) ?? [];
-  if (time === undefined) throw new Error('The reply is not one of the record script.');
+  if (time === undefined) throw new Error('The reply from the record script is invalid.');
   return { value, serverTime: Number(time) };
 }

@@ -239,7 +239,7 @@ export class RedisRequest implements Operation {
     else if (isBusy || reply === NOT_RUN) {
       this.requests.forget(this.request.id);
       this.#leave(isBusy ? 'busy' : 'not-asked');
-    } else this.fail(new Error('The reply is not one of the lock script.'));
+    } else this.fail(new Error('The reply from the lock script is invalid.'));
   }
 
   /** Handles the failure of an acquire. */

@@ -56,8 +56,7 @@ export class Shard {
   /** Sends a plain command. Commands of the same tick are pipelined. */
   call(command: string, ...args: string[]): Promise<unknown> {
     return (
-      this.#server?.commands.call(command, ...args) ??
-      Promise.reject(new NotSent('No server is known to keep this key.'))
+      this.#server?.commands.call(command, ...args) ?? Promise.reject(new NotSent('No known server stores this key.'))
     );
   }
 }

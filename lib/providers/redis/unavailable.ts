@@ -12,8 +12,8 @@ export function unavailable(provider: string, key: string, cause: unknown, sent 
 
 /** The error for an incomplete list of locks. */
 export function notListed(provider: string, cause: unknown): LockError {
-  const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
-  return errorOf(`The locks of provider "${provider}" were not all listed`, otherwise, { provider, cause });
+  const otherwise = `${reasonOf(cause)}; retry, or check the server and its log.`;
+  return errorOf(`Could not list all locks of provider "${provider}"`, otherwise, { provider, cause });
 }
 
 /** The error for a record that could not be read or written. */
@@ -25,8 +25,8 @@ export function recordUnavailable(provider: string, name: string, cause: unknown
 /** The error for an incomplete list of records. */
 export function recordsNotListed(provider: string, cause: unknown): LockError {
   if (LockError.is(cause)) return cause;
-  const otherwise = `${reasonOf(cause)}; list them again, or check the server and its log.`;
-  return errorOf(`The records of provider "${provider}" were not all listed`, otherwise, { provider, cause });
+  const otherwise = `${reasonOf(cause)}; retry, or check the server and its log.`;
+  return errorOf(`Could not list all records of provider "${provider}"`, otherwise, { provider, cause });
 }
 
 /** The error if no connection could be made at startup. */

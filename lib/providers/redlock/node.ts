@@ -139,7 +139,7 @@ export class RedlockNode implements ConnectionListener {
       },
       onReply: (reply) => {
         if (isAnswer(reply)) command.onReply?.(reply, this.index);
-        else fail(new Error('The reply is not one of the lock script.'));
+        else fail(new Error('The reply from the lock script is invalid.'));
       },
       onFailure: (error) => {
         fail(error instanceof NotSent ? this.cause : error);

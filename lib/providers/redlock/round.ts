@@ -74,9 +74,7 @@ export class Round extends Poll<RoundOutcome> {
     }
     if (outcome === 'unavailable') throw this.#failed(this.cause);
     if (outcome === 'forgetful') {
-      throw this.#failed(
-        new Error('Some nodes have lost their data, and those that still have theirs are no majority.'),
-      );
+      throw this.#failed(new Error('Some nodes have lost their data, and the others are not a majority.'));
     }
     const { nodes } = this;
     const followers = this.#isFound ? 0 : this.#callers - 1;

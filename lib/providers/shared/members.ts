@@ -13,7 +13,7 @@ export function timeoutsOf(members: readonly Member[]): readonly number[] | unde
 
 /** The `providers` option of a composite provider: at least two distinct names. */
 export function namesOfMembers(): Option<readonly string[]> {
-  const wanted = "a list of names of lock providers, such as ['redis', 'sql']";
+  const wanted = "a list of lock provider names, such as ['redis', 'sql']";
   return option<readonly string[]>(wanted, (given, owner, name) => {
     // Reject strings, which have a length and can be iterated: 'ab' would mean the providers a and b.
     if (!Array.isArray(given)) return undefined;

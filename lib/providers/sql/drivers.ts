@@ -41,7 +41,7 @@ const PROTOCOLS = new Map([
   ['mariadb:', 'mysql'],
 ] as const);
 
-const CONFIGURATION = 'the configuration of a connection, not a pool or a connection: the locks open their own';
+const CONFIGURATION = 'a connection configuration, not a pool or a connection: the locks open their own';
 const ADDRESS = {
   url: secret('an address', addressOf).written(),
   postgres: foreign(CONFIGURATION, configurationOf).written(),
@@ -54,7 +54,7 @@ export function readOptions(name: string, kind: SqlKind, options: SqlConnectionO
     name,
     example: `new ${name}({ url: 'postgres://user:password@localhost:5432/shop' }) or new ${name}({ postgres: { host: 'localhost', user: 'shop' } })`,
     oneOf: ['url', 'postgres', 'mysql'],
-    others: 'those of the driver go in "postgres" or "mysql"',
+    others: 'driver options go in "postgres" or "mysql"',
   };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(options));
 }
@@ -87,7 +87,7 @@ function addressOf(url: unknown, owner: Owner, name: string): string {
   return refuse(
     owner,
     name,
-    `must begin with postgres://, postgresql://, mysql:// or mariadb://, and ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is no URL behind it' : `begins with ${scheme}`}.`,
+    `must begin with postgres://, postgresql://, mysql:// or mariadb://, but ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is not a valid URL' : `begins with ${scheme}`}.`,
   );
 }
 

@@ -34,7 +34,7 @@ type OnDataSource = Pick<TypeOrmLockOptions, 'dataSource'>;
 const ADDRESS = {
   // Don't show a string: it may be a URL with a password.
   dataSource: secret<DataSource>(
-    'a DataSource of TypeORM: pass new DataSource(options), or the one that Nest injects',
+    'a TypeORM DataSource: pass new DataSource(options), or the one that Nest injects',
     // Check the options rather than the class, because there may be two copies of TypeORM.
     (given) =>
       typeof propertyOf(propertyOf(given, 'options'), 'type') === 'string' ? (given as DataSource) : undefined,
@@ -45,7 +45,7 @@ const ADDRESS = {
 
 /** @throws LockConfigError if it isn't a DataSource, its database isn't supported, or options are invalid */
 export function readOptions(name: string, kind: SqlKind, options: OnDataSource): SqlSettings {
-  const others = 'those of a connection go in the DataSource';
+  const others = 'connection options go in the DataSource';
   const owner = { name, example: `new ${name}({ dataSource })`, others };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(name, options.dataSource));
 }
@@ -90,7 +90,7 @@ function ownMysqlDriver(options: DataSourceOptions): unknown {
 function assertOpens(driver: unknown, part: string, name: string): void {
   if (typeof propertyOf(driver, part) === 'function') return;
   throw new LockConfigError(
-    `The "driver" of the DataSource has no ${part}, by which the locks open connections of their own. Give it the whole module (driver: require('${name}')), or leave "driver" out.`,
+    `The "driver" of the DataSource has no ${part}, which the locks need to open their own connections. Pass the whole module (driver: require('${name}')), or leave "driver" out.`,
   );
 }
 

@@ -81,7 +81,7 @@ export class EntityTransaction extends LentTransaction {
       const around = nestedIn.getStore();
       if (this.#nested !== (around?.of === this ? around.depth : 0)) {
         throw new Error(
-          'Another nested transaction is open in the transaction of the lock: await it before the next one.',
+          "Another nested transaction is open in the lock's transaction: await it before starting the next.",
         );
       }
       this.#nested += 1;
@@ -140,7 +140,7 @@ export function entityManagerOf(lock: Lock): EntityManager {
   if (transaction instanceof EntityTransaction) return transaction.manager;
   const { key, provider } = lock;
   throw new LockConfigError(
-    `Lock "${key}" has no EntityManager: provider "${provider}" is no TypeOrmRowLockProvider. Use sqlClientOf().`,
+    `Lock "${key}" has no EntityManager: provider "${provider}" is not a TypeOrmRowLockProvider. Use sqlClientOf().`,
     { key, provider },
   );
 }

@@ -39,5 +39,5 @@ function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryR
   const { type } = queryRunner.connection.options;
   const family = FAMILY_OF.get(type);
   if (family) return family;
-  throw new LockConfigError(`${name}: there are no locks for databases of type "${type}".`);
+  throw new LockConfigError(`${name}: locks do not support databases of type "${type}".`);
 }

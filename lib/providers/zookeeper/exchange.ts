@@ -45,7 +45,10 @@ async function write(
   data: Buffer,
 ): Promise<Omit<Exchanged, 'value'> | undefined> {
   if (version === ANY_VERSION) {
-    throw new ZooKeeperFailure('refused', `The version counter of ${path} is full. Stop all instances, and delete it.`);
+    throw new ZooKeeperFailure(
+      'refused',
+      `The version counter of ${path} is full. Stop all instances, then delete the node.`,
+    );
   }
   try {
     if (version !== undefined) return { writtenAt: await session.client.write(path, data, version) };

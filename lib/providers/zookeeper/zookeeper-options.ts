@@ -98,7 +98,7 @@ const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
 const AUTH = {
   scheme: text('the name of a scheme').or('digest'),
-  credentials: secret("a text: for the scheme digest 'user:password'", (given) =>
+  credentials: secret("a string: 'user:password' for the digest scheme", (given) =>
     typeof given === 'string' && given !== '' ? given : undefined,
   )
     .written()
@@ -121,7 +121,7 @@ const OPTIONS = {
   ).or(false),
   sessionTimeout: duration({ min: 200 }).or('20s'),
   recipe: oneOf('read-write', 'mutex').or('read-write'),
-  auth: group("an object with credentials, such as { credentials: 'user:password' } for the scheme digest", AUTH),
+  auth: group("an object with credentials, such as { credentials: 'user:password' } for the digest scheme", AUTH),
   acl: listOf('a list of { scheme, id, permissions }', group('{ scheme, id, permissions }', ACL)),
 } satisfies OptionTable<ZooKeeperLockProviderOptions>;
 
@@ -166,7 +166,7 @@ function readConnectString(
     refuse(
       owner,
       name,
-      'has a comma, semicolon or blank in its path. Put the path after the last address: zk1:2181,zk2:2181/shop.',
+      'has a comma, semicolon or space in its path. Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   }
   if (!PATH.test(path)) {

@@ -251,7 +251,7 @@ export class ZooKeeperRequest {
       await session.client.remove(this.folder);
     } catch (error) {
       if (isFailure(error, 'not-empty')) {
-        throw new ZooKeeperFailure('refused', 'the queue has run out of sequence numbers, until it is empty again');
+        throw new ZooKeeperFailure('refused', 'the queue has no sequence numbers left until it is empty again');
       }
       if (!isFailure(error, 'no-node')) throw error;
     }

@@ -212,7 +212,7 @@ export class Job {
     if (ahead <= most) return false;
     this.#warnHourly(
       warnedOfClock,
-      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms later than the time of the server of lock provider "${this.plan.core.name}". Correct the clock of this machine, or set "due" to a time that has come.`,
+      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms ahead of the server clock of lock provider "${this.plan.core.name}". Correct the clock of this machine, or set "due" to a time in the past.`,
     );
     return true;
   }

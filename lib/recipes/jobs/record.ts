@@ -141,7 +141,7 @@ export class JobRecordClient {
     if (!this.#isPossible(parsed)) {
       const ahead = Math.round((parsed.tick - this.serverTime) / 1_000);
       const tick = new Date(parsed.tick).toISOString();
-      this.#warnOf(text, `is for ${tick}, ${ahead} s later than the time of the server: a clock is or was wrong`);
+      this.#warnOf(text, `is for ${tick}, ${ahead} s ahead of the server's clock: a clock is or was wrong`);
       return { text, record: undefined, impossibleTick: parsed.tick };
     }
     this.#learn(parsed);

@@ -201,7 +201,7 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 }
 
-const NOT_RUN = 'but did not run its task: check whether something around its method skips calls';
+const NOT_RUN = 'but did not run its task: check whether a wrapper around its method skips calls';
 
 function notRun(): Promise<never> {
   return Promise.reject(new Error('It did not run.'));

@@ -197,7 +197,7 @@ describe('options from configuration', () => {
         /Wrong\.absent: the options of @DistributedLock cannot be read .*: Configuration key "NOWHERE" does not exist/,
       ),
       expect.stringMatching(/Wrong\.unit: Option "wait" is '5 parsecs'/),
-      expect.stringMatching(/Wrong\.promise: .* their function gave a promise: read the configuration synchronously/),
+      expect.stringMatching(/Wrong\.promise: .* the function returned a promise: read the configuration synchronously/),
       expect.stringMatching(/Wrong\.around: option "around" cannot come from the configuration/),
       expect.stringMatching(/Wrong\.unknown: There is no option "ttl"/),
       expect.stringMatching(/Wrong\.once: @RunOnce has no "minHold"/),

@@ -58,7 +58,7 @@ describe('decorating what cannot be locked', () => {
         }
       }
       return Orders;
-    }).toThrow(/^Orders\.rows is synchronous and cannot wait, as @DistributedLock does: make it async/);
+    }).toThrow(/^Orders\.rows is synchronous, but @DistributedLock has to wait: make it async/);
   });
 
   it.each([
@@ -90,7 +90,7 @@ describe('decorating what cannot be locked', () => {
         }
       }
       return Orders;
-    }).toThrow(/^Orders\.receipt is synchronous and cannot wait, as @DistributedLock does: make it async/);
+    }).toThrow(/^Orders\.receipt is synchronous, but @DistributedLock has to wait: make it async/);
   });
 
   it('says what to switch on where decorators are compiled the new way', () => {

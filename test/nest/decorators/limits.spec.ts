@@ -52,5 +52,5 @@ it('a provider without limits fails the boot', async () => {
   const boot = Test.createTestingModule({ imports: [AppModule] })
     .compile()
     .then((app) => app.init());
-  await expect(boot).rejects.toThrow(/Reports\.heavy: Lock provider "default" has no limits: remove "limit"/);
+  await expect(boot).rejects.toThrow(/Reports\.heavy: Lock provider "default" cannot enforce "limit": remove it/);
 });

@@ -69,8 +69,8 @@ it('decorated methods that are nested in two orders are named, each with the met
   expect(warnings).toEqual([
     'Lock "order:7" of Orders.note (provider "default") is acquired under "stock:pad" of Stock.restock, ' +
       'and elsewhere "stock:book" of Stock.take under "order:42" of Orders.ship. ' +
-      'Callers that do so at the same time wait for each other until a "wait" ends. ' +
-      'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once for each pair.)',
+      'Callers that do so at the same time deadlock until a "wait" times out. ' +
+      'Acquire these locks in the same order everywhere, or all at once with an array of keys. (Warned once per pair.)',
   ]);
 });
 

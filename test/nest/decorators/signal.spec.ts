@@ -130,7 +130,7 @@ describe('signal', () => {
   it('that is none is refused with a sentence', async () => {
     const { orders } = await setup();
     await expect(orders.wrong('text')).rejects.toThrow(
-      /^Option "signal" of Orders\.wrong gave a string, but must give an AbortSignal/,
+      /^Option "signal" of Orders\.wrong returned a string, but must return an AbortSignal/,
     );
   });
 });

@@ -349,7 +349,7 @@ describe('a consumer that leaves an async generator during a step', () => {
     expect(events.steps).toEqual(['closed, held']);
     // Nothing says that the lock was lost.
     expect(events.reasons).toEqual([
-      expect.objectContaining({ name: 'AbortError', message: 'The consumer of Events.listening has left it.' }),
+      expect.objectContaining({ name: 'AbortError', message: 'The consumer of Events.listening stopped iterating.' }),
     ]);
     expect(held()).toEqual([]);
   });

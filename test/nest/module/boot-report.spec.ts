@@ -82,7 +82,7 @@ it('one line for each provider, and one table of what is locked', async () => {
   await app.close();
   expect(logger.lines).toEqual([
     'log: Lock provider "memory" is a MemoryLockProvider: exclusive, shared, limited locks, fair among processes, with fencing tokens, a lease for each lock, minHold',
-    'log: Lock provider "sessions" is a SessionProvider: exclusive, limited locks, in no order among processes, without fencing tokens, locks live as long as their session, no minHold',
+    'log: Lock provider "sessions" is a SessionProvider: exclusive, limited locks, unordered among processes, without fencing tokens, locks live as long as their session, no minHold',
     [
       'debug: Locked methods:',
       '  method          key                provider  wait       lease',
@@ -138,13 +138,12 @@ it('warns of scheduled methods that would run once for each process, whatever th
   const logger = new CapturingLogger();
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
-  const why =
-    'is scheduled, but its key is free as soon as it has run, so that a process that fires later runs it again:';
-  const setIt = 'set "minHold" to more than the processes may fire apart.';
+  const why = 'is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again:';
+  const setIt = 'set "minHold" to more than the firing times can differ.';
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.cron ${why} ${setIt}`,
     `warn: Jobs.interval ${why} ${setIt}`,
-    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key, so choose one that can, and set "minHold", or let the run itself see that it was done.`,
+    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key locked, so choose one that can, and set "minHold", or make the run skip work already done.`,
   ]);
 });
 
@@ -191,7 +190,7 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   const logger = new CapturingLogger();
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
-  const why = (time: string) => `"minHold" keeps its key locked for ${time}, so that runs are skipped:`;
+  const why = (time: string) => `"minHold" keeps its key locked for ${time}, so runs are skipped:`;
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.longer is due again after 10m, but ${why('15m')} lower it below 10m, or schedule the method less often.`,
     `warn: Jobs.justAsLong is due again after 10m, but ${why('10m')} lower it below 10m, or schedule the method less often.`,
@@ -221,7 +220,7 @@ it('warns of text in a key that only lacks its #', async () => {
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
-    'warn: Key template "order:{id}" of Orders.pay is the same for all calls, although the method has parameters: write "order:#{id}" if each value has a lock of its own.',
+    'warn: Key template "order:{id}" of Orders.pay is the same for all calls, although the method has parameters: write "order:#{id}" if each value needs its own lock.',
   ]);
 });
 

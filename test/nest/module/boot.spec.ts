@@ -94,7 +94,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.malformed.*'__proto__' is never read/,
       /Orders\.keyless has no lock key/,
       /Orders\.elsewhere: There is no lock provider "redis": this application has "plain"/,
-      /Orders\.shared: Lock provider "plain" has no shared locks/,
+      /Orders\.shared: Lock provider "plain" does not support mode: 'shared'/,
       /Orders\.parked: Lock provider "plain" cannot keep a key after its release/,
       /Orders\.leased: Locks of provider "plain" live as long as its session/,
       /Orders\.negative: .*wait/,
@@ -102,8 +102,8 @@ describe('mistakes in locked methods', () => {
       /Orders\.tenant: .*has no "toString"/,
       /Orders\.early: around: 'request'.*cannot come from them/,
       /Orders\.earlyFunction: around: 'request'/,
-      /Orders\.later: its key reads #\{request…\}, but it is no handler: pass the value as an argument/,
-      /Orders\.covered: a @DistributedLock is above one with around: 'request'.*has to be the outermost/,
+      /Orders\.later: its key reads #\{request…\}, but it is not a handler: read the value from an argument/,
+      /Orders\.covered: a @DistributedLock is above one with around: 'request'.*must be outermost/,
     ];
     expect(list).toHaveLength(expected.length);
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));

@@ -832,7 +832,7 @@ describe('the boot', () => {
     @Injectable()
     class Inherits extends Jobs {}
     await expect(problemsOf([Jobs])).resolves.toEqual([
-      expect.stringMatching(/^Jobs\.other: Jobs\.one has the key "report" as well, .*: give each a key of its own/),
+      expect.stringMatching(/^Jobs\.other: Jobs\.one also has the key "report", .*: give each its own key/),
     ]);
     @Injectable()
     class Base {
@@ -845,7 +845,7 @@ describe('the boot', () => {
     @Injectable()
     class Other extends Base {}
     await expect(problemsOf([One, Other])).resolves.toEqual([
-      expect.stringMatching(/^Other\.run: One\.run has the key "Base" as well/),
+      expect.stringMatching(/^Other\.run: One\.run also has the key "Base"/),
     ]);
     expect(Inherits).toBeDefined();
   });

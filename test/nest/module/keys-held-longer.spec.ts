@@ -116,7 +116,7 @@ describe('a lock of the key of a leader', () => {
     }
     const never =
       '@RunAsLeader of Prices.follow holds the key "prices" for its whole term, so no scheduled run gets the lock: ' +
-      'give the job another key, or put @OnlyLeader("prices") in place of its lock';
+      'give the job another key, or replace its lock with @OnlyLeader("prices")';
     const own = (key: string) =>
       `@OnlyLeader holds the key "${key}" for its whole term, so the lock of the same key waits for it: remove that lock, or give it another key`;
     expect(await said(scheduled, Prices)).toEqual([
@@ -147,8 +147,8 @@ describe('a lock of the key of a leader', () => {
       async nested() {}
     }
     expect(await said(scheduled, Prices)).toEqual([
-      'Prices.load locks "prices", which @RunAsLeader of Prices.follow holds for its whole term, so it is busy for all calls but those under the lock of the term: ' +
-        'give one of the two another key, or call it by currentLock().run() in the task of the leader.',
+      'Prices.load locks "prices", which @RunAsLeader of Prices.follow holds for its whole term, so only calls under the lock of that term can get it: ' +
+        'give one of the two another key, or call it through currentLock().run() in the leader task.',
     ]);
   });
 });
@@ -169,7 +169,7 @@ describe('a schedule without ScheduleModule', () => {
   it('is warned of in one line', async () => {
     expect(await said([], Jobs)).toEqual([
       'Nothing calls Jobs.nightly, Jobs.early on schedule, because the application does not import ScheduleModule: ' +
-        'import ScheduleModule.forRoot() of @nestjs/schedule, with { cronJobs: false } in a process that is to schedule none.',
+        'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule.',
     ]);
   });
 

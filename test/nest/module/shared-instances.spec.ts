@@ -30,7 +30,7 @@ it('an instance that two live applications share is warned of, and belongs to th
   const warnings: string[] = [];
   const one = await boot(shared);
   const other = await boot(shared, warnings);
-  expect(warnings).toEqual([expect.stringMatching(/An instance of Payments belongs to another live application/)]);
+  expect(warnings).toEqual([expect.stringMatching(/An instance of Payments is shared with another live application/)]);
   await one.close();
   await expect(shared.pay()).resolves.toBe('paid');
   const lock = await other.get(LockService).acquire('pay');

@@ -14,7 +14,7 @@ async function warningsOf(...providers: Type[]): Promise<string[]> {
 }
 
 const about = (override: string, method: string) =>
-  `${override} overrides the locked method ${method} and runs without its lock, since it has no decorator of its own and no call of super.${method.split('.')[1]}() that can be seen: decorate it, call super.${method.split('.')[1]}(), or mark it with @Unlocked() if that is meant.`;
+  `${override} overrides the locked method ${method} and runs without its lock, since it has no decorator and no visible call to super.${method.split('.')[1]}(): decorate it, call super.${method.split('.')[1]}(), or mark it with @Unlocked() if that is intended.`;
 
 const steps: string[] = [];
 
@@ -221,7 +221,7 @@ it('@Unlocked beside a lock of the same method fails the boot, in either order',
   }
   const boot = start({ providers: [Both] });
   await expect(boot).rejects.toThrow(
-    /Both\.above: it has a lock and @Unlocked, .*: remove one of the two\n.*Both\.below: it has a lock and @Unlocked/,
+    /Both\.above: it has both a lock and @Unlocked, .*: remove one\n.*Both\.below: it has both a lock and @Unlocked/,
   );
 });
 

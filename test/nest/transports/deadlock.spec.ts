@@ -94,7 +94,7 @@ class Handlers {
   @Get('misuse')
   @DistributedLock('misuse')
   async misuse() {
-    throw new LockDeadlockError('It would wait for itself.');
+    throw new LockDeadlockError('It would deadlock.');
   }
 }
 

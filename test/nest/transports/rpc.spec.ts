@@ -92,7 +92,7 @@ class Handlers {
   }
   @MessagePattern('own deadlock')
   async ownDeadlock() {
-    throw new LockDeadlockError('It would wait for itself.');
+    throw new LockDeadlockError('It would deadlock.');
   }
   @MessagePattern('outdated')
   async outdated() {

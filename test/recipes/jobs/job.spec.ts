@@ -56,7 +56,7 @@ it('a clock that is too early by a timer belongs to the tick that is due, and a 
 it.each([
   ['half a period', 30 * SECOND, 14 * SECOND, 16 * SECOND],
   ['a minute', HOUR, 59 * SECOND, 61 * SECOND],
-])('refuses a tick that is later than the time of the server by more than %s', async (_, period, little, much) => {
+])('refuses a tick that is ahead of the clock of the server by more than %s', async (_, period, little, much) => {
   const schedule = every(period);
   await fleet.clock.advance(period - Math.max(little, much) - SECOND);
   const before = fleet.now;
@@ -66,7 +66,7 @@ it.each([
   expect(far.commands).toEqual(['read']);
   expect(far.skipped).toEqual(['clock']);
   expect(far.log).toEqual([
-    expect.stringMatching(/Job "report" was not run for .* later than the time of the server .* Correct the clock/),
+    expect.stringMatching(/Job "report" was not run for .* ahead of the server clock .* Correct the clock/),
   ]);
   // Warned once an hour.
   await far.fire();
@@ -373,7 +373,7 @@ it.each(['0 3 * * *\n\u001b[31mFAKE', 'x'.repeat(200_000)])(
 
 describe('a tick from the future', () => {
   it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])(
-    '%d ms later than the time of the server is no record',
+    '%d ms ahead of the clock of the server is no record',
     async (ahead) => {
       const one = await fleet.add();
       await one.fire();
@@ -381,7 +381,7 @@ describe('a tick from the future', () => {
       await fleet.clock.advance(MINUTE);
       await expect(one.fire()).resolves.toMatchObject({ ran: true });
       expect(fleet.record).toMatchObject({ tick: START + MINUTE, state: 'ended' });
-      expect(one.log).toEqual([expect.stringMatching(/is for \S+Z, \d+ s later than the time of the server/)]);
+      expect(one.log).toEqual([expect.stringMatching(/is for \S+Z, \d+ s ahead of the server's clock/)]);
     },
   );
 
@@ -520,7 +520,7 @@ describe('runOnce() with `due`', () => {
     [/there is no option "catchUp": remove it/, 'import', { ...due(), catchUp: '1h' }],
     [/"maxHold" is 'soon', but must be a duration/, 'import', { ...due(), maxHold: 'soon' }],
     [/runOnce\(\) with "due" takes one key/, ['a', 'b'], due()],
-    [/has no "minHold".* or give the time at which the run was due as \{ due \}/, 'import', { due: undefined }],
+    [/is missing "minHold".* or pass the time the run was due as \{ due \}/, 'import', { due: undefined }],
   ])('refuses what cannot be: %s', async (message, key, options) => {
     const one = new LockService((await fleet.add()).locks);
     await expect(one.runOnce(key, () => 1, options as RunDueOptions)).rejects.toThrow(message);

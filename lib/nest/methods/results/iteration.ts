@@ -45,7 +45,7 @@ export function iterated(method: DeclaredMethod, self: unknown, args: readonly u
     next: (value: unknown) => counted(next(value)),
     throw: (error: unknown) => counted(fail(error)),
     return: (value: unknown) => {
-      if (running > 0) leaving.abort(new DOMException(`The consumer of ${name} has left it.`, 'AbortError'));
+      if (running > 0) leaving.abort(new DOMException(`The consumer of ${name} stopped iterating.`, 'AbortError'));
       return leave(value);
     },
   });

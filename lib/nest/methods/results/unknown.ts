@@ -75,7 +75,7 @@ async function awaited(
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
-        `${method.name} returns an async generator, which was awaited before it was iterated. That locked and released its key, and "minHold" now keeps it: iterate the result without await, or compile for ES2018 or later.`,
+        `${method.name} returns an async generator, which was awaited before it was iterated. The await locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
       );
     } else throw new NotStarted(result);
   };

@@ -136,7 +136,7 @@ export class Batcher {
   #send(operations: readonly Operation[], resent?: Resent): void {
     const { connection } = this;
     if (!connection?.isUp) {
-      const why = connection ? 'There is no connection to the server.' : 'No server is known to keep this lock.';
+      const why = connection ? 'There is no connection to the server.' : 'No known server stores this lock.';
       this.#onFailure(operations, new NotSent(why, { cause: connection?.cause }), this.clock.now(), resent);
       return;
     }

@@ -179,7 +179,7 @@ function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
   try {
     const client = Object(given) as RedisClient & { readonly options?: unknown };
     // A string may be an address with a password, so it is not quoted.
-    place += `, which is ${typeof given === 'string' ? 'a text' : shown(given)},`;
+    place += `, which is ${typeof given === 'string' ? 'a string' : shown(given)},`;
     // Reads the client's properties, which may throw if it is a proxy.
     isCluster({ source: { client } });
     if (typeof client.duplicate !== 'function') throw notAClient(undefined, place);

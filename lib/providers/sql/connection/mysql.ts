@@ -178,7 +178,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const all = driverSettings(settings, KEEP_ALIVE, { connectTimeout });
       if (typeof propertyOf(all, 'queryFormat') === 'function') {
         throw new LockConfigError(
-          'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the statements of the locks. Remove it from "mysql", or from "extra" of the DataSource.',
+          'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the lock statements. Remove it from "mysql", or from "extra" of the DataSource.',
         );
       }
       const connection = driver.createConnection(all);

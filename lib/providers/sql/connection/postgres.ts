@@ -352,7 +352,7 @@ async function setUp(
     refuse('This server is a standby. Configure the provider with the address of the primary.');
   if (facts?.['read_only'] === 'on') {
     refuse(
-      'Transactions are read-only here (default_transaction_read_only). Configure the provider with the address of the writer, or set it to off for this database or role.',
+      'Transactions are read-only here. Configure the provider with the address of the writer, or set default_transaction_read_only to off for this database or role.',
     );
   }
   const readOnly = diagnostics.length;

@@ -92,7 +92,7 @@ export class Server {
 
   loseReadOnly(server: string): LockConfigError {
     const error = new LockConfigError(
-      `Lock provider "${this.name}": this server has become read-only, so others may lock on the writer. Configure the provider with the address of the writer.`,
+      `Lock provider "${this.name}": this server is now read-only, so other processes may lock on the writer. Configure the provider with the writer's address.`,
       { provider: this.name, refused: true },
     );
     this.#loseWhere((session) => session.facts.server === server, error);

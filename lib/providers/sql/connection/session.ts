@@ -487,7 +487,7 @@ export class Session {
 
   #observe(answer: unknown, cause?: unknown): void {
     if (this.home.dialect.isInTransaction(this.connection, answer) !== false) return;
-    this.lose(cause ?? new Error('A statement in the transaction of the lock has ended it.'));
+    this.lose(cause ?? new Error("A statement ended the lock's transaction."));
   }
 
   /**

@@ -100,7 +100,7 @@ export class Sessions {
 
   #exhausted(key: string | undefined): Error {
     // Without a key, sessions are used for a single statement each. If none becomes free, the server is silent.
-    if (key === undefined) return new SilentServerError('The server answered no statement in time.');
+    if (key === undefined) return new SilentServerError('The server did not answer in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
       `Lock "${key}" of provider "${provider}" was not acquired, because all ${this.limits.most} connections were in use. ` +

@@ -68,7 +68,7 @@ export class LockTable {
       if (faultOf(error) !== 'no-table') throw error;
       if (!this.settings.synchronize) {
         throw new LockConfigError(
-          `Lock provider "${provider}": the lock table ${this.#wasThere ? 'was dropped or renamed since startup' : 'does not exist'}. Create it in a migration (${create}), as \`npx nestjs-distributed-lock sql\` prints it, or set \`synchronize\`.`,
+          `Lock provider "${provider}": the lock table ${this.#wasThere ? 'was dropped or renamed since startup' : 'does not exist'}. Create it in a migration (${create}), as printed by \`npx nestjs-distributed-lock sql\`, or set \`synchronize\`.`,
           { provider, cause: error },
         );
       }

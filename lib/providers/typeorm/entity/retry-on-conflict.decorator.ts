@@ -52,7 +52,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
     const { name, original, kind } = decoratedMethod('@RetryOnConflict', target, key, descriptor);
     if (kind === 'iteration') {
       throw new LockConfigError(
-        `${name} is a generator, and what it has yielded cannot be taken back: put @RetryOnConflict on the method that writes.`,
+        `${name} is a generator, and yielded values cannot be taken back: put @RetryOnConflict on the method that writes.`,
       );
     }
     const retried = async function (this: unknown, ...args: unknown[]): Promise<unknown> {

@@ -98,7 +98,7 @@ class GuardedRow<E extends ObjectLiteral> {
   ) {
     const target = entity.constructor as EntityTarget<E>;
     if ((target as unknown) === Object) {
-      throw this.#misuse('the entity must be an instance of its class, as a repository answers it');
+      throw this.#misuse('the entity must be an instance of its class, as a repository returns it');
     }
     this.#repository = manager.getRepository(target);
     const { metadata } = this.#repository;
@@ -162,7 +162,7 @@ class GuardedRow<E extends ObjectLiteral> {
       }
     }
     return new VersionConflictError(
-      `${name} was written or deleted by somebody else since it was read${this.#underLock}: read it again and redo the work, as @RetryOnConflict does.`,
+      `${name} was written or deleted by another writer since it was read${this.#underLock}: read it again and redo the work, as @RetryOnConflict does.`,
       this.lock,
     );
   }
@@ -212,13 +212,13 @@ class GuardedRow<E extends ObjectLiteral> {
     const { fencingToken: token, keys, mode } = this.lock;
     // A resource that refuses tokens smaller than the largest it has seen would refuse concurrent holders.
     if (mode === 'limited') {
-      throw this.#misuse('the lock is limited, and its holders hold beside each other: guard by a @VersionColumn');
+      throw this.#misuse('the lock is limited, so it can have several holders: guard with a @VersionColumn');
     }
     if (token !== null) return { column, token };
     throw this.#misuse(
       keys.length > 1
-        ? 'a lock of several keys has no single fencing token: lock one key, or guard by a @VersionColumn'
-        : 'the lock has no fencing token: switch "fencing" on where the provider has this option, or guard by a @VersionColumn',
+        ? 'a lock of several keys has no single fencing token: lock one key, or guard with a @VersionColumn'
+        : 'the lock has no fencing token: enable "fencing" if the provider has this option, or guard with a @VersionColumn',
     );
   }
 

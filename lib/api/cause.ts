@@ -1,19 +1,19 @@
 import { types } from 'node:util';
 import { printable } from './printable.js';
 
-/** Marks the errors of this package: their causes are safe. Registered, so that two copies of it in one process recognize each other's errors. */
+/** Marks this package's errors: their causes are safe. Registered, so two copies of the package in one process recognize each other's errors. */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
 /**
- * The properties that a copy keeps if they are strings, numbers or booleans. Other properties of a driver may contain
- * secrets: a statement, its parameters, an address.
+ * The properties that a copy keeps if they are strings, numbers, or booleans. A driver's other properties may contain
+ * secrets, such as a statement, its parameters, or an address.
  */
 const KEPT: ReadonlySet<string> = new Set([
   ...['code', 'errno', 'syscall', 'address', 'port', 'hostname', 'host', 'path', 'reason'],
   ...['sqlState', 'sqlMessage', 'severity', 'fatal', 'schema', 'table', 'column', 'constraint', 'routine'],
 ]);
 const HOSTS: ReadonlySet<string> = new Set(['address', 'hostname', 'host', 'path']);
-/** The properties under which Node, ioredis and TypeORM nest other errors. */
+/** The properties under which Node, ioredis, and TypeORM nest other errors. */
 const BELOW: ReadonlySet<string> = new Set(['cause', 'errors', 'lastNodeError', 'driverError']);
 // Enough for any chain of wrappers.
 const DEEPEST = 8;
@@ -23,29 +23,29 @@ const LONGEST_TEXT = 2_000;
 // Most texts contain none of these and need only one test.
 const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with args|Received|[0-9a-f]{20}/iu;
 
-/** Patterns that hide secrets. When in doubt, a pattern hides too much. */
+/** Patterns that hide secrets. When in doubt, they hide too much. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
   // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any
-  // character. The whole address, if the `@` may be part of the query.
+  // character. If the `@` may be part of the query, the whole address.
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
   // The query of an address.
   [/\?[^\s'"?]*=.*/, '?***'],
-  // "password='x'", 'password "x"', "password: x", and not "(using password: YES)".
+  // "password='x'", 'password "x"', "password: x", but not "(using password: YES)".
   [/\b(pass(?:word|wd|phrase)?|pwd|secret|token)(["']?\s?[=:]\s?|\s)(["']).*?\3/gi, '$1$2$3***$3'],
   [/\b(pass(?:word|wd|phrase)?|pwd|secret|token)(\s?[=:]\s?)(?!YES\b|NO\b|["'])\S+/gi, '$1$2***'],
-  // Redis quotes a command that it does not know, and Node quotes a value that it cannot use.
+  // Redis quotes unknown commands, and Node quotes values that it can't use.
   [/(with args beginning with:).*/, '$1 ***'],
   [/(\bReceived (?:type \w+ )?)(?:\(.*\)|'.*'|".*")/, '$1***'],
-  // A holder id: only its first 12 digits, the id of the instance, may be shown.
+  // A holder id. Only its first 12 digits, the instance id, may be shown.
   [/([0-9a-f]{12})[0-9a-f]{8,}/gi, '$1…'],
 ];
 
-// Safe copies, by cause. In an outage, many callers share one cause.
+// Safe copies, by cause. During an outage, many callers share one cause.
 const safe = new WeakMap<object, object>();
 
 /**
- * A copy of a cause that is safe to log: same class, message, code and stack, without secrets. The error itself is not changed. Drivers put
+ * A copy of a cause that is safe to log: same class, message, code, and stack, but no secrets. The error itself isn't changed. Drivers put
  * passwords and holder ids into their errors, and a holder id is enough to release its lock.
  */
 export function safeCause(cause: unknown, depth = 0): unknown {
@@ -69,14 +69,14 @@ function safeHost(host: string): string {
   return safeText(host.replace(/^[^]*\?[^]*@[^]*/, '***').replace(/^[^]*@/, '***@'));
 }
 
-/** Hides the credentials of an address without `//`. Package paths contain an `@` as well, and pass unchanged. */
+/** Hides the credentials in an address without `//`. Package paths also contain an `@` but pass through unchanged. */
 function withoutCredentials(word: string): string {
   const at = word.lastIndexOf('@');
   const isAddress = word.lastIndexOf(':', at) >= 0 && !/:\/\/|node_modules/.test(word);
   return at > 0 && isAddress ? `***${word.slice(at)}` : word;
 }
 
-/** The JSON form of an error or any other thrown value. `JSON.stringify` alone shows an error of another package as `{}`. */
+/** The JSON form of an error or any other thrown value. `JSON.stringify` alone renders other packages' errors as `{}`. */
 export function errorInJson(error: unknown, depth = 0): unknown {
   if (!isError(error)) return String(error);
   if (BRAND in error) return error;
@@ -111,7 +111,7 @@ function copyOf(cause: object, depth: number): object {
   return copy;
 }
 
-/** An error without a stack. A plain object would not do: loggers and `structuredClone` treat errors specially. */
+/** An error without a stack. A plain object wouldn't do: loggers and `structuredClone` treat errors specially. */
 function withoutStack(message: string): Error {
   const { stackTraceLimit } = Error;
   // `Reflect.set` returns false instead of throwing if Node runs with frozen intrinsics.
@@ -121,7 +121,7 @@ function withoutStack(message: string): Error {
   return error;
 }
 
-/** The stack with only its call lines from the cause: the lines above them may contain the original message. */
+/** The copy's stack. Only the call lines come from the cause: the lines above them may contain the original message. */
 function safeStack(cause: Error, copy: object): string {
   const text = String(cause.stack);
   const start = text.indexOf(cause.message);

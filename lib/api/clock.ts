@@ -4,19 +4,20 @@ export type Timer = object;
 /**
  * The only source of time. It is injected so that tests of timing rules need not wait.
  *
- * Deadlines use `now()` only, because an operator or NTP may step the wall clock at any moment.
+ * Deadlines use `now()` only, because an operator or NTP may step the wall clock at any time.
  */
 export interface Clock {
   /** Monotonic milliseconds since an arbitrary start. Stops while the machine is suspended. */
   now(): number;
-  /** Milliseconds since boot. Keeps running while the machine is suspended, and ignores steps of the wall clock. */
+  /** Milliseconds since boot. Keeps running while the machine is suspended, and ignores wall-clock steps. */
   uptime(): number;
   /** Milliseconds since the Unix epoch. Used for display and as the lower bound for fencing tokens, never for deadlines. */
   wallTime(): number;
   /**
    * Calls `callback` once after `delay` ms. If `delay` is over 2^31 - 1 ms (24.8 days) or `Infinity`, a clock may call it earlier.
    *
-   * @param keepAlive whether the timer keeps the process alive: for anything that a caller awaits or holds, and for a reconnect (an open connection
+   * @param keepAlive whether the timer keeps the process alive. Set it for anything that a caller awaits or holds, and
+   * for a reconnect (an open connection
    * would keep the process alive too), but not for background work. Default: false.
    */
   setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;

@@ -2,7 +2,7 @@ import type { LockMode } from './lock-mode.js';
 
 /** A caller in a cycle of callers that wait for each other. It holds the lock that the previous member waits for. */
 export interface DeadlockMember {
-  /** The module option `instance` of the caller's application. */
+  /** The `instance` module option of the caller's application. */
   readonly instance: string;
   /** The decorated method that waits, such as `OrderService.pay`, or `null` for a call to `LockService`. */
   readonly method: string | null;

@@ -2,10 +2,13 @@ import ms from 'ms';
 import { LockConfigError } from './errors.js';
 import { shown } from './printable.js';
 
-/** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'` or `'7d'`. */
+/** A length of time: milliseconds, or text with a unit such as `'500ms'`, `'1.5s'`, `'2m'`, `'1h'`, or `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
-/** A {@link Duration} in the options of the module or a provider. Its type allows any string, because it often comes from configuration; the value is checked at boot. */
+/**
+ * A {@link Duration} in module or provider options. Its type allows any string because it often comes from
+ * configuration; the value is checked at startup.
+ */
 export type ConfiguredDuration = number | string;
 
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
@@ -15,7 +18,7 @@ const TEXT = /^(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d)$/;
 // Node's timers overflow after 2^31 - 1 ms (24.8 days) and then fire immediately.
 const MAX_FINITE = 2 ** 31 - 1;
 
-/** The bounds of a duration option. */
+/** A duration option's bounds. */
 export interface DurationBounds {
   /** Smallest allowed value, in milliseconds; default 0. */
   readonly min?: number;
@@ -26,9 +29,9 @@ export interface DurationBounds {
 }
 
 /**
- * Converts a string from configuration to milliseconds, for an option of a call or a decorator.
+ * Converts a configuration string to milliseconds, for a call or decorator option.
  *
- * @throws LockConfigError if the text is not a number followed by `ms`, `s`, `m`, `h` or `d`
+ * @throws LockConfigError if the text is not a number followed by `ms`, `s`, `m`, `h`, or `d`
  * @example
  * ```ts
  * await locks.withLock('order:42', task, { wait: duration(process.env.LOCK_WAIT ?? '5s') });
@@ -41,7 +44,7 @@ export function duration(text: string): number {
 /**
  * Converts the duration given for `option` to milliseconds.
  *
- * @throws LockConfigError that names the option if the value is not a duration within the bounds
+ * @throws LockConfigError, naming the option, if the value isn't a duration within the bounds
  */
 export function toMilliseconds(value: number | string, option: string, bounds: DurationBounds = {}): number {
   const milliseconds = millisecondsOf(value, bounds);
@@ -49,7 +52,7 @@ export function toMilliseconds(value: number | string, option: string, bounds: D
   throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${durationInWords(bounds)}.`);
 }
 
-/** Converts the value of an option to milliseconds; `undefined` if it is not a duration within the bounds. */
+/** Converts an option's value to milliseconds; `undefined` if it isn't a duration within the bounds. */
 export function millisecondsOf(
   value: unknown,
   { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds,

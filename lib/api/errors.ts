@@ -10,8 +10,8 @@ export interface LockErrorDetails {
   /** The name under which the provider is registered, or `null` if the error does not concern a provider. */
   readonly provider?: string | null | undefined;
   /**
-   * The underlying error, if any. The lock error keeps a copy with its class, message, code and stack, but without what drivers add:
-   * addresses with passwords, statements and holder ids.
+   * The underlying error, if any. The lock error keeps a copy with its class, message, code, and stack, but without
+   * what drivers add: addresses with passwords, statements, and holder ids.
    */
   readonly cause?: unknown;
 }
@@ -24,18 +24,18 @@ export type TaskOutcome =
  * Why a lock was lost.
  *
  * - `expired`: the backend confirmed no renewal before the local deadline. It was unreachable, or the event loop was blocked.
- * - `revoked`: the backend reports that this process no longer holds the lock. It was force-released, flushed, or its session was killed.
+ * - `revoked`: the backend reports that this process no longer holds the lock. It was force-released or flushed, or its session was killed.
  * - `max-hold`: `maxHold` has passed.
- * - `shutdown`: the application stopped and `shutdownGrace` has passed.
- * - `released`: you had already released the lock when you used it.
- * - `rolled-back`: the lock was held to its end, but the writes in its transaction (`entityManagerOf`) were rolled back.
- * - `commit-unknown`: the server did not answer COMMIT, so the writes in the transaction may or may not be saved.
+ * - `shutdown`: the application stopped, and `shutdownGrace` passed.
+ * - `released`: you used the lock after releasing it.
+ * - `rolled-back`: the lock was held until the end, but the writes in its transaction (`entityManagerOf`) were rolled back.
+ * - `commit-unknown`: the server didn't respond to COMMIT, so the writes in the transaction may or may not be saved.
  */
 export type LossReason =
   'expired' | 'revoked' | 'max-hold' | 'shutdown' | 'released' | 'rolled-back' | 'commit-unknown';
 
 /**
- * The base class of every error that this package throws. Errors of your own tasks are never wrapped.
+ * The base class of every error that this package throws. Errors from your own tasks are never wrapped.
  *
  * `instanceof` compares a brand and the code, so it also works if the process has loaded two copies of this package.
  */
@@ -47,9 +47,9 @@ export abstract class LockError extends Error {
   /** The name under which the provider is registered, or `null` if the error does not concern a provider. */
   readonly provider: string | null;
 
-  /** @param message one line or several, which may quote the message of the cause */
+  /** @param message one or more lines, which may quote the cause's message */
   constructor(message: string | readonly string[], details: LockErrorDetails = {}) {
-    // The cause of a key error comes from the application's own key function, so it passes unchanged.
+    // A key error's cause comes from the application's own key function, so it's passed through as is.
     const cause = new.target === LockKeyError ? details.cause : safeCause(details.cause);
     const lines = [message].flat().map((line) => printable(quoting(line, details.cause, cause)));
     super(lines.join('\n'), cause === undefined ? undefined : { cause });
@@ -59,13 +59,13 @@ export abstract class LockError extends Error {
     Object.defineProperty(this, BRAND, { value: true });
   }
 
-  /** The error for logs, without its stack. */
+  /** The error as logged, without its stack. */
   toJSON(): object {
     const { name, code, message, key, provider, cause } = this;
     return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
   }
 
-  /** Compares the brand and the code, because exception filters of Nest and of applications use only `instanceof`. */
+  /** Compares the brand and the code, because Nest's and applications' exception filters use only `instanceof`. */
   static override [Symbol.hasInstance](error: unknown): boolean {
     if (Function.prototype[Symbol.hasInstance].call(this, error)) return true;
     return LockError.is(error) && (this === LockError || KINDS[error.code] === this);
@@ -83,8 +83,9 @@ export class LockBusyError extends LockError {
   /** How long the caller waited, in ms. */
   readonly waited: number;
   /**
-   * The holder that kept the caller out, or `null` if it is unknown. Not enumerable and not part of the JSON form. The message names the
-   * holder's instance, so do not send the message to clients; the HTTP, RPC and GraphQL answers of this package do not.
+   * The holder that kept the caller out, or `null` if it is unknown. Not enumerable, and not part of the JSON form. The
+   * message names the holder's instance, so don't send it to clients; this package's HTTP, RPC, and GraphQL responses
+   * don't include it.
    */
   declare readonly heldBy: LockHolder | null;
 
@@ -107,7 +108,7 @@ export class LockLostError extends LockError {
   readonly code = 'LOCK_LOST';
   /** Why it was lost. */
   readonly reason: LossReason;
-  /** How the task ended, if a task ran to its end under the lost lock; otherwise `undefined`. */
+  /** How the task ended, if a task ran to completion under the lost lock; otherwise `undefined`. */
   readonly outcome: TaskOutcome | undefined;
 
   constructor(message: string, details: LockErrorDetails & { reason: LossReason; outcome?: TaskOutcome | undefined }) {
@@ -116,7 +117,7 @@ export class LockLostError extends LockError {
     this.outcome = details.outcome;
   }
 
-  /** The error for logs, without the value or error of its task. */
+  /** The error as logged, without its task's value or error. */
   override toJSON(): object {
     return { ...super.toJSON(), reason: this.reason, outcome: this.outcome?.status };
   }
@@ -126,8 +127,9 @@ export class LockLostError extends LockError {
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
-   * `false` if no command of the attempt has left this process, so that the backend has nothing to release. If you write a provider, set it:
-   * otherwise every failed attempt during an outage is released until the backend answers. Default true.
+   * `false` if none of the attempt's commands has left this process, so the backend has nothing to release. If you
+   * write a provider, set it: otherwise, the release of each failed attempt during an outage is retried until the
+   * backend responds. Default true.
    */
   readonly sent: boolean;
 
@@ -141,17 +143,18 @@ export class LockUnavailableError extends LockError {
   }
 }
 
-/** Misuse: a key, a key template or a value in a template cannot be used. Fix the code that makes the key. */
+/** Misuse: a key, a key template, or a template value can't be used. Fix the code that builds the key. */
 export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
 
-/** Misuse: an option, a provider name or a decorated method cannot work as written, or the server refuses something that locks need. */
+/** Misuse: an option, a provider name, or a decorated method can't work as written, or the server refuses something that locks need. */
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
-   * `true` if a server refused the request: a permission, a login, a write on a read-only server. The request works as soon as the server
-   * allows it, and a failover may use another server until then. Default false: a mistake in the options.
+   * `true` if a server refused the request because of a permission, a login, or a write to a read-only server. The
+   * request works as soon as the server allows it, and a failover may use another server until then. Default false: a
+   * mistake in the options.
    */
   readonly refused: boolean;
 
@@ -168,18 +171,19 @@ export class LockConfigError extends LockError {
 /**
  * Deadlock: waiting longer cannot help, whatever the holders do.
  *
- * - With a `cycle`, callers wait for each other, and this caller was rejected so that the others can continue. Clients
+ * - With a `cycle`, callers wait for each other, and this one was rejected so the others can continue. Clients
  *   see it as busy, like a {@link LockBusyError}.
  * - Without a `cycle`, it is misuse: the caller would wait for itself (re-entry in another mode or with a larger weight), a database found a
- *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in two orders.
+ *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in conflicting orders.
  */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';
   /** How long the caller waited, in ms; 0 for misuse. */
   readonly waited: number;
   /**
-   * The callers that wait for each other, starting with the rejected one; `null` for misuse. Not enumerable and not part of the JSON form. The
-   * message names keys and instances of others, so do not send it to clients; the HTTP, RPC and GraphQL answers of this package do not.
+   * The callers that wait for each other, starting with the rejected one; `null` for misuse. Not enumerable, and not
+   * part of the JSON form. The message names other callers' keys and instances, so don't send it to clients; this
+   * package's HTTP, RPC, and GraphQL responses don't include it.
    */
   declare readonly cycle: readonly DeadlockMember[] | null;
 
@@ -207,7 +211,7 @@ export class LockCapacityError extends LockError {
 
 /**
  * Conflict: another transaction wrote or deleted the row after you read the entity, so nothing was written. Read the entity again and redo
- * the work, or let `RetryOnConflict` of `nestjs-distributed-lock/typeorm` do so.
+ * the work, or let `RetryOnConflict` from `nestjs-distributed-lock/typeorm` do so.
  */
 export class VersionConflictError extends LockError {
   readonly code = 'LOCK_VERSION_CONFLICT';
@@ -224,7 +228,7 @@ const KINDS: Readonly<Record<string, unknown>> = {
   LOCK_VERSION_CONFLICT: VersionConflictError,
 };
 
-/** The message, with the safe text of the cause in place of the original. */
+/** The message, with the cause's text replaced by its safe version. */
 function quoting(message: string, cause: unknown, safe: unknown): string {
   const [quoted, shown] = [cause, safe].map((error) => (isError(error) ? error.message : error));
   if (typeof quoted !== 'string' || typeof shown !== 'string' || quoted === '' || quoted === shown) return message;

@@ -1,19 +1,19 @@
-/** The state of a failover provider's members, as this process sees it. */
+/** The state of a failover provider's members, as seen by this process. */
 export interface FailoverState {
-  /** The provider that grants locks, or `null` while it is unknown. */
+  /** The provider that now grants locks, or `null` if unknown. */
   readonly active: string | null;
-  /** A number that grows with every switch. */
+  /** A number that increases with every switch. */
   readonly epoch: number;
   /** The health of each provider. */
   readonly providers: Readonly<Record<string, ProviderState>>;
-  /** The latest switches, oldest first. */
+  /** The most recent switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
 }
 
 /**
- * The health of a provider.
+ * A provider's health.
  *
- * - `up`: it answers.
+ * - `up`: it responds.
  * - `down`: it failed several times in a row.
  * - `recovering`: it is granting locks again, but has not done so for long enough to be preferred.
  */
@@ -25,7 +25,7 @@ export interface ProviderSwitch {
   readonly from: string;
   readonly to: string;
   readonly reason: SwitchReason;
-  /** When it switched, by the wall clock of the process that switched, in ms since the Unix epoch. For display only. */
+  /** When the switch happened, by the switching process's wall clock, in ms since the Unix epoch. For display only. */
   readonly at: number;
 }
 

@@ -1,7 +1,7 @@
 import { LockBusyError, LockDeadlockError } from './errors.js';
 
 /**
- * Whether a lock was not acquired because others hold it, for the whole wait or in a cycle of callers that wait for each other.
+ * Whether a lock was not acquired because others held it, for the whole wait or in a cycle of callers waiting for each other.
  *
  * @example
  * ```ts
@@ -14,6 +14,6 @@ import { LockBusyError, LockDeadlockError } from './errors.js';
  * ```
  */
 export function isBusy(error: unknown): error is LockBusyError | LockDeadlockError {
-  // Errors of an older copy of this package have no `cycle`.
+  // Errors from an older copy of this package have no `cycle`.
   return error instanceof LockBusyError || (error instanceof LockDeadlockError && Boolean(error.cycle));
 }

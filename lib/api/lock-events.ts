@@ -2,7 +2,7 @@ import type { LossReason } from './errors.js';
 import type { LockHolder } from './lock-holder.js';
 import type { LockMode } from './lock-mode.js';
 
-/** The fields of every event about a lock. An event never contains a holder id. In its JSON form the fencing token is a string. */
+/** The fields of every lock event. An event never contains a holder id. In its JSON form, the fencing token is a string. */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;
@@ -14,11 +14,11 @@ export interface LockEvent {
 }
 
 /**
- * Why the term of a leader ended.
+ * Why a leader's term ended.
  *
  * - `task-ended`: its task returned or threw.
  * - `lost`: its lock was lost.
- * - `signal`: the `signal` of `runAsLeader` aborted.
+ * - `signal`: the `signal` passed to `runAsLeader` aborted.
  * - `shutdown`: the application stopped.
  */
 export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
@@ -26,17 +26,17 @@ export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
 /**
  * Why a call or a job did not run.
  *
- * - `done`: the tick of the job was already started, here or in another process.
- * - `overlap`: a run of an earlier tick is still running.
- * - `clock`: the tick is later than the server's time, because the clock of this process is ahead or `due` is in the future.
+ * - `done`: the job's tick has already been started, here or in another process.
+ * - `overlap`: an earlier tick's run is still in progress.
+ * - `clock`: the tick is later than the server's time, because this process's clock is ahead or `due` is in the future.
  * - `busy`: its lock was busy.
  * - `not-leader`: another process leads (`@OnlyLeader`).
  */
 export type SkipReason = 'done' | 'overlap' | 'clock' | 'busy' | 'not-leader';
 
-/** The fields of every event about a tick of a job. */
+/** The fields of every event about a job's tick. */
 export interface TickEvent {
-  /** The key of the job. */
+  /** The job's key. */
   readonly key: string;
   readonly provider: string;
   /** When the job was due. */
@@ -53,25 +53,25 @@ export interface LockEventMap {
   released: LockEvent & { readonly held: number };
   /** A lease was renewed. */
   renewed: LockEvent & { readonly remaining: number };
-  /** The backend did not answer a renewal. The lock stays held until its deadline, and the renewal is retried. */
+  /** The backend didn't respond to a renewal. The lock stays held until its deadline, and the renewal is retried. */
   'renewal-failed': LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
   /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` if it is unknown. */
   busy: LockEvent & { readonly waited: number; readonly heldBy: LockHolder | null };
   /**
-   * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick was already started, or another
-   * process leads (`@OnlyLeader`).
+   * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick had already
+   * been started, or another process is the leader (`@OnlyLeader`).
    */
   skipped: LockEvent & { readonly reason: SkipReason };
   /**
-   * No process ran a job at a tick that was due. The process that emits this event runs the job now. If the tick is older than `catchUp`,
+   * No process ran a job when its tick was due. The process that emits this event runs the job now. If the tick is older than `catchUp`,
    * the job does not run, and every process that looks for missed ticks emits the event.
    */
   'run-missed': TickEvent & { readonly schedule: string };
-  /** A run of a job lost its process or its lock: its record says that it is running, but its lock is free. */
+  /** A job's run lost its process or its lock: the job record says that it is running, but the lock is free. */
   'run-abandoned': TickEvent & {
-    /** The instance that started it. */
+    /** The instance that started the run. */
     readonly instance: string;
     readonly startedAt: Date;
     /** Whether the process that emits this event repeats the run (`afterCrash`). */
@@ -81,21 +81,21 @@ export interface LockEventMap {
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
   /** This process's term as leader has ended, and its task has settled. `ledFor`: from the election until the lock was lost or released. */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
-  /** The backend did not answer a release, which is now retried in the background. */
+  /** The backend didn't respond to a release, which is now being retried in the background. */
   'release-pending': LockEvent;
-  /** A `forceRelease` of this process succeeded. The process that held the lock emits `lost` with the reason `revoked`. */
+  /** A `forceRelease` by this process succeeded. The process that held the lock emits `lost` with the reason `revoked`. */
   'force-released': {
     readonly key: string;
     readonly provider: string;
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend is not answering. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
+  /** A provider's backend isn't responding. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A failover provider has switched to another of its members. */
   failover: {
     readonly provider: string;
-    /** The name of the provider that grants locks now. */
+    /** The name of the provider that now grants locks. */
     readonly to: string;
     readonly epoch: number;
     readonly reason: 'failure' | 'failback' | 'manual';
@@ -106,7 +106,7 @@ export type LockEventName = keyof LockEventMap;
 export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
 
 /**
- * The events of an application's locks. If a listener throws, its error is logged and affects nothing else.
+ * The events of an application's locks. If a listener throws, its error is logged, and nothing else is affected.
  *
  * @example
  * ```ts

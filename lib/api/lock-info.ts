@@ -1,43 +1,43 @@
 import type { LockMode } from './lock-mode.js';
 
-/** The state of a key on a backend, for operators. */
+/** A key's state on a backend, for operators. */
 export interface LockInfo {
   readonly key: string;
   /** `retained`: the lock was released before its `minHold` had passed, so it has no holder and cannot be acquired yet. */
   readonly state: 'held' | 'retained';
   readonly mode: LockMode;
-  /** How many holders there are: more than one only in the modes `shared` and `limited`. */
+  /** The number of holders: more than one only in `shared` and `limited` modes. */
   readonly holders: number;
   /** For a limited lock, the smallest limit among its holders. */
   readonly limit?: number;
   /** For a limited lock, how much of the limit is used, including what is retained (`minHold`). */
   readonly used?: number;
-  /** How many requests wait for the key, or `null` if the backend does not know. */
+  /** How many requests are waiting for the key, or `null` if the backend doesn't know. */
   readonly waiters: number | null;
   /** Milliseconds until the backend frees the key unless it is renewed, or `null` for a lock that lives as long as its session. */
   readonly expiresIn: number | null;
   /**
-   * The largest fencing token of the grant, or `null` if the provider has no tokens. On Redis, memory and version locks, one grant may serve up to 64
+   * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks, one grant may serve up to 64
    * callers of a process in turn, so the current holder's token may be up to 63 smaller: compare with `<=`, not with `===`.
    */
   readonly fencingToken: bigint | null;
   /**
-   * The applications that hold the key, each named by its module option `instance`, or by its id if the backend no longer knows the name. Each appears
-   * once; only the first 100 holders count. Empty for a retained key.
+   * The applications that hold the key, each named by its `instance` module option, or by its id if the backend no longer knows the name. Each appears
+   * once; only the first 100 holders are considered. Empty for a retained key.
    */
   readonly instances: readonly string[];
-  /** When the latest holder acquired the key, by the server's clock; `null` for shared locks, and if the backend does not know. */
+  /** When the latest holder acquired the key, by the server's clock; `null` for shared locks or if the backend doesn't know. */
   readonly since: Date | null;
 }
 
-/** The leader of a key, as the backend reports it. */
+/** A key's leader, as reported by the backend. */
 export interface Leader {
-  /** The module option `instance` of the leader, or its id if the backend does not know the name; `null` if the backend knows neither. */
+  /** The leader's `instance` module option, or its id if the backend doesn't know the name; `null` if the backend knows neither. */
   readonly instance: string | null;
   /** When the leader acquired the lock, by the server's clock; `null` if the backend does not know. */
   readonly since: Date | null;
   /**
-   * The fencing token of the term, or up to 63 more, because one grant may serve several callers: see {@link LockInfo.fencingToken}. `null` if the
+   * The term's fencing token, or up to 63 more, because one grant may serve several callers: see {@link LockInfo.fencingToken}. `null` if the
    * provider has no reliable tokens.
    */
   readonly fencingToken: bigint | null;
@@ -45,7 +45,7 @@ export interface Leader {
 
 /** Which locks to list. */
 export interface ListOptions {
-  /** Lists only keys that start with this. Default: all keys of the namespace. */
+  /** Lists only keys with this prefix. Default: all keys in the namespace. */
   readonly prefix?: string | undefined;
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string | undefined;
@@ -80,13 +80,13 @@ export interface WaitingLock {
 /** How many callers waited, and for how long in total. */
 export interface WaitSum {
   readonly waits: number;
-  /** The total time of these waits, in ms. */
+  /** The total duration of these waits, in ms. */
   readonly waited: number;
 }
 
 /**
- * How long callers in this process waited for busy locks of one template since the application started, whether or not they got the lock. A caller
- * with `wait: 0` does not wait.
+ * How long callers in this process waited for busy locks of one template since the application started, whether or not
+ * they got the lock. A caller with `wait: 0` doesn't wait.
  */
 export interface LockContention {
   /**
@@ -103,23 +103,23 @@ export interface LockContention {
   /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend does not know. */
   readonly unknown: WaitSum;
   /**
-   * The waits of `holder` by holding instance, the longest first. An instance is named by its module option `instance`, or by its 12-digit id while the
+   * The `holder` waits by holding instance, longest first. An instance is named by its `instance` module option, or by its 12-digit id while the
    * name is unknown. `null` sums all instances after the first eight.
    */
   readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
 }
 
 /**
- * The record of a job.
+ * A job record.
  *
  * - `baseline`: nothing has run yet. Ticks after `tick` are missed if no process starts them.
  * - `running`: the job is running, or its run lost its process or its lock.
  * - `ended`: the task succeeded.
- * - `failed`: the task threw. Or the run lost its process or its lock and is not repeated, and then `endedAt` is `null`.
+ * - `failed`: the task threw, or the run lost its process or its lock and won't be repeated (then `endedAt` is `null`).
  */
 export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
 
-/** The last run of a job in the whole fleet. All times except `nextTick` are by the server's clock. */
+/** A job's last run across the whole fleet. All times except `nextTick` are by the server's clock. */
 export interface ListedJob {
   /** The key of the job's lock. */
   readonly key: string;
@@ -128,9 +128,9 @@ export interface ListedJob {
   /** When the run was due. */
   readonly tick: Date;
   readonly startedAt: Date;
-  /** When the run ended; `null` while it is running, and if its end is unknown. */
+  /** When the run ended; `null` while it is running or if its end is unknown. */
   readonly endedAt: Date | null;
-  /** The module option `instance` of the application that started the run. */
+  /** The `instance` module option of the application that started the run. */
   readonly instance: string;
   /** 1, or more after crashes (`afterCrash`); 0 for a `baseline` of a tick that was never started. */
   readonly attempt: number;

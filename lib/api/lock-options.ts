@@ -13,10 +13,11 @@ export type LossPolicy = 'throw' | 'ignore';
 /**
  * When a call that ran under a lock ends.
  *
- * - `confirmed`: when the backend has answered the release.
- * - `sent`: when the release was sent, which saves the caller a round trip. You learn its outcome from an event (`released`,
- *   `release-pending` or `lost`). The backend executes it before the next acquire of this process, and a shutdown waits for it. The call
- *   still rejects if the loss is known when the task ends, but not if only the backend knows of it.
+ * - `confirmed`: when the backend has responded to the release.
+ * - `sent`: when the release has been sent, which saves the caller a round trip. An event (`released`,
+ * `release-pending`, or `lost`) reports the outcome. The backend executes the release before this process's next
+ * acquire, and a shutdown waits for it. The call
+ *   still rejects if the loss is known when the task ends, but not if only the backend knows about it.
  */
 export type ReleasePolicy = 'confirmed' | 'sent';
 
@@ -24,7 +25,7 @@ export type ReleasePolicy = 'confirmed' | 'sent';
  * How to acquire a lock. An option that you leave out comes from the class (`@LockDefaults`), then from the module's `defaults`, then from
  * the built-in default given here.
  *
- * Providers add their own options to this interface by declaration merging.
+ * Providers add their own options to this interface through declaration merging.
  *
  * @example
  * ```ts
@@ -35,14 +36,15 @@ export interface LockOptions {
   /** Name of the provider to use. Default: the module's default provider. */
   provider?: string | undefined;
   /**
-   * `shared` allows any number of readers at the same time, but no writer. Default `exclusive`. `LockConfigError` if the provider has no shared
-   * locks; it never falls back to exclusive.
+   * `shared` allows any number of readers at the same time, but no writers. Default `exclusive`. Throws
+   * `LockConfigError` if the provider doesn't support shared locks; it never falls back to exclusive.
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
-   * How many callers may hold the key at the same time, in the whole fleet: a whole number from 1 to 10 000 times `weight`. They enter first come,
-   * first served, each with its own lease, watchdog and loss signal. If callers use different limits, the smallest limit among the caller and
-   * the holders applies. Cannot be combined with `mode`. `LockConfigError` if the provider has no limits.
+   * How many callers may hold the key at the same time, across the fleet: a whole number from 1 to 10 000 times
+   * `weight`. Callers enter first come, first served, each with its own lease, watchdog, and loss signal. If callers
+   * use different limits, the smallest limit among the caller and
+   * the holders applies. Cannot be combined with `mode`. Throws `LockConfigError` if the provider doesn't support limits.
    *
    * `fencingToken` is `null`, because a resource that compares tokens would reject all holders except the latest.
    */
@@ -50,59 +52,60 @@ export interface LockOptions {
   /** How much of `limit` this holder uses: a whole number from 1 to `limit`. Default 1. */
   weight?: number | undefined;
   /**
-   * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce` and `onBusy: 'skip'`: 0). With 0,
-   * the call does not wait for a holder. At most 24.8 days, or `Infinity`, which can wait forever if two callers nest
-   * locks in opposite order, or if you didn't pass the outer lock (`within`). However short the wait is, a silent
-   * backend has at least 1 s to answer; a backend that reconnects automatically (Redis, SQL, memcached) gets its
-   * `commandTimeout` on top of that.
+   * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce`, and `onBusy: 'skip'`: 0). With 0,
+   * the call doesn't wait for a holder. At most 24.8 days, or `Infinity`, with which a call can wait forever if two
+   * callers nest locks in opposite orders, or if you didn't pass the outer lock (`within`). However short the wait, a
+   * silent backend has at least 1 s to respond; one that reconnects automatically (Redis, SQL, memcached) also gets its
+   * `commandTimeout`.
    */
   wait?: Duration | undefined;
   /**
-   * How long the backend keeps the lock without a renewal, in ms: if a holder crashes, others wait this long. The watchdog renews the lock after each
-   * third of it, until release or `maxHold`.
-   * Default 30 s (on Redlock `maxLease`, if that is shorter), at least 100 ms and at most 24.8 days. `LockConfigError` if the provider's locks live as
+   * How long the backend keeps the lock without a renewal, in ms: if a holder crashes, others wait this long. The
+   * watchdog renews the lock every third of this time, until release or `maxHold`. Default 30 s (on Redlock, `maxLease`
+   * if that is shorter); at least 100 ms and at most 24.8 days. Throws `LockConfigError` if the provider's locks live
+   * as
    * long as its session.
    */
   lease?: Duration | undefined;
   /**
-   * The longest time to hold the lock, in ms, from the grant of its last key. After that the lock is released and its
+   * The maximum time to hold the lock, in ms, from the grant of its last key. After that, the lock is released and its
    * signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`.
    */
   maxHold?: Duration | undefined;
   /**
-   * The shortest time that the key stays locked, in ms, even if the task ends earlier or the process crashes.
-   * Default 0, at most `maxHold` and 24.8 days. `LockConfigError` if the provider cannot retain keys.
+   * The minimum time that the key stays locked, in ms, even if the task ends earlier or the process crashes.
+   * Default 0, at most `maxHold` and 24.8 days. Throws `LockConfigError` if the provider can't retain keys.
    */
   minHold?: Duration | undefined;
   /**
-   * The outer lock of a nested call, which the call re-enters for the keys that it holds. `LockConfigError` if it holds no key of the call,
-   * `LockLostError` if it was lost or released.
+   * A nested call's outer lock, which the call re-enters for the keys that the lock holds. Throws `LockConfigError` if
+   * the lock holds none of the call's keys, or `LockLostError` if it was lost or released.
    */
   within?: Lock | undefined;
   /**
    * What the call does if the lock is lost while its task runs. Default `throw`.
    *
-   * - `throw`: rejects with `LockLostError` after the task, whose result is in `outcome`.
+   * - `throw`: rejects with `LockLostError` after the task ends; its result is in `outcome`.
    * - `ignore`: returns the task's value, or throws its error.
    */
   onLost?: LossPolicy | undefined;
   /**
-   * Whether `withLock`, a decorated method and `await using` wait for the answer to the release. Default `confirmed`. `lock.release()` always
-   * waits for it. `sent` is a `LockConfigError` if the provider does not execute commands in the order they were sent.
+   * Whether `withLock`, decorated methods, and `await using` wait for the release's response. Default `confirmed`. `lock.release()` always
+   * waits for it. `sent` throws `LockConfigError` if the provider doesn't execute commands in the order they were sent.
    */
   release?: ReleasePolicy | undefined;
-  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It does not release a lock that is already held. */
+  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It doesn't release a lock that is already held. */
   signal?: AbortSignal | undefined;
 }
 
-/** The options that the module can set for all locks. The type of a duration allows any string, because it often comes from configuration. */
+/** The options that the module can set for all locks. Duration types allow any string because durations often come from configuration. */
 export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
   /**
    * Whether a nested call may re-enter a lock that already holds its key. Default `explicit`.
    *
    * - `explicit`: only if you pass the outer lock, with `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
-   *   `LockBusyError` that names the fix; the log warns about it.
-   * - `true`: also if the call runs in the async context of the lock. Then a queue that starts a task in the context of another task (p-limit below 5,
+   *   `LockBusyError` that explains the fix; a warning is logged.
+   * - `true`: also if the call runs in the lock's async context. Then a queue that starts a task in the context of another task (p-limit below 5,
    *   p-queue below 10, bottleneck, fastq, `async.queue`) lets two callers in at the same time: see docs/several-keys.md.
    */
   reentrant?: true | 'explicit' | undefined;

@@ -10,20 +10,20 @@ import type { Random } from './random.js';
 /*
  * The interface between the core and a backend. The conformance kit, `nestjs-distributed-lock/provider-kit`, tests an implementation.
  *
- * A backend implements its protocol, and knows nothing of timeouts, re-entry, watchdogs or locks of several keys. The core calls `acquire`,
- * `renew` and `release`, and computes validity from the answers.
+ * A backend implements its protocol and knows nothing about timeouts, re-entry, watchdogs, or multi-key locks. The core
+ * calls `acquire`, `renew`, and `release`, and computes validity from the results.
  */
 
 /**
- * A provider as users pass it to the module: validated options. It opens nothing and keeps no state, so one provider can serve any number of
- * applications, one after the other or at the same time.
+ * A provider as users pass it to the module: validated options. It opens nothing and keeps no state, so it can serve
+ * any number of applications, one after another or at the same time.
  */
 export interface LockProvider {
   /** The names of the providers that this one is built on. Default: none. */
   readonly members?: readonly string[];
 
   /**
-   * Creates the backend for one application. It does no I/O; {@link LockBackend.connect} opens connections.
+   * Creates the backend for one application. Performs no I/O; {@link LockBackend.connect} opens connections.
    *
    * @throws LockConfigError for members that this provider cannot be built on
    */
@@ -32,9 +32,9 @@ export interface LockProvider {
 
 /** One of the applications that share a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. Every id from the application's `random`, and so the id of each of its requests, starts with them. */
+  /** 12 hexadecimal digits. Every id from the application's `random`, and so every request id, starts with them. */
   readonly id: string;
-  /** The module option `instance`, for display. */
+  /** The `instance` module option, for display. */
   readonly name: string;
 }
 
@@ -48,11 +48,11 @@ export interface BackendContext {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;
-  /** Reports an event that no call caused. The core has handled it when this returns. */
+  /** Reports an event that no call caused. The core has handled it by the time this returns. */
   emit(event: BackendEvent): void;
   /**
-   * Whether the backend only shows and frees the locks of others, for an operator, and acquires none. Then `connect` must leave nothing on the
-   * server. Default false.
+   * Whether the backend only inspects or frees others' locks, for an operator, and acquires none. If so, `connect` must
+   * leave nothing on the server. Default false.
    */
   readonly isObserver?: boolean;
   /** The backend of one of {@link LockProvider.members}. The core connects it before this one, and closes it after this one. */
@@ -62,13 +62,13 @@ export interface BackendContext {
 /**
  * The object that talks to the store for one provider, in one application.
  *
- * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Leave it out if the backend keeps nothing.
+ * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend keeps nothing.
  *
  * The contract:
  * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` that is repeated after a lost reply finds its own
- *   hold, with the same token. At most one `acquire` of a request is in flight. After `release`, the core never acquires that request again;
- *   an `acquire` that is still in flight must then not leave the key held.
- * - **An outcome is held, busy or unknown.** A command that was sent but not answered is unknown, and never reported as busy.
+ *   hold, with the same token. A request has at most one `acquire` in flight. After `release`, the core never acquires
+ * that request again; an `acquire` still in flight at that point must not leave the key held.
+ * - **An outcome is held, busy or unknown.** The outcome of a command that was sent but not answered is unknown, never busy.
  * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.
  */
 export interface LockBackend<State = unknown> {
@@ -76,14 +76,15 @@ export interface LockBackend<State = unknown> {
   readonly capabilities: LockCapabilities;
 
   /**
-   * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also watches an idle connection.
-   * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for an answer, and an unanswered
-   * request is sent again in that time. Default: such a caller waits 1 s, and gets the first failure.
+   * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also monitors idle connections.
+   * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for a
+   * response, and an unanswered request is sent again within that time. Default: such a caller waits 1 s and fails at
+   * the first failure.
    */
   readonly commandTimeout?: number | undefined;
 
   /**
-   * Whether locks exist only in this process, so that a held lock need not keep it alive. Default false: while the server is away, a holder
+   * Whether locks exist only in this process, so a held lock doesn't need to keep it alive. Default false: while the server is down, a holder
    * has no open socket, and its process must not exit because of that.
    */
   readonly locksEndWithProcess?: boolean;
@@ -97,55 +98,54 @@ export interface LockBackend<State = unknown> {
   connect(): Promise<void>;
 
   /**
-   * Requests a lock. If `request.wait` is 0, answer immediately; otherwise you may queue until `request.signal` aborts. The core aborts it when
+   * Requests a lock. If `request.wait` is 0, respond immediately; otherwise, you may queue it until `request.signal` aborts. The core aborts it when
    * no caller is left to serve, so a backend needs no timer for that.
    *
    * - A {@link Grant} if the lock is held.
-   * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then be in no queue. After an
-   *   abort, answer immediately and notify the server in the background.
-   * - `'not-asked'` for a request with `after`, if that one was not granted. Then nothing of the request may remain on the server.
+   * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then not
+   * be in any queue. After an abort, respond immediately and notify the server in the background.
+   * - `'not-asked'` for a request whose `after` request was not granted. Nothing of the request may then remain on the server.
    *
    * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request again, or gives up and
-   * calls `release` for it. `sent: false` reports that no call for this request can have reached a server.
+   * calls `release` for it. `sent: false` means that no call for this request can have reached a server.
    */
   acquire(request: AcquireRequest<State>): Promise<Grant | 'busy' | 'not-asked'>;
 
   /**
    * Whether a request for the key `next` may refer to one for `key` in {@link AcquireRequest.after}. The core calls
-   * `acquire` for both in one tick, so the backend can send them together. Default: never; the keys of a lock are then
-   * requested one after the other.
+   * `acquire` for both in one tick, so the backend can send them together. Default: never; a lock's keys are then requested one after another.
    */
   chains?(key: string, next: string): boolean;
 
   /**
-   * How long the backend has waited for the server's answer about a waiting request, in ms: a caller whose wait ends in that time is not rejected as
-   * busy. `Infinity` while a grant is being confirmed, and if it throws; 0 while no command is in flight. Not needed if the backend is notified
-   * of each change of a key and cannot fall silent.
+   * How long the backend has been waiting for the server's response about a waiting request, in ms: a caller whose wait
+   * ends during that time isn't rejected as busy. `Infinity` while a grant is being confirmed, or if this throws; 0
+   * while no command is in flight. Not needed if the backend is notified of every key change and can't fall silent.
    */
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
    * The holder that keeps this request out, as the backend last saw it for this request; `null` if it saw none. The core calls it when a caller starts
-   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has answered. Answer from memory and change nothing: errors
-   * are built from it. Default, and if it throws: unknown.
+   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Answer from
+   * memory and change nothing: errors are built from the result. Default, and if it throws: unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
   /**
    * Stores a label with a lock that was granted in mode `exclusive`, for `duration` ms from now, so that {@link
    * labelOf} finds it in every process. The core calls it for traced holds after 250 ms, and again with each renewal.
-   * Nothing waits for it, and a failure is ignored. Default: locks have no labels.
+   * Nothing waits for it, and failures are ignored. Default: locks have no labels.
    */
   label?(request: AcquireRequest<State>, text: string, duration: number): void;
 
   /**
-   * The label of the key's current holder; `null` if it has none. Never return the label of an earlier holder: if you
-   * store a label with the id of its request, a release need not delete it. A rejection is ignored.
+   * The label of the key's current holder; `null` if it has none. Never return an earlier holder's label: if you
+   * store a label with the id of its request, a release doesn't need to delete it. A rejection is ignored.
    */
   labelOf?(key: string): Promise<string | null>;
 
   /**
-   * Renews a granted lock to `lease` ms from now. Must never acquire a lost lock again.
+   * Renews a granted lock to `lease` ms from now. Must never reacquire a lost lock.
    *
    * The core calls it for each lock separately, so that no lock waits for another: if one server hangs, locks on the others must survive. It
    * renews all locks that are due in one tick, so a backend can still send them together.
@@ -153,25 +153,26 @@ export interface LockBackend<State = unknown> {
   renew(request: AcquireRequest<State>, lease: number): Promise<RenewOutcome>;
 
   /**
-   * Ends a hold, or removes whatever a request has left behind, even if the lock was never acquired. The core calls it for every request
-   * that it gives up, and repeats it while the outcome is `unknown`.
+   * Ends a hold, or removes whatever a request has left behind, even if the lock was never acquired. The core calls it
+   * for every request that it gives up on, and repeats the call while the outcome is `unknown`.
    *
    * - `released`: the request held the key and no longer does (or the key is retained, see {@link ReleaseOptions.keepFor}).
    * - `lost`: the request did not hold the key.
-   * - `unknown`: the server did not answer.
+   * - `unknown`: the server didn't respond.
    * - {@link Uncommitted}: for locks whose release is a COMMIT.
    */
   release(request: AcquireRequest<State>, options: ReleaseOptions): Promise<ReleaseOutcome>;
 
-  /** The state of the key on the server, or `null` if it is free. */
+  /** The key's state on the server, or `null` if it is free. */
   inspect?(key: string): Promise<LockInfo | null>;
 
-  /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens keep growing. */
+  /** Frees the key. Resolves to whether it was held or retained (`minHold`). Tokens keep increasing. */
   forceRelease?(key: string): Promise<boolean>;
 
   /**
-   * The keys that are held or retained now, in any order. However many there are, use bounded memory, and no command that blocks the server for
-   * long. A key that is acquired or freed during the iteration may be missing; all others must appear. A key may appear twice if the server's
+   * The keys that are held or retained now, in any order. However many there are, use bounded memory and no commands
+   * that block the server for long. A key that is acquired or freed during the iteration may be missing; all others
+   * must appear. A key may appear twice if the server's
    * iteration works that way.
    *
    * @throws LockConfigError with the reason, if `capabilities.list` is false and the backend knows why
@@ -180,20 +181,20 @@ export interface LockBackend<State = unknown> {
 
   /**
    * The namespaces on this server in which keys are held or retained, each once and in any order, for an operator whose {@link list} is
-   * empty. Leave it out if finding them costs the server more than a list does.
+   * empty. Omit this if finding them costs the server more than listing keys does.
    */
   namespaces?(): Promise<readonly string[]>;
 
   /**
    * Stores the name of {@link BackendContext.instance} on the server for a day, so that {@link list} finds it. The core calls it after `connect`,
-   * after `recovered`, and every hour; a failure is ignored.
+   * after `recovered`, and every hour; failures are ignored.
    */
   register?(): Promise<void>;
 
   /** Finds server settings that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
-  /** Deletes what is left of unused keys, and resolves to their number. Absent if the backend leaves nothing behind. @throws LockConfigError */
+  /** Deletes the remains of unused keys, and resolves to the number of keys. Absent if the backend leaves nothing behind. @throws LockConfigError */
   purge?(options: PurgeOptions): Promise<number>;
 
   /** Makes all processes use this member. Absent if the provider has no members to choose from. @throws LockConfigError */
@@ -205,7 +206,7 @@ export interface LockBackend<State = unknown> {
   /** A durable compare-and-set. Absent if the server cannot guarantee it. */
   readonly casStore?: CasStore;
 
-  /** The records of jobs. Absent if the backend can store nothing but locks. */
+  /** Job records. Absent if the backend can store only locks. */
   readonly records?: RecordStore;
 
   /** The records of waiting processes, which the core uses to detect deadlocks. Absent if it should not look for deadlocks on this backend. */
@@ -225,29 +226,32 @@ export interface LockCapabilities {
    */
   readonly limits?: boolean;
   /**
-   * The server keeps a queue of the processes that wait for a key, ordered by the age or the arrival of their requests. A process that releases a
-   * lock and has more callers then sends its next request before the release, so that the release sees all waiting processes; otherwise it
-   * sends the request after the release.
+   * The server keeps a queue of the processes that wait for a key, ordered by request age or arrival. A process that
+   * releases a lock and has more callers then sends its next request before the release, so the release sees all
+   * waiting processes; otherwise, it sends the request after the release.
    */
   readonly fair: boolean;
   /** Grants have a fencing token. */
   readonly fencing: boolean;
   /**
-   * Fencing tokens take more than 52 bits, as with `FailoverLockProvider`. A `FailoverLockProvider` cannot be built on this provider, because it
-   * puts its epoch in front of the 52 bits of its members' tokens. Default false.
+   * Fencing tokens take more than 52 bits, as with `FailoverLockProvider`. A `FailoverLockProvider` cannot be built on
+   * this provider, because it puts its epoch in front of its members' 52-bit tokens. Default false.
    */
   readonly wideTokens?: boolean;
   /** `per-lock`: each lock has its own lease. `session`: locks live as long as the backend's session or connection. */
   readonly lease: 'per-lock' | 'session';
-  /** The longest time that the server may keep a key without a renewal, in ms: longer leases, extensions and `minHold` are rejected. Default: any. */
+  /**
+   * The maximum time that the server may keep a key without a renewal, in ms: longer leases, extensions, and `minHold`
+   * values are rejected. Default: no limit.
+   */
   readonly maxLease?: number;
   /** Released keys can be retained (`minHold`), even after the holder has crashed. */
   readonly minHold: boolean;
-  /** `inspect` and `forceRelease` exist. */
+  /** `inspect` and `forceRelease` are available. */
   readonly forceRelease: boolean;
   /**
-   * The server executes a process's operations on a key in the order they were sent, so an acquire can rely on an earlier release that was not
-   * answered yet. `release: 'sent'` needs it. Default false.
+   * The server executes a process's operations on a key in the order they were sent, so an acquire can rely on an
+   * earlier release that hasn't received a response yet. `release: 'sent'` requires this. Default false.
    */
   readonly ordered?: boolean;
   /** `list` returns all locks of the namespace. Default false. */
@@ -255,10 +259,10 @@ export interface LockCapabilities {
 }
 
 /**
- * Small named values on which processes must agree permanently. Only compare-and-set changes them.
+ * Small named values on which processes must agree permanently. They change only by compare-and-set.
  *
- * A backend may offer it only if all writes have one order and an acknowledged write is never lost. Otherwise a failover that relies on it
- * could give one lock to two holders.
+ * A backend may provide this only if all writes have a single order and an acknowledged write is never lost. Otherwise,
+ * a failover that relies on it could grant one lock to two holders.
  */
 export interface CasStore {
   /**
@@ -271,11 +275,11 @@ export interface CasStore {
   compareAndSet(name: string, expected: string | null, next: string): Promise<string | null>;
 }
 
-/** The value of a record, and when the server read it. */
+/** A record's value, and when the server read it. */
 export interface StoredRecord {
   /** The value, or `null` if nothing is stored. */
   readonly value: string | null;
-  /** The server's time when it answered, in ms since 1970. */
+  /** The server's time when it responded, in ms since 1970. */
   readonly serverTime: number;
 }
 
@@ -288,7 +292,7 @@ export interface RecordStore {
    * The value on the server. It may be older than the last write, but never older than the last value that this process has seen.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
-   * @throws LockUnavailableError when the server does not answer; LockConfigError when it refuses
+   * @throws LockUnavailableError when the server doesn't respond; LockConfigError when it refuses
    */
   read(name: string): Promise<StoredRecord>;
 
@@ -300,7 +304,7 @@ export interface RecordStore {
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
-  /** All records of the namespace, in any order. Use bounded memory, and no command that blocks the server for long. */
+  /** All records of the namespace, in any order. Use bounded memory and no commands that block the server for long. */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
 }
 
@@ -312,8 +316,9 @@ export interface SeenGrant {
 }
 
 /**
- * One short record for each process, in which it publishes what its callers wait for while they hold other locks. A record expires, so a process that
- * has ended leaves none behind. The core does not trust records and keys of other processes: any client could have written them.
+ * One short record per process, which publishes what its callers wait for while they hold other locks. Records expire,
+ * so a process that has ended leaves none behind. The core does not trust records and keys of other processes: any
+ * client could have written them.
  */
 export interface WaitBoard {
   /**
@@ -324,9 +329,9 @@ export interface WaitBoard {
   serverTime(): Promise<number>;
 
   /**
-   * Replaces the record of this instance, for `keepFor` ms; `null` removes it. At most one call is in flight.
+   * Replaces this instance's record for `keepFor` ms; `null` removes it. At most one call is in flight.
    *
-   * @throws when it may not have been written
+   * @throws when the record may not have been written
    */
   publish(text: string | null, keepFor: number): Promise<void>;
 
@@ -334,8 +339,7 @@ export interface WaitBoard {
   read(instance: string): Promise<string | null>;
 
   /**
-   * The holders of the key on the server, at most `most` of them. Empty for a key that is free, retained (`minHold`), or held in mode
-   * `limited`.
+   * The holders of the key on the server, at most `most` of them. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
    *
    * @throws when the server does not answer
    */
@@ -343,7 +347,7 @@ export interface WaitBoard {
 }
 
 /**
- * The backend of a member, as the composite provider that is built on it sees it. Requests go directly to that backend, alongside the requests of
+ * A member's backend, as seen by the composite provider built on it. Requests go directly to that backend, alongside the requests of
  * callers that name the member.
  */
 export interface Member extends Pick<
@@ -356,7 +360,7 @@ export interface Member extends Pick<
    * @param terms default: those of `origin`
    */
   request(origin: AcquireRequest, terms?: MemberTerms): MemberLockRequest;
-  /** Calls `listener` with each event of the backend. */
+  /** Calls `listener` with each backend event. */
   observe(listener: (event: BackendEvent) => void): void;
 }
 
@@ -367,7 +371,7 @@ export type MemberTerms = Pick<
 >;
 
 /**
- * A request of a composite provider to one member, from the first attempt to the release. An expired lease is released and reported as lost before
+ * A composite provider's request to one member, from the first attempt to the release. An expired lease is released and reported as lost before
  * the request is renewed or released, and before another caller of this process requests the key.
  */
 export interface MemberLockRequest {
@@ -390,9 +394,9 @@ export interface MemberLockRequest {
 
 /** An event that a backend reports about itself. Events about one request go to that request. */
 export type BackendEvent =
-  /** The server is not answering. Holds stay valid until their deadline. */
+  /** The server isn't responding. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
-  /** The server is answering again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
+  /** The server is responding again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
   | { readonly type: 'recovered' }
   /** A failover backend has switched to another of its members. */
   | {
@@ -403,11 +407,11 @@ export type BackendEvent =
     };
 
 /**
- * The request of {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release.
+ * The request passed to {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release.
  * It is always the same object, and the backend reports to it.
  *
  * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
- * command: the values that were sent apply to its answer.
+ * command: the values that were sent apply to its response.
  */
 export interface AcquireRequest<State = unknown> {
   /** 128 random bits as hexadecimal digits, never used twice. The id distinguishes the request from all others on the server. */
@@ -416,7 +420,7 @@ export interface AcquireRequest<State = unknown> {
   readonly key: string;
   readonly mode: LockMode;
   /**
-   * Set only in mode `limited`. Grant the request if the weights of the holders and of the request add up to at most the smallest of their limits.
+   * Set only in mode `limited`. Grant the request if the weights of the holders and the request add up to at most the smallest of their limits.
    * Retained holds count.
    */
   readonly limited?: LimitShare | undefined;
@@ -445,20 +449,22 @@ export interface AcquireRequest<State = unknown> {
    */
   readonly signal: AbortSignal;
   /**
-   * The request for the previous key of the same lock. This request takes effect only if that one was granted; otherwise it must be neither granted nor
-   * queued nor busy. Set only if {@link LockBackend.chains} allows it, for the first attempt, until that is answered. Answer both in order.
+   * The request for the previous key of the same lock. This request takes effect only if that one was granted;
+   * otherwise, it must not be granted, queued, or busy. Set only if {@link LockBackend.chains} allows it, and only
+   * until the first attempt is answered. Answer both in order.
    */
   readonly after?: AcquireRequest | undefined;
-  /** The backend's own state of this request. The core never reads it. */
+  /** The backend's own state for this request. The core never reads it. */
   state?: State | undefined;
   /** The backend's own record of the holder, for {@link LockBackend.heldBy}. It may outlive `state`. */
   seen?: unknown;
   /**
-   * Reports that the request waits: for the lock, or for something else, such as a connection. In that case a caller that leaves gets the error
-   * `instead`. A backend must report it: until then, the core treats the request as unanswered.
+   * Reports that the request is waiting for the lock, or for something else, such as a connection; in the latter case,
+   * a caller that leaves gets the error `instead`. A backend must report this: until then, the core treats the request
+   * as unanswered.
    */
   waits(instead?: LockError): void;
-  /** Reports that the lock is lost: the server took it away, or its session died. If the grant has not arrived yet, the core does not use it. */
+  /** Reports that the lock is lost: the server took it away, or its session died. If the grant hasn't arrived yet, the core won't use it. */
   lost(cause?: unknown): void;
 }
 
@@ -479,7 +485,7 @@ export interface Grant {
 
 /** The holder of a key, as a backend saw it. Times are in ms on {@link BackendContext.clock}. */
 export interface Holding {
-  /** How many holders there are: several in the modes `shared` and `limited`. */
+  /** The number of holders; can exceed one in `shared` and `limited` modes. */
   readonly holders: number;
   /** The name of the holder's instance, or its id if the name is unknown; `null` if both are unknown or there are several holders. */
   readonly instance: string | null;
@@ -489,10 +495,10 @@ export interface Holding {
   readonly seenAt: number;
 }
 
-/** The outcome of a renewal. `lost`: the lock is no longer held. `unknown`: no answer; the lock is still held until its deadline. */
+/** The outcome of a renewal. `lost`: the lock is no longer held. `unknown`: no response; the lock is still held until its deadline. */
 export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 
-/** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no answer. */
+/** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no response. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
 /** A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. For the holder, this is a loss. */

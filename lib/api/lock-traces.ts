@@ -11,13 +11,13 @@ export interface AcquireTrace extends LockEvent {
   /** The caller cancelled the attempt: `error` is the reason of its `AbortSignal`, which can be any value. */
   cancelled?: true;
   /**
-   * Set this at `start` to learn the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
+   * Set this at `start` to identify the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
    * {@link HoldTrace.traceparent}. Not enumerable, so copies and logs of the trace do not contain it.
    */
   onHolder?: ((label: HolderLabel) => void) | undefined;
 }
 
-/** The label of a lock, which its holder writes next to it for waiting processes. Memory and Redis support labels. */
+/** A lock's label, which the holder stores next to the lock for waiting processes. Memory and Redis support labels. */
 export interface HolderLabel {
   /** The decorated method that holds the lock, such as `OrderService.pay`; `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
@@ -26,26 +26,28 @@ export interface HolderLabel {
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of boot and each time it fires. A job's
+ * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of startup and each time it fires. A job's
  * message is always the same object, so you can keep it and call `overdue()` later.
  */
 export interface JobTrace extends LockEvent {
   /**
-   * How long a tick has been overdue, in ms, if this process knows of no process that started it; otherwise 0. A tick that was due during a run is not
+   * How long a tick has been overdue, in ms, if this process doesn't know of any process that started it; otherwise 0.
+   * A tick that was due during a run is not
    * overdue. `undefined` after the application has stopped.
    */
   overdue(): number | undefined;
 }
 
 /**
- * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the end. A hold ends once:
- * released, release pending, or lost with a `LockLostError` as `error`.
+ * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the
+ * end. A hold ends once: as released, release pending, or lost with a `LockLostError` as `error`.
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
   /**
-   * A subscriber that creates a span for the hold sets this at `start`: to the W3C `traceparent` of the span, or to `null` if the span is not sampled.
-   * A hold in mode `exclusive` that lasts 250 ms then gets a {@link HolderLabel}; without this property, it gets none. Not enumerable, so copies and
+   * A subscriber that creates a span for the hold sets this at `start` to the span's W3C `traceparent`, or to `null` if
+   * the span isn't sampled. An `exclusive` hold that lasts 250 ms then gets a {@link HolderLabel}; without this
+   * property, it gets none. Not enumerable, so copies and
    * logs of the trace do not contain it.
    */
   traceparent?: string | null | undefined;
@@ -56,8 +58,8 @@ export interface HoldTrace extends LockEvent {
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:contention`: a caller waited for a busy lock, and then got it or gave up. Not published for a
- * caller that does not wait.
+ * The messages of the channel `nestjs-distributed-lock:contention`: a caller waited for a busy lock, and then got it or
+ * gave up. Not published for a caller that doesn't wait.
  */
 export interface ContentionTrace extends LockEvent {
   /** How long the caller waited for this key, in ms. */
@@ -68,6 +70,6 @@ export interface ContentionTrace extends LockEvent {
    * - `unknown`: several callers held it at the same time (`shared`, `limited`), or the backend does not know.
    */
   readonly blockedBy: 'holder' | 'queue' | 'unknown';
-  /** The instance of the single holder, named as in `LockContention`; otherwise `null`. */
+  /** The single holder's instance, named as in `LockContention`; otherwise `null`. */
   readonly instance: string | null;
 }

@@ -4,8 +4,8 @@ import type { LockMode } from './lock-mode.js';
 /** How {@link Lock.release} releases a lock. */
 export interface ReleaseSettings {
   /**
-   * Whether to roll back what you wrote in the transaction of a row lock; locks of other providers have no transaction. Default: whether a task of
-   * {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
+   * Whether to roll back what you wrote in a row lock's transaction; other providers' locks have no transaction.
+   * Default: whether a task passed to {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
    */
   readonly rollback?: boolean;
 }
@@ -16,13 +16,13 @@ export interface ReleaseSettings {
  * - `released`: the backend confirmed the release.
  * - `nested`: this was an inner entry; the outer entry still holds the lock.
  * - `lost`: the lock had already been lost.
- * - `pending`: the backend did not answer. The release is retried in the background until the lease ends.
+ * - `pending`: the backend didn't respond. The release is retried in the background until the lease ends.
  */
 export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 
 /** The JSON form of a {@link Lock}. */
 export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode' | 'acquiredAt'> {
-  /** The fencing token as a string, because JSON numbers are too small for it. */
+  /** The fencing token as a string, because JSON numbers can't hold it exactly. */
   readonly fencingToken: string | null;
   /** The fencing token of each key, as a string. */
   readonly fencingTokens: Readonly<Record<string, string | null>>;
@@ -31,8 +31,9 @@ export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode
 /**
  * A lock that you hold: `acquire` returns it, and `withLock` passes it to the task.
  *
- * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may still pause between
- * that check and a write, for longer than the lease. Use a lock to avoid duplicate work; to prevent damage, use its fencing token or the
+ * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may
+ * still pause for longer than the lease between that check and a write. Use a lock to avoid duplicate work; to prevent
+ * damage, use its fencing token or the
  * same database transaction.
  *
  * @example
@@ -57,8 +58,9 @@ export interface Lock extends AsyncDisposable {
   /** When the last key was granted, by this machine's wall clock. For display only. */
   readonly acquiredAt: Date;
   /**
-   * A number that is larger than the token of every earlier holder of this key. Send it with every write, and let the resource reject a
-   * token smaller than one it has seen. `null` if the provider has no reliable tokens, and for a lock of several keys (see
+   * A number larger than the token of any earlier holder of this key. Send it with every write, and have the resource
+   * reject any token smaller than one it has seen. `null` if the provider has no reliable tokens, and for a multi-key
+   * lock (see
    * {@link fencingTokens}).
    */
   readonly fencingToken: bigint | null;
@@ -68,7 +70,8 @@ export interface Lock extends AsyncDisposable {
    * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop,
    * that may abort the signal and call its listeners.
    *
-   * In a decorated async generator, it also aborts with an `AbortError` if the consumer calls `return()` while the generator computes its next value.
+   * In a decorated async generator, it also aborts with an `AbortError` if the consumer calls `return()` while the
+   * generator is computing its next value.
    */
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 if the lock is not held. */
@@ -79,16 +82,16 @@ export interface Lock extends AsyncDisposable {
    * Throws unless you definitely still hold the lock. Call it before a write that another holder must not see.
    *
    * @throws LockLostError when the lock is lost or was released.
-   * @throws LockUnavailableError when the machine was suspended and the next renewal has not confirmed the lock yet.
+   * @throws LockUnavailableError when the machine was suspended and no renewal has confirmed the lock yet.
    */
   assertHeld(): void;
   /**
-   * Renews the lease now, to `lease` ms from now, and uses that length for later renewals as well: 100 ms to 24.8 days (default: the lease it
+   * Extends the lease to `lease` ms from now, and uses that length for later renewals as well: 100 ms to 24.8 days (default: the lease it
    * was acquired with). Never extends the lock beyond `maxHold`.
    *
    * @throws LockLostError when the lock is lost or was released.
-   * @throws LockUnavailableError when the backend does not answer; the lock stays held until its deadline.
-   * @throws LockConfigError for a lease that cannot be used.
+   * @throws LockUnavailableError when the backend doesn't respond; the lock stays held until its deadline.
+   * @throws LockConfigError for an invalid lease.
    * @example
    * ```ts
    * await lock.extend('2m'); // before work that blocks the event loop
@@ -96,8 +99,8 @@ export interface Lock extends AsyncDisposable {
    */
   extend(lease?: Duration): Promise<void>;
   /**
-   * Runs `task` under this lock: calls in it that acquire the same key re-enter this lock. So does everything else that runs
-   * in its async context, including queued tasks. Do not add tasks to an in-process queue here: pass `{ within: lock
+   * Runs `task` under this lock: calls within it that acquire the same key re-enter this lock. So does everything else that runs
+   * in its async context, including queued tasks. Don't add tasks to an in-process queue here: pass `{ within: lock
    * }`, which affects only a single call.
    *
    * Returns the result of `task`; if that is a promise, returns a promise that settles the same way. If `task` throws
@@ -114,6 +117,6 @@ export interface Lock extends AsyncDisposable {
   run<T>(task: () => T): T;
   /** Releases the lock. Idempotent, and never rejects: the result says how it ended. `await using` calls it without settings. */
   release(settings?: ReleaseSettings): Promise<ReleaseResult>;
-  /** The lock for logs, without its {@link holder} id. */
+  /** The lock as logged, without its {@link holder} id. */
   toJSON(): LockJson;
 }

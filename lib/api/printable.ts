@@ -13,14 +13,14 @@ export function isShortAscii(text: unknown, most: number): text is string {
   return typeof text === 'string' && text.length <= most && PRINTABLE_ASCII.test(text);
 }
 
-/** Whether a value can be the name of an instance. It may come from an option, or from a server that others can write to. */
+/** Whether a value can be an instance name. It may come from an option, or from a server that others can write to. */
 export function isInstanceName(text: unknown): text is string {
   return isShortAscii(text, 100);
 }
 
 const MOST_SHOWN = 40;
 
-/** The value of an option as shown in a message, shortened. Do not use it for a possible secret, such as an address. */
+/** An option's value as shown in a message, shortened. Don't use it for potential secrets, such as addresses. */
 export function shown(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -47,7 +47,7 @@ function escaped(character: string): string {
 }
 
 /**
- * The cause of a failure in parentheses: its message, or its code if Node set no message; empty if there is neither.
+ * A failure's cause in parentheses: its message, or its code if Node set no message; empty if there is neither.
  * The lock error that quotes it hides secrets.
  */
 export function inBrackets(cause: unknown): string {

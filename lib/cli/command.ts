@@ -17,9 +17,9 @@ export interface CommandContext {
   readonly open: () => Promise<Namespace>;
 }
 
-/** A command. Its arguments, `--help` and the reference page are derived from this. */
+/** A command. Its arguments, `--help`, and the reference page are derived from this. */
 export interface Command {
-  /** Whether it takes the options that name a server. */
+  /** Whether it takes the options that specify a server. */
   readonly usesServer: boolean;
   /** What the positional argument means. A prefix is optional. */
   readonly subject?: 'key' | 'prefix';
@@ -58,7 +58,7 @@ export async function otherNamespacesHint(args: Arguments, { backend, name: own 
 }
 
 /**
- * The state of a key; `null` if it is free. @throws LockKeyError
+ * A key's state; `null` if it is free. @throws LockKeyError
  * @throws LockConfigError if the provider can't inspect keys
  */
 export async function inspect(namespace: Namespace, key: string): Promise<LockInfo | null> {

@@ -5,7 +5,7 @@ export const ExitCode = {
   negative: 1,
   /** Invalid arguments or configuration, or the server rejected the command. */
   usage: 2,
-  /** The server does not answer. */
+  /** The server doesn't respond. */
   unavailable: 3,
 } as const;
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];

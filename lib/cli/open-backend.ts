@@ -17,7 +17,7 @@ import type { Source } from './source.js';
 /** A namespace of locks on a server. The backend isn't connected yet. */
 export interface Namespace {
   readonly name: string;
-  /** The class name of the provider, for messages. */
+  /** The provider's class name, for messages. */
   readonly provider: string;
   readonly backend: LockBackend;
 }
@@ -74,7 +74,7 @@ function ofServer({ kind, url, table }: Exclude<Source, { kind: 'config' }>): Co
   }
 }
 
-/** The exports of a config file. */
+/** A config file's exports. */
 interface Configuration {
   readonly provider: LockProvider;
   readonly namespace?: string | undefined;

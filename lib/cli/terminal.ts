@@ -25,7 +25,7 @@ export class Terminal implements LockLogger {
     private readonly stderr: WriteStream = process.stderr,
     private readonly environment: NodeJS.ProcessEnv = process.env,
   ) {
-    // The other end of the pipe has exited, such as `head`.
+    // The process reading the pipe, such as `head`, has exited.
     stdout.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EPIPE') throw error;
       process.exit();

@@ -1,18 +1,18 @@
 import type { JobState, ListedJob } from '../api/lock-info.js';
 import { isInstanceName, isShortAscii } from '../api/printable.js';
 
-/** The last run of a job, as stored in the backend. Times are in ms since 1970. All except `tick` are by the server's clock. */
+/** A job's last run, as stored in the backend. Times are in ms since 1970. All except `tick` come from the server's clock. */
 export interface JobRecord {
   /** When the job was due. */
   readonly tick: number;
-  /** A random id of the run. Not the holder id of its lock, which must stay secret. */
+  /** A random id for the run. Not its lock's holder id, which must stay secret. */
   readonly run: string;
   readonly state: JobState;
   readonly startedAt: number;
   readonly endedAt: number | null;
   /** The module option `instance` of the application that started the run. */
   readonly instance: string;
-  /** How many times the tick was started; 0 for a baseline of a tick that was never started. */
+  /** How many times the tick was started; 0 for a baseline, whose tick was never started. */
   readonly attempt: number;
   /** The job's cron expression and time zone, or `null` for a call with `due`. */
   readonly schedule: string | null;

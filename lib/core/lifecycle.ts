@@ -8,9 +8,9 @@ export class Lifecycle {
   state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
 
   /**
-   * @param outer the locks around the caller. If it holds one of them, it may still acquire more locks during a drain
+   * @param outer the locks around the caller. A caller that holds one of them may still acquire more locks during a drain
    * @throws LockUnavailableError if the application is stopping
-   * @throws LockConfigError if it was not started
+   * @throws LockConfigError if it hasn't been started
    */
   assertAccepting(subject: LockEvent, outer: readonly Pick<Lock, 'isHeld'>[]): void {
     if (this.state === 'running') return;

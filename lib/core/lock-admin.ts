@@ -16,7 +16,7 @@ import type { Providers } from './providers.js';
 
 type BackendClass<B extends LockBackend> = abstract new (...args: never[]) => B;
 
-/** Lets operators inspect and free locks. It exposes no endpoint. */
+/** Lets operators inspect and free locks. It doesn't expose an endpoint. */
 export class LockAdmin {
   /** @internal */
   constructor(
@@ -46,7 +46,7 @@ export class LockAdmin {
    * or freed during the iteration may be missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
-   * @throws LockConfigError if the provider does not support it. The iteration throws LockUnavailableError when the backend does not answer.
+   * @throws LockConfigError if the provider does not support it. The iteration throws LockUnavailableError when the backend does not respond.
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<LockInfo> {
     const core = this.#core(provider);
@@ -73,7 +73,7 @@ export class LockAdmin {
   }
 
   /**
-   * Finds settings of the server and the provider that weaken the guarantee, as the check at boot does.
+   * Finds server and provider settings that weaken the guarantee, as the startup check does.
    *
    * @param provider default: the module's default provider
    */
@@ -82,11 +82,11 @@ export class LockAdmin {
   }
 
   /**
-   * Deletes rows of SQL row locks and version locks that have not been used for `unusedFor` and that no caller holds.
+   * Deletes the rows of SQL row locks and version locks that are not held and have not been used for `unusedFor`.
    * Resolves to the number of deleted rows.
    *
-   * Using a row lock doesn't change its row, so for row locks the time counts from the creation of the row. The next
-   * use of a deleted key costs one more statement, and during the deletion a call with `wait: 0` may find the key busy.
+   * Using a row lock doesn't change its row, so for row locks the time counts from the row's creation. The next use of
+   * a deleted key costs one extra statement, and during the deletion a call with `wait: 0` may find the key busy.
    * For version locks, this is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
@@ -98,8 +98,8 @@ export class LockAdmin {
   }
 
   /**
-   * Makes a failover provider grant locks through this member, in all processes. Locks of the previous member end
-   * within `window`. The member stays active until it fails or you call `switchTo` again; there is no failback from a
+   * Makes a failover provider grant locks through this member, in all processes. The previous member's locks end within
+   * `window`. The member stays active until it fails or you call `switchTo` again; there is no failback from a
    * manual switch.
    *
    * @param provider default: the module's default provider
@@ -112,7 +112,7 @@ export class LockAdmin {
   }
 
   /**
-   * The active member of a failover provider, the health of each member, and the latest switches, as this process sees them.
+   * A failover provider's active member, each member's health, and the latest switches, as this process sees them.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the provider is not a failover provider
@@ -122,7 +122,7 @@ export class LockAdmin {
     return core.backend.state ?? notOffered(core, 'failoverState()');
   }
 
-  /** @internal The backend of a provider, for tests. */
+  /** @internal A provider's backend, for tests. */
   backend<B extends LockBackend>(kind: BackendClass<B>, provider?: string): B {
     const { name, backend } = this.#core(provider);
     if (backend instanceof kind) return backend;
@@ -135,14 +135,14 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last runs of all jobs of the namespace that have ticks, on all providers, in no particular order.
+   * Iterates over the last run of each job in the namespace that has ticks, on all providers, in no particular order.
    * Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
-   * @throws the iteration throws LockUnavailableError when a backend does not answer
+   * @throws LockUnavailableError, during iteration, if a backend does not respond
    */
   async *jobs(): AsyncIterable<ListedJob> {
-    // Composite providers first. They come after their members in `providers`, and may store their records in one of these.
+    // Composite providers first. They come after their members in `providers`, and may store their records in one of those members.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();
     for (const core of all) {
@@ -158,12 +158,12 @@ export class LockAdmin {
   }
 
   /**
-   * Runs a job of this application now, under its lock. The run belongs to no tick and is not recorded, so the next
-   * tick is due as before. The job must be a method that `@RunOnce` runs at the ticks of `@Cron`, but this process need
-   * not schedule it. If a tick becomes due during the run, it waits for half a period, at most 5 s, and is skipped if
-   * the run takes longer.
+   * Runs one of this application's jobs now, under its lock. The run doesn't belong to a tick and isn't recorded, so
+   * the next tick is still due as before. The job must be a method that `@RunOnce` runs at `@Cron` ticks, but this
+   * process doesn't have to schedule it. A tick that becomes due during the run waits for half a period, at most 5 s,
+   * and is skipped if the run takes longer.
    *
-   * @param job the key of the job's lock
+   * @param job the job's lock key
    * @param provider only needed if two providers have a job with this key
    * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
    * @throws whatever the method throws; LockConfigError if this application does not have the job; otherwise like `withLock()`
@@ -213,8 +213,8 @@ export class LockAdmin {
   }
 
   /**
-   * How long callers in this process have waited for busy locks since the application started. One row for each
-   * template and provider, sorted by the total time, the longest first. At most 500 rows: the last one sums all
+   * How long callers in this process have waited for busy locks since the application started. One row per template and
+   * provider, sorted by total time, longest first. At most 500 rows: the last one sums all
    * templates after the first 499, and its `template` is `null`.
    *
    * @example `console.table(admin.contention().map(({ template, queue, holder }) => ({ template, queue: queue.waited, holder: holder.waited })));`

@@ -30,7 +30,7 @@ export interface LockManagerOptions {
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /**
    * Whether startup fails if a backend cannot be reached. Default true. With false, the application starts anyway, and
-   * locks of that backend are unavailable until it is back.
+   * that backend's locks are unavailable until it is back.
    */
   readonly failFast?: boolean | undefined;
   /** Receives warnings and errors that need attention. Default: no logging. */
@@ -63,7 +63,7 @@ const OPTIONS = {
 
 /** Checks the options of a `LockManager`, and fills in defaults. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  // Without the name `LockManager`, because users usually pass these options to DistributedLockModule.
+  // Doesn't mention `LockManager`, because users usually pass these options to DistributedLockModule.
   const owner = { example: 'new LockManager({ providers: { memory: new MemoryLockProvider() } })' };
   const settings = read(owner, options, OPTIONS);
   const { providers, instance = thisProcess() } = settings;
@@ -76,7 +76,7 @@ function thisProcess(): string {
   return `${shortened(host) || 'host'}:${process.pid}`;
 }
 
-/** Encodes as in a URL, so that the name can be decoded. */
+/** URL-encodes the name so that it can be decoded. */
 function percentEncoded(byte: number): string {
   const hex = byte.toString(16).toUpperCase().padStart(2, '0');
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;

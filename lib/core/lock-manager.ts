@@ -37,8 +37,8 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
  * The core without Nest: locks by key over any number of providers.
  *
  * The core guarantees that a task starts only while its lock is definitely held, that every lock is released however
- * the task ends, and that a loss is detected no later than the local deadline. Mutual exclusion itself is the
- * provider's guarantee, under that provider's assumptions.
+ * the task ends, and that a loss is detected no later than the local deadline. Mutual exclusion itself is guaranteed by
+ * the provider, under its own assumptions.
  */
 export class LockManager {
   readonly events: LockEvents;
@@ -58,13 +58,13 @@ export class LockManager {
   readonly #grace: number;
   readonly #failFast: boolean;
   readonly #clock: Clock;
-  /** The plan of all calls without options. */
+  /** The plan for all calls without options. */
   readonly #withoutOptions: LockPlan;
   readonly #stop = new AbortController();
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
-  /** Checks the options. Opens no connection. @throws LockConfigError */
+  /** Checks the options. Doesn't open any connections. @throws LockConfigError */
   constructor(options: LockManagerOptions) {
     const settings = resolveManagerOptions(options);
     const { namespace, instance, clock = systemClock, defaults = {} } = settings;
@@ -109,7 +109,7 @@ export class LockManager {
   }
 
   /**
-   * Starts the providers, and logs settings of their servers that weaken the guarantee.
+   * Starts the providers, and logs server settings that weaken the guarantee.
    *
    * @throws LockUnavailableError if a backend cannot be reached and `failFast` is true. All providers are then closed.
    */
@@ -154,7 +154,7 @@ export class LockManager {
     return runGuarded(acquired, task, plan.settings.onLost);
   }
 
-  /** @internal Like {@link acquire}, with options that are already checked. @throws LockKeyError synchronously */
+  /** @internal Like {@link acquire}, with options that have already been checked. @throws LockKeyError synchronously */
   acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     return this.#acquirer.acquire(normalizeKeys(key), plan, options);
   }
@@ -208,7 +208,7 @@ export class LockManager {
     }
     this.#lifecycle.state = 'draining';
     for (const { queues } of this.#providers) queues.dismiss('without-locks', stopping);
-    // The timer keeps the process alive. Otherwise it could exit in the middle of the drain, without releasing locks.
+    // The timer keeps the process alive. Otherwise, it could exit mid-drain without releasing locks.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
     for (const { queues, watchdog } of this.#providers) {
@@ -219,7 +219,7 @@ export class LockManager {
     systemTimers.disarmIfIdle();
   }
 
-  /** Resolves when no lock is held. Checks again each time, because a holder may still acquire a lock of another provider. */
+  /** Resolves when no lock is held. Checks again each time, because a holder may still acquire a lock on another provider. */
   async #idle(): Promise<void> {
     const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
@@ -227,8 +227,7 @@ export class LockManager {
 }
 
 /**
- * Escapes line breaks in messages, which keys may contain, and ignores errors from the logger, which would otherwise
- * break the caller, such as a renewal.
+ * Escapes line breaks in messages, because keys may contain them, and ignores logger errors, which would otherwise break the caller, such as a renewal.
  */
 function onOneLine(logger: LockLogger): LockLogger {
   const on = (level: keyof LockLogger) => (message: string) => {

@@ -35,7 +35,7 @@ export interface LocalJob {
 
 /** One provider of one application: the backend, the locks that this process holds there, and pending releases. */
 export class ProviderCore {
-  /** Times and deadlines of the core are `clock.now()`, unless stated otherwise: monotonic, in ms. */
+  /** Unless stated otherwise, the core's times and deadlines come from `clock.now()`: monotonic, in ms. */
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
@@ -48,13 +48,13 @@ export class ProviderCore {
   readonly instance: Instance;
   /** The application's jobs that have ticks, by key. */
   readonly jobs = new Map<string, LocalJob>();
-  /** Knows all grants of this process. */
+  /** Knows all of this process's grants. */
   readonly watchdog: Watchdog;
   readonly queues: KeyQueues;
   readonly releases: Releases;
   /** The locks that composite providers hold on this provider. Undefined if none is built on it. */
   memberRequests: MemberRequests | undefined;
-  /** Holders, and releases whose first attempt is in flight, because it may commit a task's writes. A drain waits for both. */
+  /** Holders, and releases whose first attempt is in flight, because that attempt may commit a task's writes. A drain waits for both. */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;

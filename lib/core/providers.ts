@@ -7,13 +7,13 @@ import { memberOf } from './member/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
 
-/** The providers of one application. A composite provider is created and connected after its members, and closed before them. */
+/** An application's providers. A composite provider is created and connected after its members, and closed before them. */
 export class Providers implements Iterable<ProviderCore> {
   readonly #byName = new Map<string, ProviderCore>();
   readonly #logger: LockLogger;
   #closed: Promise<unknown> | undefined;
 
-  /** Opens no connection. @throws LockConfigError if members are unknown or form a cycle */
+  /** Doesn't open any connections. @throws LockConfigError if members are unknown or form a cycle */
   constructor(providers: Readonly<Record<string, LockProvider>>, parts: CoreParts) {
     this.#logger = parts.logger;
     const add = (name: string, path: readonly string[]): void => {
@@ -58,10 +58,10 @@ export class Providers implements Iterable<ProviderCore> {
   }
 
   /**
-   * Connects all backends, and logs settings of their servers that weaken the guarantee.
+   * Connects all backends, and logs server settings that weaken the guarantee.
    *
    * @param failFast whether to throw if a backend cannot be reached. For members, the composite provider decides
-   * @throws the error of a provider, or a list if several failed, after all others have connected
+   * @throws a provider's error, or a list if several failed, once all others have connected
    */
   async connect(failFast: boolean): Promise<void> {
     const members = new Set(Array.from(this, ({ members }) => members).flat());
@@ -86,7 +86,7 @@ export class Providers implements Iterable<ProviderCore> {
     }));
   }
 
-  /** Calls `work` for each provider after it has settled for all providers that must come `before` it. */
+  /** Calls `work` for each provider once the calls for all providers that must come `before` it have settled. */
   #eachAfter(
     before: (name: string) => readonly string[],
     work: (core: ProviderCore) => Promise<void>,

@@ -5,7 +5,7 @@ import type { LockBackend } from '../api/lock-provider.js';
 const INTERVAL_MS = 3_600_000;
 const RETRY_MS = 60_000;
 
-/** Stores the name of this instance on a backend, so that other processes can show it in lists of locks. */
+/** Stores this instance's name on a backend so that other processes can show it in lists of locks. */
 export class Registration {
   #timer: Timer | undefined;
   #isStopped = false;
@@ -15,7 +15,7 @@ export class Registration {
     private readonly clock: Clock,
   ) {}
 
-  /** Stores the name now and every hour, or after a minute if that failed. Without the name, lists show the id of the instance. */
+  /** Stores the name now and every hour, and retries after a minute on failure. Without the name, lists show the instance's id. */
   readonly renew = (): void => {
     if (this.#isStopped || !this.backend.register) return;
     this.#renewIn(INTERVAL_MS);

@@ -10,7 +10,7 @@ export type Method = (...args: unknown[]) => unknown;
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
-/** A method with a decorator. */
+/** A decorated method. */
 export interface DecoratedMethod {
   /** The name in messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -49,7 +49,7 @@ function classOf(target: object): string {
 }
 
 /**
- * Rejects a decorator without parentheses: it would mistake the class and the name of the method for a key and options.
+ * Rejects a decorator without parentheses: it would mistake the class and method name for a key and options.
  *
  * @param example the correct form
  * @throws LockConfigError
@@ -68,7 +68,7 @@ export function assertOptions(decorator: string, place: string, options: unknown
   throw new LockConfigError(`${place}: the options of ${decorator} must be an object: write ${example}.`);
 }
 
-/** The kind of a method; `undefined` if it is synchronous. */
+/** A method's kind; `undefined` if it is synchronous. */
 function resultKind(original: Method, returnType: unknown): ResultKind | undefined {
   switch ((Object.getPrototypeOf(original) as { constructor: { name: string } }).constructor.name) {
     case 'AsyncGeneratorFunction':
@@ -97,7 +97,7 @@ function isObservableClass(type: unknown): boolean {
   return typeof type === 'function' && isObservablePrototype(type.prototype);
 }
 
-/** Checks a prototype and not the object itself, which may be a Proxy that throws for unknown members. */
+/** Checks a prototype rather than the object itself, which may be a Proxy that throws for unknown members. */
 export function isObservablePrototype(prototype: unknown): boolean {
   if (typeof prototype !== 'object' || prototype === null) return false;
   const { subscribe, pipe, lift } = prototype as Record<string, unknown>;
@@ -107,8 +107,8 @@ export function isObservablePrototype(prototype: unknown): boolean {
 /**
  * Copies everything that other decorators may have attached to `original`, and its name and length, to `wrapper`.
  *
- * Routes, guards, interceptors, cron expressions and API documentation are metadata of the function. Without them, a
- * wrapper silently loses the route or the guard (getsentry/sentry-javascript#15598).
+ * Routes, guards, interceptors, cron expressions, and API documentation are metadata on the function. Without that
+ * metadata, a wrapper silently loses the route or the guard (getsentry/sentry-javascript#15598).
  */
 export function copyMethodMetadata(wrapper: object, original: (...args: never[]) => unknown): void {
   for (const key of Reflect.getOwnMetadataKeys(original) as unknown[]) {

@@ -47,7 +47,7 @@ const END = /\s*\}/y;
  * literal    = string | number | "true" | "false"
  * ```
  *
- * Expressions can't call, assign or nest anything: they only refer to a value. Strings have single or double quotes, and contain neither quotes nor
+ * Expressions can't call, assign, or nest anything: they only refer to a value. Strings have single or double quotes, and contain neither quotes nor
  * backslashes.
  *
  * @param start the position after `#{`

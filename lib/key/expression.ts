@@ -5,7 +5,7 @@ import { MAX_KEYS } from './lock-key.js';
 import { readItems, readProperty } from './property.js';
 import type { KeyScope, Root } from './scope.js';
 
-/** An expression of a key template, with its first name resolved. */
+/** A key template's expression, with its first name resolved. */
 export class Expression {
   readonly #fallback: string | null;
 
@@ -72,7 +72,7 @@ export class Expression {
 
   readonly #describe = (): string => `#{${this.syntax.text}} in the lock key of ${this.method}`;
 
-  // Getters, resolvers and Proxies of the application may throw anything.
+  // The application's getters, resolvers, and Proxies may throw anything.
   #keyError(error: unknown): LockKeyError {
     return error instanceof LockKeyError
       ? error

@@ -9,12 +9,12 @@ export function sourceOf(fn: ReadableFunction): string {
   return Function.prototype.toString.call(fn);
 }
 
-/** `undefined` if the source is not an expression, such as the `[native code]` of bound functions and Proxies. */
+/** `undefined` if the source is not an expression, as with the `[native code]` of bound functions and Proxies. */
 export function parseSource(source: string): Expression | undefined {
   try {
     return parseExpressionAt(`(${source})`, 0, {
       ecmaVersion: 'latest',
-      // A method is parsed without the class, object or module that its code refers to.
+      // A method is parsed without the class, object, or module that its code refers to.
       allowSuperOutsideMethod: true,
       allowImportExportEverywhere: true,
       checkPrivateFields: false,

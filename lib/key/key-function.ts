@@ -1,4 +1,4 @@
 import type { LockKey } from './lock-key.js';
 
-/** Computes the key of a call from the call's arguments. */
+/** Computes a call's key from its arguments. */
 export type KeyFunction<A extends readonly unknown[]> = (...args: A) => LockKey;

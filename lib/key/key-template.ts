@@ -15,7 +15,8 @@ const NO_CALL: KeyScope = { self: undefined, args: [] };
 /**
  * A key with placeholders for values, such as `order:#{order.id}`. Parsed when the method is decorated, and evaluated for each call.
  *
- * Values that differ as text never produce the same key, because values are encoded and separated. The text around the expressions is used unchanged. It has
+ * Values that differ as text never produce the same key, because values are encoded and separated. The text around the
+ * expressions is used unchanged. It has
  * no escapes, so it cannot contain `#{`.
  */
 export class KeyTemplate {
@@ -59,13 +60,13 @@ export class KeyTemplate {
     const errorAt: ErrorAt = (problem, position) =>
       new LockKeyError(`Key template ${quote(source)} of ${site.method}, position ${position}: ${problem}`);
     if (source === '') throw errorAt('a key must not be empty', 0);
-    // In a string with quotes, `${id}` is plain text, so all calls would share one key.
+    // In a quoted string, `${id}` is plain text, so all calls would share one key.
     if (source.includes('${')) throw errorAt("'${' has no meaning here: write '#{'", source.indexOf('${'));
     if (source.length > MAX_KEY_BYTES) throw errorAt(`it is longer than ${MAX_KEY_BYTES} characters`, MAX_KEY_BYTES);
     return new KeyTemplate(parsePieces(source, site, errorAt), source, site);
   }
 
-  /** The key of a call, or the keys if the template has a list. */
+  /** A call's key, or its keys if the template has a list. */
   evaluate(scope: KeyScope): LockKey {
     const head = join(this.#head, scope);
     if (this.#list === undefined) return head;

@@ -14,7 +14,7 @@ const NEEDS_NO_ENCODING = /^[\w.@-]+$/;
 
 /**
  * Encodes a value for a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become
- * the same part of a key, and a value never looks like two parts. All other characters stay as they are, so ordinary
+ * the same key part, and one value never looks like two parts. All other characters stay as they are, so ordinary
  * keys remain readable. Unicode is not normalized: the composed and the decomposed form of `é` are different values.
  *
  * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`

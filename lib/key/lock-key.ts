@@ -4,7 +4,7 @@ import { quote } from './quote.js';
 /** What to lock: one key, or several keys that are locked together, all or none. */
 export type LockKey = string | readonly string[];
 
-/** The maximum number of keys of a lock. */
+/** The maximum number of keys per lock. */
 export const MAX_KEYS = 100;
 
 /** The maximum length of a key in UTF-8 bytes. A longer key is probably data, which every request would have to transmit. */
@@ -12,13 +12,13 @@ export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-// UTF-8 needs at most three bytes for a UTF-16 code unit, so for most keys there is no need to count bytes.
+// UTF-8 needs at most three bytes per UTF-16 code unit, so for most keys there is no need to count bytes.
 const SURELY_SHORT = Math.floor(MAX_KEY_BYTES / 3);
 
 /**
  * The keys of a lock in the order in which every process acquires them: sorted by UTF-16 code units, without duplicates.
  *
- * @throws LockKeyError if a key is not a string, empty, a template, malformed or too long, or if there are no keys or too many
+ * @throws LockKeyError if a key is empty, malformed, too long, a template, or not a string, or if there are no keys or too many
  */
 export function normalizeKeys(key: LockKey): readonly string[] {
   if (typeof key === 'string') {

@@ -8,10 +8,10 @@ export type ParameterNames = readonly (string | null)[];
  * Reads the parameter names of a method from its source. Returns `null` if the source can't be read.
  *
  * Another decorator may have replaced the method with a wrapper. The source of the class still contains the original
- * method, so the names of a wrapper count only if the class has no method of that name.
+ * method, so a wrapper's names count only if the class has no method with that name.
  *
- * A destructured parameter has no name. A rest parameter keeps its dots, because its name stands for all remaining arguments and not for the one at its
- * position.
+ * A destructured parameter has no name. A rest parameter keeps its dots, because its name stands for all remaining
+ * arguments, not just the one at its position.
  */
 export function parameterNamesOf(
   method: ReadableFunction,

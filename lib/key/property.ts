@@ -4,8 +4,8 @@ const MAX_PROTOTYPES = 32;
 /**
  * Reads a property on behalf of a key template: an own property of the value, or a getter of its class.
  *
- * Everything else that is inherited, such as methods and constants, counts as absent, so that a template reaches neither a constructor nor a polluted
- * `Object.prototype`. The `length` and the indices of strings and arrays are own properties.
+ * Everything else that is inherited, such as methods and constants, counts as absent, so a template can reach neither a
+ * constructor nor a polluted `Object.prototype`. The `length` and the indices of strings and arrays are own properties.
  */
 export function readProperty(holder: unknown, name: string | number): unknown {
   if (holder === null || holder === undefined || typeof holder === 'function') return undefined;

@@ -4,7 +4,7 @@ import type { ParameterNames } from './parameter-names.js';
 
 /** Where a key template was written. */
 export interface KeySite {
-  /** The name of the decorated method in messages, such as `OrderService.pay`. */
+  /** The decorated method's name in messages, such as `OrderService.pay`. */
   readonly method: string;
   /** The value of `#{class}`: the name of the class that declares the method, even if the method is called on a subclass. Bundlers may change it. */
   readonly className: string;
@@ -14,7 +14,7 @@ export interface KeySite {
   readonly parameters: ParameterNames | null;
 }
 
-/** The values of one call that a key template can read. */
+/** The values that a key template can read from a call. */
 export interface KeyScope {
   /** The `this` of the method. */
   readonly self: unknown;
@@ -25,11 +25,11 @@ export interface KeyScope {
   readonly context?: ((name: string) => unknown) | undefined;
 }
 
-/** The meaning of the first name of an expression. */
+/** What an expression's first name means. */
 export interface Root {
   readonly kind: 'constant' | 'parameter' | 'request' | 'context';
   readonly read: (scope: KeyScope) => unknown;
-  /** The remaining path of the expression. */
+  /** The rest of the expression's path. */
   readonly path: readonly PropertyStep[];
   /** The name after `ctx`. */
   readonly contextName?: string;
@@ -39,10 +39,10 @@ const POSITION = /^p(0|[1-9]\d?)$/;
 const NEEDS_PROPERTY: ReadonlySet<string> = new Set(['this', 'args', 'request', 'ctx']);
 
 /**
- * Resolves the first name of an expression.
+ * Resolves an expression's first name.
  *
- * An ambiguous name is an error, because precedence would depend on the build: if a minifier renames the parameter `request`, then `request.id` would
- * silently read the request of the transport.
+ * An ambiguous name is an error, because precedence would depend on the build: if a minifier renames the parameter
+ * `request`, then `request.id` would silently read the transport's request.
  */
 export function resolveRoot(
   { root, path, itemPath }: ExpressionSyntax,

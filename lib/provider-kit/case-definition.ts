@@ -3,24 +3,24 @@ import type { Stage } from './stage.js';
 
 /** Something that is true of every provider, or of every provider that claims it. */
 export interface CaseDefinition {
-  /** `#5` for the number in the contract list of docs/test-a-provider.md, `#S5` for the seam. */
+  /** `#5` is a number in the contract list of docs/test-a-provider.md; `#S5` is a seam case. */
   readonly id: string;
   readonly title: string;
-  /** The requirements that it cannot run without. */
+  /** What the case needs in order to run. */
   readonly needs?: readonly Need[];
   /** Examines the whole process, so nothing else may run at the same time. */
   readonly alone?: boolean;
   run(stage: Stage): Promise<void>;
 }
 
-/** The reason a case does not run. */
+/** Why a case doesn't run. */
 export interface Obstacle {
   readonly reason: string;
-  /** The provider does not claim what the case is about, so there is nothing to prove. Otherwise the harness lacks the means. */
+  /** Whether the provider doesn't claim what the case tests, so there's nothing to prove. If false, the harness can't run it. */
   readonly byDesign: boolean;
 }
 
-/** The reason a case cannot run with this harness, or nothing if it can. */
+/** Why a case can't run with this harness, or nothing if it can. */
 export type Need = (harness: ProviderHarness) => Obstacle | undefined;
 
 export const cutOff: Need = ({ faults }) =>

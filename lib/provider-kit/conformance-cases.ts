@@ -28,7 +28,7 @@ export interface ConformanceCase {
   readonly notRun: Obstacle | undefined;
   /** Nothing else may run in this process at the same time. */
   readonly alone: boolean;
-  /** Runs it with its own processes and keys. Rejects if the provider does not conform. */
+  /** Runs the case with its own processes and keys. Rejects if the provider does not conform. */
   run(): Promise<void>;
 }
 
@@ -72,7 +72,7 @@ async function play(definition: CaseDefinition, stage: Stage): Promise<void> {
   try {
     await definition.run(stage);
   } catch (error) {
-    // The case's own failure explains more than the errors of its half-finished processes when they are stopped.
+    // The case's own failure explains more than the errors from stopping its half-finished processes.
     await stage.close().catch(() => undefined);
     throw error;
   }

@@ -10,22 +10,22 @@ export interface TestRunner {
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
-  /** For Jest and Vitest. Here, a run of only some cases waits for others that were started ahead, before the backend is stopped. */
+  /** For Jest and Vitest. If only some cases are run, this waits for others that were started ahead before stopping the backend. */
   readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
   /** The same for Mocha and node:test. */
   readonly after?: (body: () => Promise<void>) => unknown;
 }
 
 const DEFAULT_CONCURRENCY = 8;
-// Longer than any case, because a case that hangs ends on its own with an error.
+// Longer than any case can take, because a hung case fails on its own.
 const CASE_TIMEOUT = 180_000;
 
 /**
  * The conformance kit: declares all cases that a lock provider must pass, inside a `describe`.
  *
- * A provider that passes can be used behind every feature of this package. A claimed capability that is not honored
- * fails; unclaimed ones are listed in the title of the group. Cases that the harness has no means for are
- * declared as skipped, with the reason.
+ * A provider that passes can be used behind every feature of this package. A claimed capability that isn't honored
+ * fails; unclaimed ones are listed in the group's title. Cases that the harness can't support are declared as skipped,
+ * with the reason.
  *
  * @param runner the object with `describe` and `it`. Default: the global ones. If there are none (node:test, Vitest),
  * pass the imported ones: `{ describe, it, after }`, or `afterAll`.

@@ -48,7 +48,7 @@ export class DirectRequest implements AcquireRequest {
   state: unknown;
   wait = 0;
   signal: AbortSignal = new AbortController().signal;
-  /** The backend has told it that it is waiting. */
+  /** The backend has reported that this request is waiting. */
   isQueued = false;
   readonly since: number;
 
@@ -115,7 +115,7 @@ export class DirectCaller {
     }
   }
 
-  /** Requests these in one tick, each behind the previous one. */
+  /** Sends these in one tick, each linked to the previous one. */
   askInChain(requests: readonly DirectRequest[], wait = 0): readonly Promise<Grant | 'busy' | 'not-asked'>[] {
     return requests.map((request, index) => {
       request.wait = wait;
@@ -154,7 +154,7 @@ export class DirectCaller {
     const now = this.clock.now();
     assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
-    // Counted from when it was sent. Only the provider knows that time, but it can't be after the answer.
+    // Counted from when the request was sent. Only the provider knows that time, but it can't be after the response.
     const latest = validUntil(now, grant.lease);
     assert.ok(
       grant.validUntil <= latest,

@@ -4,7 +4,7 @@ import type { DirectCaller, DirectGrant } from './direct-caller.js';
 import type { SeededRandom } from './seeded-random.js';
 import type { Stage } from './stage.js';
 
-/** The way in which a key is requested. */
+/** How a key is requested. */
 interface Kind {
   readonly mode: LockMode;
   readonly limited?: LimitShare;
@@ -14,15 +14,15 @@ interface ModelHold {
   readonly kind: Kind;
   readonly caller: DirectCaller;
   readonly grant: DirectGrant;
-  /** The time until which its lease has certainly not ended, and the time from which it certainly has. `Infinity` for a lease that outlives the run. */
+  /** The time until which the lease certainly hasn't ended, and the time from which it certainly has. `Infinity` for a lease that outlives the run. */
   readonly safeUntil: number;
   readonly overAt: number;
 }
 
-/** A part of a lease. Near its end, no answer is wrong. */
+/** A fraction of a lease. Near a lease's end, any outcome is fine. */
 const UNCERTAIN = 0.3;
 
-/** The rules of a lock, in twenty lines, and a player that randomly does what they allow and what they forbid. */
+/** A lock's rules in twenty lines, and a player that randomly does what they allow and what they forbid. */
 export class LockModel {
   readonly history: string[] = [];
   readonly #held = new Map<string, ModelHold[]>();
@@ -62,7 +62,7 @@ export class LockModel {
     const sentAt = this.stage.clock.now();
     const answer = await caller.ask(key, isShort ? { ...kind, lease } : kind);
     const now = this.stage.clock.now();
-    // The answer may be late, so what matters is which leases had certainly not ended when it arrived.
+    // The response may be late, so what matters is which leases certainly hadn't ended when it arrived.
     const isCertain = ({ safeUntil }: ModelHold) => safeUntil > now;
     if (answer === 'busy') {
       assert.ok(!admits(holds, kind), `"${key}" should be granted`);
@@ -101,7 +101,7 @@ export class LockModel {
 
   async #renew(holds: readonly ModelHold[]): Promise<void> {
     const [hold] = holds;
-    // A renewal would move the end of a short lease.
+    // A renewal would move a short lease's end.
     if (hold?.overAt !== Infinity) return;
     this.history.push(`renew ${hold.grant.request.mode} ${hold.grant.request.key}`);
     await hold.caller.assertRenewable(hold.grant);
@@ -157,7 +157,7 @@ export class LockModel {
   }
 }
 
-/** Whether a key is granted alongside these. */
+/** Whether a key can be granted alongside these holds. */
 function admits(holds: readonly ModelHold[], { mode, limited }: Kind): boolean {
   if (holds.length === 0) return true;
   if (mode === 'exclusive' || holds.some(({ kind }) => kind.mode !== mode)) return false;

@@ -7,12 +7,12 @@ const LOOKS = 500;
 export class OpenHandles {
   constructor(private readonly counts: ReadonlyMap<string, number>) {}
 
-  /** The kinds that now have more handles. Waits for handles that go away: sockets close a little later, and runners have timers. */
+  /** The kinds that now have more handles. Waits for handles that are about to go away: sockets close a little later, and runners have timers. */
   async outlivedBy(): Promise<string[]> {
     for (let look = 0; ; look += 1) {
       const more = [...openHandles().counts].filter(([kind, count]) => count > (this.counts.get(kind) ?? 0));
       if (more.length === 0 || look === LOOKS) return more.map(([kind]) => kind);
-      // Uses real time, whatever clock the case runs on, because these handles know no other.
+      // Uses real time, whatever clock the case runs on, because these handles do too.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }

@@ -9,11 +9,11 @@ export interface ProviderHarness {
    */
   readonly capabilities: LockCapabilities;
 
-  /** A new provider that has not been started. All providers of one harness compete for the same locks, as processes would. */
+  /** A new provider that has not been started. All of a harness's providers compete for the same locks, as processes would. */
   create(): LockProvider | Promise<LockProvider>;
 
   /**
-   * The short lease for cases that wait for its end, in ms; for locks tied to a session, the session's time.
+   * The short lease, in ms, for cases that wait for a lease to end; for locks tied to a session, the session timeout.
    * Default 3 000: long enough for a busy machine to renew in time, short enough for a quick run.
    */
   readonly lease?: number;
@@ -21,7 +21,7 @@ export interface ProviderHarness {
   /** For providers that don't depend on real time: the whole kit runs on this clock, without actually waiting. */
   readonly clock?: FakeClock;
 
-  /** The store runs inside the process and has no clock other than the machine's, like SQLite. Default false. */
+  /** Whether the store runs inside the process and only uses the machine's clock, like SQLite. Default false. */
   readonly embedded?: boolean;
 
   /** The faults that the harness can cause. */
@@ -39,7 +39,7 @@ export interface ProviderHarness {
   /** How fast the backend must be, if it is slower than most. On a real clock, ten times as long is allowed. */
   readonly bounds?: Partial<ProviderBounds>;
 
-  /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock} always one. */
+  /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock}, always one. */
   readonly concurrency?: number;
 
   /** Repeats the random sequences of a failed run, which prints its seed. Default: a different seed each time. */
@@ -62,7 +62,7 @@ export interface ProviderFaults {
 
   /**
    * Until {@link restore}, the server refuses only this provider's requests in this namespace, as if it lacked a
-   * permission. Omitted if the server refuses nobody.
+   * permission. Omitted if the server never refuses anyone.
    */
   refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
 
@@ -74,13 +74,13 @@ export interface ProviderFaults {
 export interface ProviderBounds {
   /** From a release until the next waiter has the lock. */
   readonly handoff: number;
-  /** From the end of a lease until the backend has let go of it, if it counts in coarse units. */
+  /** From the end of a lease until the backend drops it, if the backend counts in coarse units. */
   readonly expiry: number;
-  /** From the end of a lease until a waiter has noticed it and has the lock. */
+  /** From the end of a lease until a waiter has noticed and acquired the lock. */
   readonly takeOver: number;
   /** From a handoff to a waiter whose process is gone until the waiter behind it has the lock. */
   readonly deadWaiter: number;
-  /** From an operation until it is known that there will be no answer. */
+  /** From an operation until it's known that no response will arrive. */
   readonly noAnswer: number;
   /** From the end of an outage until the provider works again. */
   readonly recovery: number;

@@ -1,7 +1,7 @@
 import type { ConformanceCase } from './conformance-cases.js';
 
 /**
- * Runs cases side by side for a runner that requests one result after another, because most cases only wait. Starting with the
+ * Runs cases side by side for a runner that requests one result at a time, because most cases only wait. After the
  * first case that the runner requests, the next ones are started as soon as there is room.
  */
 export class RunAhead {
@@ -19,7 +19,7 @@ export class RunAhead {
 
   async result(wanted: ConformanceCase): Promise<void> {
     if (wanted.alone) return wanted.run();
-    // The runner may have skipped some, which are not wanted.
+    // The runner may have skipped some, so they aren't needed.
     if (this.#waiting.includes(wanted)) this.#waiting.splice(0, this.#waiting.indexOf(wanted));
     if (!this.#results.has(wanted)) this.#start(wanted);
     this.#fill();

@@ -7,7 +7,7 @@ import { systemRandom } from '../core/toolkit/random.js';
 const INSTANCE_DIGITS = 12;
 
 /**
- * Remembers all generated ids and everything that was reported, and finds the ids in it: anyone who knows a holder's id can release its lock.
+ * Remembers all generated ids and everything reported, and finds the ids that leaked: anyone who knows a holder's id can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
@@ -37,7 +37,7 @@ export class Secrets implements Random, LockLogger {
     this.#said.push(message);
   }
 
-  /** Someone can see this: an event, an error with its causes, an answer to an operator. */
+  /** Something people can see: an event, an error with its causes, or a reply to an operator. */
   overheard(something: unknown): void {
     this.#said.push(textOf(something));
   }

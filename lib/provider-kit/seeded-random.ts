@@ -1,4 +1,4 @@
-/** A small repeatable generator (mulberry32), because the kit can't make its users install a library for it. */
+/** A small repeatable generator (mulberry32), because the kit can't require its users to install a library for it. */
 export class SeededRandom {
   #state: number;
 

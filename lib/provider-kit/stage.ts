@@ -17,7 +17,7 @@ import type { TestTime } from './test-time.js';
 const POLL = 5;
 const PATIENT = 120_000;
 
-/** The stage of one case: its processes, its time, and a namespace of its own, so that cases can run side by side. */
+/** The stage of one case: its processes, its time, and its own namespace, so cases can run side by side. */
 export class Stage {
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
@@ -90,7 +90,7 @@ export class Stage {
     return (await Promise.all(Array.from({ length: count }, () => this.direct()))) as ListOf<N, DirectCaller>;
   }
 
-  /** A process without the core, with a backend of this provider that is not connected. */
+  /** A process without the core, with an unconnected backend from this provider. */
   caller(provider: LockProvider, clock: Clock = this.clock, namespace = this.namespace): DirectCaller {
     const { secrets } = this;
     const events: BackendEvent[] = [];
@@ -121,12 +121,12 @@ export class Stage {
     return this.time.sleep(milliseconds);
   }
 
-  /** Waits until an earlier lease of `lease` ms has ended and the backend has let go of it. */
+  /** Waits until an earlier lease of `lease` ms has ended and the backend has dropped it. */
   leaseEnds(lease = this.lease): Promise<void> {
     return this.sleep(lease + this.bounds.expiry + this.time.pause);
   }
 
-  /** How many ms `work` took. */
+  /** How long `work` took, in ms. */
   async duration(work: () => PromiseLike<unknown>): Promise<number> {
     const start = this.clock.now();
     await work();
@@ -159,7 +159,7 @@ export class Stage {
   }
 
   /**
-   * A caller of this process that waits for the key and is already queued, so the order of several callers is known.
+   * A caller in this process that waits for the key and is already queued, so the order of several callers is known.
    *
    * @param keys the keys that it requests, including this one
    */
@@ -191,7 +191,7 @@ export class Stage {
     return this.eventually(this.bounds.handoff, probe, "a waiter that is queued is reported as 'waiting'");
   }
 
-  /** Fails unless the key becomes free within the time of a handoff. */
+  /** Fails unless the key becomes free within the time allowed for a handoff. */
   async assertFree(caller: DirectCaller, key: string): Promise<void> {
     const grant = await this.within(
       this.bounds.handoff,
@@ -247,7 +247,7 @@ function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): Provider
 
 type ListOf<N extends number, T, L extends readonly T[] = []> = L['length'] extends N ? L : ListOf<N, T, [...L, T]>;
 
-// A failed case leaves waiters behind. Sending them away is not a separate failure.
+// A failed case leaves waiters behind. Their errors aren't a separate failure.
 function unattended<T>(work: Promise<T>): Promise<T> {
   work.catch(() => undefined);
   return work;

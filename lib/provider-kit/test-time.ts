@@ -2,15 +2,15 @@ import { systemClock } from '../core/toolkit/clock.js';
 import type { Clock } from '../api/clock.js';
 import type { FakeClock } from '../testing/fake-clock.js';
 
-/** Time as a case sees it, so that the same case works in real and fake time. */
+/** Time as a case sees it, so the same case works in real and fake time. */
 export interface TestTime {
   readonly clock: Clock;
   /**
-   * The factor by which the bounds of a harness are multiplied. On a real clock, they are ten times as long, because the machine may be
+   * The factor by which a harness's bounds are multiplied. On a real clock, they are ten times as long, because the machine may be
    * busy with something else: there, an upper bound only detects hangs.
    */
   readonly generosity: number;
-  /** The share of its rounds that a case plays, because each costs round trips on a real clock. */
+  /** The fraction of its rounds that a case plays, because each costs round trips on a real clock. */
   readonly share: number;
   /** How many times to try a case that fails if the machine stalls for longer than a lease. */
   readonly attempts: number;

@@ -9,12 +9,13 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term, others go first, and processes that lost together do not return together. If a task ends or fails soon
-// after each election, it is started less and less often. The same applies to an election that is refused. A loss is not the
-// candidate's fault: if it counted, a few losses in a row would leave no candidate.
+// After a term, other candidates go first, and processes that lost together don't return together. A task that ends or
+// fails soon after each election is started less and less often. The same applies to a refused election. A loss is not
+// the
+// candidate's fault: if losses counted, a few in a row would leave no candidate.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may be temporary and were reported. A refusal may be temporary as well, for example by a database that is read-only
+// Failures that may be temporary and have been reported. A refusal may also be temporary, for example from a database that is read-only
 // during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
@@ -23,12 +24,12 @@ export interface LeaderTerm {
   /** The key that this process leads. */
   readonly key: string;
   /**
-   * Larger than the token of every earlier leader. Send it along with every write, and let the resource refuse a token
+   * Larger than the token of every earlier leader. Send it along with every write, and make the resource reject tokens
    * smaller than the largest it has seen. `null` if the provider has no reliable one.
    */
   readonly fencingToken: bigint | null;
   /**
-   * Aborts when the lock is lost, when the `signal` of the campaign aborts and when the application begins to stop: end
+   * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to stop: end
    * the task then. Reading it after the event loop was blocked checks the clock; its listeners are called when timers
    * run.
    *
@@ -38,22 +39,22 @@ export interface LeaderTerm {
   readonly signal: AbortSignal;
 }
 
-/** The work of a leader. It runs until it ends or its term's signal aborts. */
+/** A leader's work. It runs until it ends or its term's signal aborts. */
 export type LeaderTask = (term: LeaderTerm) => PromiseLike<unknown>;
 
 /** The subject of a campaign. */
 export interface Candidacy {
   readonly key: string;
-  /** Checked options, with an endless wait. */
+  /** Validated options, with an unlimited wait. */
   readonly plan: LockPlan;
   readonly task: LeaderTask;
   /** The caller's signal; the campaign may end without it. */
   readonly signal: AbortSignal | undefined;
-  /** Gets the errors of the task, after which the campaign goes on. Default: the first one ends it. */
+  /** Receives the task's errors; the campaign then continues. Default: the first error ends it. */
   readonly onError: ((error: unknown) => void) | undefined;
 }
 
-/** One candidate of this process for one key: term after term, never two at a time, until it is ended. */
+/** This process's candidacy for one key: term after term, never two at a time, until it is ended. */
 export class Campaign {
   readonly subject: LockEvent;
   #term: Term | undefined;
@@ -66,7 +67,7 @@ export class Campaign {
     this.subject = subjectOf(candidacy.key, candidacy.plan);
   }
 
-  /** The term of this process, if it leads at this moment. */
+  /** This process's term, if it leads at this moment. */
   get term(): Term | undefined {
     return this.#term?.isValid ? this.#term : undefined;
   }
@@ -89,7 +90,7 @@ export class Campaign {
       const lock = await this.#elect(ending, isFirst, startedAt);
       const waited = clock.now() - startedAt;
       let wasLost = false;
-      // The wait for an election says nothing about the task, so it only counts if no term follows.
+      // The wait for an election says nothing about the task, so it counts only if no term follows.
       let lasted = waited;
       if (lock) {
         const term = (this.#term = new Term(this.manager, lock, clock));
@@ -111,7 +112,7 @@ export class Campaign {
       return await this.manager.acquirePlanned(plan, key, { signal: ending });
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
-      // A refusal soon after the start is the caller's mistake, and the caller gets it.
+      // A refusal soon after the start is the caller's mistake, so throw it to the caller.
       if (!onError && isFirst && clock.now() - startedAt < PAUSE.first) throw error;
       reachability.failed(error);
       return undefined;
@@ -125,7 +126,7 @@ export class Campaign {
     };
     const failure = await withAbort(ending, end, () => term.run(task));
     if (!failure && term.isValid && term.ledFor < PAUSE.first) this.#warnOfReturn();
-    // Before the resignation, which waits for the calls that have joined the term.
+    // Do this before resigning, which waits for the calls that have joined the term.
     if (failure) onError?.(failure.error);
     await term.resign(failure !== undefined);
     this.#term = undefined;
@@ -134,7 +135,7 @@ export class Campaign {
     if (failure && !onError) throw failure.error;
   }
 
-  /** Warns that work started by the task keeps running, in each process that was elected. */
+  /** Warns that work started by the task keeps running in every process that was elected. */
   #warnOfReturn(): void {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
@@ -151,14 +152,14 @@ type TermState =
       readonly phase: 'ending';
       readonly reason: ResignReason;
       /**
-       * The time since which nothing belonging to the term should be running. `undefined` after an end that the application requested, which may
-       * take its time.
+       * The time since which nothing belonging to the term should be running. `undefined` if the application requested
+       * the end, which may take its time.
        */
       readonly overdueSince: number | undefined;
       readonly lostAt: number | undefined;
     };
 
-/** One term of this process: from the election to the resignation. */
+/** One term of this process, from election to resignation. */
 export class Term {
   readonly #controller = new AbortController();
   readonly #joined = new Set<Promise<unknown>>();
@@ -177,7 +178,7 @@ export class Term {
     });
   }
 
-  /** Whether this process leads, according to the validity of the lock at this moment, and is not about to resign. */
+  /** Whether this process leads, based on the lock's current validity, and is not about to resign. */
   get isValid(): boolean {
     return !this.#controller.signal.aborted && this.lock.isHeld();
   }
@@ -195,15 +196,14 @@ export class Term {
     return since === undefined ? 0 : this.clock.now() - since;
   }
 
-  /** How long this process has led, or had led until the loss, in ms. */
+  /** How long this process has led, or led until the loss, in ms. */
   get ledFor(): number {
     const lostAt = this.#state.phase === 'ending' ? this.#state.lostAt : undefined;
     return (lostAt ?? this.clock.now()) - this.#electedAt;
   }
 
   /**
-   * Aborts the signal of the term. Its lock is kept until its task has ended. The first reason counts; a loss is still
-   * noted.
+   * Aborts the term's signal. Its lock is kept until its task has ended. The first reason counts; a later loss is still recorded.
    */
   end(reason: ResignReason, cause?: unknown): void {
     const now = this.clock.now();
@@ -221,12 +221,12 @@ export class Term {
     }
   }
 
-  /** Runs the task. Resolves to its failure, unless the term had already ended: then the failure is not the task's. */
+  /** Runs the task. Resolves to its failure, unless the term had already ended, because then the failure isn't the task's. */
   async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
     try {
-      // If the term has ended by now, a task that waits for the event `abort` would wait forever.
+      // If the term has ended by now, a task that waits for the `abort` event would wait forever.
       await this.join(() => (signal.aborted ? undefined : task(withJson({ key, fencingToken, signal }))));
       return undefined;
     } catch (error) {
@@ -250,7 +250,7 @@ export class Term {
 
   /** Waits for everything that has joined, and releases the lock. @param failed whether the task failed */
   async resign(failed: boolean): Promise<void> {
-    // Work that the task has left behind ends as well.
+    // Any work that the task left behind also ends.
     this.end('task-ended');
     while (this.#joined.size > 0) await Promise.all(this.#joined);
     const result = await this.lock.releaseAfterTask(failed);

@@ -13,7 +13,7 @@ import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import { Campaign, type Candidacy, type LeaderTask, type Term } from './campaign.js';
 
-/** Options of a campaign. */
+/** Campaign options. */
 export interface CampaignOptions {
   /** Name of the provider. Default: the module's default provider. */
   provider?: string | undefined;
@@ -36,7 +36,7 @@ export interface RunAsLeaderOptions extends CampaignOptions {
 const { provider, lease, signal } = OF_LOCK;
 const OPTIONS = {
   '@RunAsLeader': { provider, lease } satisfies OptionTable<CampaignOptions>,
-  // All methods of a key share one campaign, which has the lease.
+  // A key's methods all share one campaign, which has the lease.
   '@OnlyLeader': { provider },
   'runAsLeader()': { provider, lease, signal } satisfies OptionTable<RunAsLeaderOptions>,
 };
@@ -54,10 +54,10 @@ export interface CampaignState {
   readonly overdue: number;
 }
 
-/** The end of a campaign, and the listener for errors that do not end it. */
+/** The signal that ends a campaign, and the listener for errors that do not end it. */
 type EndOptions = Partial<Pick<Candidacy, 'signal' | 'onError'>>;
 
-/** The campaigns of one application. */
+/** One application's campaigns. */
 export class Leadership {
   readonly #campaigns = new Set<Campaign>();
   /** The campaigns without a task, by {@link campaignIdOf}. */
@@ -104,7 +104,7 @@ export class Leadership {
   }
 
   /**
-   * Whether this process leads the key now, according to the validity of its lock, without a request.
+   * Whether this process leads the key now, according to its lock's validity, without sending a request.
    *
    * @throws LockConfigError for an unknown provider
    */
@@ -121,12 +121,12 @@ export class Leadership {
     return withJson({ instance: instances[0] ?? null, since, fencingToken });
   }
 
-  /** Runs `work` under the lock of the term if this process leads the key now. Otherwise returns `undefined`. */
+  /** Runs `work` under the term's lock if this process leads the key now. Otherwise returns `undefined`. */
   runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
     return this.#termOf(key, plan)?.join(work);
   }
 
-  /** Ends all campaigns, including later ones. Does not wait for their tasks. */
+  /** Ends all campaigns, including future ones. Does not wait for their tasks. */
   end(): void {
     this.#end.abort();
   }
@@ -153,7 +153,7 @@ function isFor(key: string, { core }: LockPlan): (campaign: Campaign) => boolean
 }
 
 /**
- * The plan for the lock of a campaign: it waits and holds without a limit, regardless of the module's defaults for
+ * The plan for a campaign's lock: it waits and holds without a limit, regardless of the module's defaults for
  * tasks.
  *
  * @throws LockConfigError for an unknown option, or one that the provider does not support
@@ -171,7 +171,7 @@ export function planCampaign(
   return manager.plan({ provider, lease, wait: Infinity, maxHold: Infinity }, origin);
 }
 
-/** @throws LockKeyError for an invalid key, and for several keys */
+/** @throws LockKeyError for an invalid key or several keys */
 export function assertLeaderKey(key: unknown): asserts key is string {
   if (typeof key !== 'string')
     throw new LockKeyError(

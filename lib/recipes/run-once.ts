@@ -18,8 +18,8 @@ import type { MissingRunOptions } from './jobs/missing-runs.js';
 export interface RunOnceOptions {
   /**
    * The shortest time between two runs, in ms. Processes start a job at slightly different times. The key stays locked for this
-   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row, advisory
-   * and ZooKeeper locks only support 0.
+   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row,
+   * advisory, and ZooKeeper locks support only 0.
    */
   minHold: Duration;
   /**
@@ -31,16 +31,15 @@ export interface RunOnceOptions {
   provider?: string | undefined;
 }
 
-/** How a method with `@Cron` runs. One process starts each tick, which is a time at which the method is due. */
+/** How a `@Cron` method runs. One process starts each tick (a time at which the method is due). */
 export interface RunTicksOptions {
   /**
-   * Makes up for a tick that no process has started, if it is at most this old, in ms. 1 s to 24.8 days. Default: a
-   * missed tick is not made up for.
+   * Makes up for a tick that no process has started if it is at most this old, in ms. 1 s to 24.8 days. Default: missed ticks are not made up for.
    */
   catchUp?: Duration | undefined;
   /**
-   * How many times a run is started again after its process crashed or lost its lock: a whole number from 0 to 100. Default
-   * 0. A task that fails is not repeated.
+   * How many times a run is restarted after its process crashes or loses its lock: a whole number from 0 to 100. Default
+   * 0. A failed task is not repeated.
    */
   afterCrash?: number | undefined;
   /**
@@ -58,8 +57,9 @@ export interface RunTicksOptions {
 /** The due time for which a job runs. */
 export interface RunDueOptions {
   /**
-   * When the run was due. All processes must pass the same time, so take it from the scheduler and not from the clock.
-   * The job runs unless any process has started a run of this key for this or a later time. It does not run if the time
+   * When the run was due. All processes must pass the same time, so take it from the scheduler, not from the clock. The
+   * job runs unless a process has already started a run of this key for this or a later time. It does not run if the
+   * time
    * is more than 1 minute ahead of the server's.
    */
   due: Date;
@@ -99,7 +99,7 @@ const OF_METHOD = {
 } satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
 /**
- * The options of `@RunOnce`: for the lock of a run, and for the missing runs of a job with ticks.
+ * The `@RunOnce` options: for a run's lock, and for missing runs of a job with ticks.
  *
  * @throws LockConfigError
  */
@@ -118,9 +118,9 @@ export function readRunOptions(options: object): {
 }
 
 /**
- * Runs `task` in the process that gets the lock, or that is the first to start the run for `due`. It does not run in the others.
+ * Runs `task` in the process that gets the lock, or is the first to start the run for `due`. Other processes don't run it.
  *
- * @throws what `task` throws, and every lock error but busy
+ * @throws what `task` throws, and every lock error except busy
  */
 export async function runOnce<T>(
   manager: LockManager,

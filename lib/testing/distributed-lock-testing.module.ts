@@ -5,14 +5,14 @@ import type { DistributedLockModuleOptions } from '../nest/options/module-option
 import { TestLocks, type TestLocksOptions } from './test-locks.js';
 
 /**
- * The options of {@link DistributedLockTestingModule}: the options of `DistributedLockModule`, plus the faults that a
+ * The options of {@link DistributedLockTestingModule}: those of `DistributedLockModule`, plus the faults that a
  * test watches for.
  */
 export type DistributedLockTestingModuleOptions = DistributedLockModuleOptions & TestLocksOptions;
 
 /**
  * Replaces `DistributedLockModule` in tests, with the same services and options, and adds {@link TestLocks}. Providers
- * in the options are not connected: memory stands in for them, under their names and with their capabilities, so a test
+ * in the options are not connected: in-memory locks stand in for them, with the same names and capabilities, so a test
  * refuses what production refuses.
  *
  * @example

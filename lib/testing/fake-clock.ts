@@ -54,7 +54,7 @@ export class FakeClock implements Clock {
     return this.#timers.size;
   }
 
-  /** Advances by `milliseconds`. Fires each timer at its time, and lets promises settle after each. */
+  /** Advances by `milliseconds`. Fires each timer at its time, and then lets promises settle. */
   async advance(milliseconds: number): Promise<void> {
     const end = this.#now + milliseconds;
     await settle();

@@ -35,7 +35,7 @@ import { LockService, type KeyContext } from '../nest/service/lock.service.js';
 import { type Abilities, capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 
-/** The name of the application under test, as an instance. */
+/** The instance name of the application under test. */
 const STUB = 'stub';
 
 /** The parts of an application that the stub replaces. */
@@ -48,12 +48,12 @@ export interface LockServiceStubOptions {
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
   readonly context?: KeyContext;
-  /** The argument of option functions in decorators, as in the module's options. */
+  /** The argument for option functions in decorators, as in the module's options. */
   readonly config?: unknown;
 }
 
 /**
- * A request for a lock, with all options that apply to it, including its class's options and the defaults. All times in ms.
+ * A request for a lock, with all options that apply to it, including its class's options and the defaults. All times are in ms.
  */
 export interface StubCall {
   /** Sorted, without repetition. */
@@ -99,20 +99,20 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly provide = LockService;
   /** The keys of all locks that were acquired, in order. */
   readonly acquired: string[] = [];
-  /** All calls for locks, in order, including nested calls and calls that found the key busy. */
+  /** All lock calls, in order, including nested calls and calls that found the key busy. */
   readonly calls: StubCall[] = [];
   readonly #busy = new Set<string>();
   readonly #backends: StubBackend[] = [];
   readonly #providers: Readonly<Record<string, LockProvider>>;
 
-  /** The `LockAdmin` of the stub: `providers: [stub, stub.admin]`. */
+  /** The stub's `LockAdmin`: `providers: [stub, stub.admin]`. */
   readonly admin: FactoryProvider<LockAdmin> = {
     provide: LockAdmin,
     useFactory: ({ manager }: LockService) => manager.admin,
     inject: [LockService],
   };
 
-  /** @throws LockConfigError for providers that would fail the boot */
+  /** @throws LockConfigError for providers that would make startup fail */
   constructor(private readonly options: LockServiceStubOptions) {
     this.#providers = this.#standIns(options.providers ?? ['stub']);
   }
@@ -165,7 +165,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 
   /**
-   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they end
+   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they fail
    * with `LockLostError`. Resolves when they have been notified.
    *
    * @throws LockKeyError as {@link busy}
@@ -321,7 +321,7 @@ class OpenStore extends MemoryStore {
   }
 }
 
-/** Every run is the first one, unless its key is busy: then another process has run it. It is never too early for a run. */
+/** Every run is the first, unless its key is busy, which means that another process has run it. No run is ever too early. */
 class StubRecords implements RecordStore {
   constructor(private readonly busy: ReadonlySet<string>) {}
 

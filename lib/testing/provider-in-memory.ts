@@ -6,7 +6,7 @@ import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js'
 import { MemoryStore } from '../providers/memory/memory-store.js';
 import type { Abilities } from './capabilities.js';
 
-/** Locks in memory that stand in for another provider, and refuse what it cannot do. */
+/** In-memory locks that stand in for another provider and refuse what it cannot do. */
 export class ProviderInMemory extends MemoryLockProvider {
   readonly #store = new MemoryStore();
 
@@ -19,7 +19,7 @@ export class ProviderInMemory extends MemoryLockProvider {
   }
 }
 
-/** Locks in memory with the capabilities of another backend. */
+/** In-memory locks with another backend's capabilities. */
 export class BackendInMemory extends MemoryBackend {
   constructor(
     context: BackendContext,

@@ -12,8 +12,8 @@ import { ProviderInMemory } from './provider-in-memory.js';
 /** The faults that a test watches for. */
 export interface TestLocksOptions {
   /**
-   * Whether a call rejects with `LockDeadlockError` if the application has nested its locks in the opposite order
-   * before, so that two callers could wait for each other. The call acquires nothing. In production, this logs a
+   * Whether a call rejects with `LockDeadlockError` if the application has previously nested its locks in the opposite
+   * order, so two callers could wait for each other. The call acquires nothing. In production, this logs a
    * warning. Default false.
    */
   readonly detectDeadlocks?: boolean | undefined;
@@ -22,11 +22,11 @@ export interface TestLocksOptions {
 const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
- * The locks of an application under test, and ways for the test to disturb them. They are real locks of the
- * real core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
- * refuses what production refuses. Time stands still: no wait, lease or `minHold` ends until `clock.advance()`.
+ * The locks of an application under test, and ways for the test to disturb them. They are real locks from the real
+ * core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
+ * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()`.
  *
- * Features that only one backend has, such as the transaction of a row lock, are missing.
+ * Features that only one backend has, such as a row lock's transaction, are missing.
  */
 export class TestLocks {
   /** Starts at the current time, so a run that is due now (`runOnce()` with `due`) is not in the future. */
@@ -75,7 +75,7 @@ export class TestLocks {
   }
 
   /**
-   * Takes the key away from the application: its signal aborts, and its task ends with `LockLostError`.
+   * Takes the key away from the application: its signal aborts, and its task fails with `LockLostError`.
    *
    * @throws AssertionError if it is not held
    */

@@ -72,9 +72,9 @@ export class FaultInjector {
     const { machine } = process;
     const until = timeline.now + fault.lasts;
     const dice = new Dice(fault.choice);
-    this.#tell(fault, process.place, `process ${process.number}`);
     const links = network.linksOf(machine);
     const link = links.length > 0 ? dice.pick(links) : undefined;
+    this.#tell(fault, process.place, `process ${process.number}`, link);
     const server = this.#serverFor(fault);
     switch (fault.kind) {
       case 'cut':
@@ -257,10 +257,10 @@ export class FaultInjector {
     return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
   }
 
-  #tell({ kind, lasts }: Fault, place: number, whom: string): void {
+  #tell({ kind, lasts }: Fault, place: number, whom: string, link?: Link): void {
     this.count += 1;
-    // Where only one connection is silent, it is soon given up for another one.
-    const isReplaced = kind === 'stall' || kind === 'late-replies';
+    // A silent connection for commands is soon given up for another one. That of the messages is not, while none is missed.
+    const isReplaced = (kind === 'stall' || kind === 'late-replies') && link?.isSubscriber !== true;
     const until = this.timeline.now + (isReplaced ? Math.min(lasts, 3 * this.plan.commandTimeout) : lasts);
     if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, this.#longest);
     else this.judge.disturbed(until);

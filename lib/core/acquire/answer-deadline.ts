@@ -3,15 +3,16 @@ import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
 import type { Waiter } from './waiter.js';
 
-// A backend that takes 20 ms to answer is not down, even for a call with `wait: 0`. This also leaves time for a reconnect, and for a backend that gives
+// A backend that takes 20 ms to respond isn't down, even for a call with `wait: 0`. This also leaves time for a reconnect, and for a backend that gives
 // up at the deadline to report why, such as an exhausted pool.
 const ANSWER_TIMEOUT = 1_000;
 
 /**
- * The time until which a waiter past its deadline still waits for an answer to its queue's request.
+ * The time until which a waiter past its deadline still waits for a response to its queue's request.
  *
- * With `wait: 0`, a caller does not wait for a holder, but it does wait for a connection. The current connection may be dead without anyone having
- * noticed, for example because a NAT dropped it; the backend replaces it after `commandTimeout` and sends the request again.
+ * With `wait: 0`, a caller doesn't wait for a holder, but it does wait for a connection. The current connection may be
+ * dead without anyone noticing, for example because a NAT dropped it; the backend replaces it after `commandTimeout`
+ * and sends the request again.
  *
  * If the backend has been down for longer than that, a call fails with its first request, so an outage costs one request per call. A request that is in
  * flight at the deadline gets as much time as one that is sent at the deadline.
@@ -29,7 +30,7 @@ export function answerDueAt(
   return Math.max(Math.max(request?.sentAt ?? -Infinity, deadline) + ANSWER_TIMEOUT, repeatedUntil);
 }
 
-/** Why a waiter leaves after its deadline: the backend failed, owes an answer, or answered that the lock is busy. */
+/** Why a waiter leaves after its deadline: the backend failed, owes a response, or reported the lock as busy. */
 export function refusalAfter(request: KeyRequest, now: number): Refusal {
   const { failure } = request;
   if (request.isUnanswered || request.isRepeating) return { why: 'unavailable', cause: failure };

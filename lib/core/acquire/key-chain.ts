@@ -48,14 +48,14 @@ export class KeyChain {
   ): Promise<Holder> {
     const early = this.#early.shift();
     const { traced } = this.plan.core.observer;
-    // The common case: the backend has granted all keys in one answer.
+    // The common case: the backend granted all keys in one response.
     if (early?.waiter.holder && traced === undefined) return early.outcome;
     const request = (trace?: AcquireTrace) => this.#request(key, otherKeysHeld, outer, around, trace);
     const acquire = early === undefined ? request : (trace?: AcquireTrace) => this.#takeTurn(early, request, trace);
     return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
-  /** Dismisses the early waiters. Returns the holds of those that were already granted. */
+  /** Dismisses the early waiters. Returns the holds of those that had already been granted. */
   dismiss(): readonly Holder[] {
     const waiters = this.#early.map(({ waiter }) => waiter);
     this.#early = [];

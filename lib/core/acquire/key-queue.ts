@@ -15,7 +15,7 @@ import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// This only bounds memory. A short wait is a better limit against overload.
+// This only bounds memory. A short wait protects better against overload.
 const MAX_WAITERS = 10_000;
 
 const BUSY: Refusal = { why: 'busy' };
@@ -131,7 +131,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** Handles the timer of a waiter: its deadline has passed, or the answer is overdue. */
+  /** Handles a waiter's timer: its deadline has passed, or the answer is overdue. */
   onTime(waiter: Waiter): void {
     this.expireHeld();
     if (!waiter.isQueued) return;
@@ -159,7 +159,7 @@ export class KeyQueue {
     return this.#request?.isPausing === true;
   }
 
-  /** Sends a paused request now, because the backend is answering again. */
+  /** Sends a paused request now, because the backend is responding again. */
   retryNow(): void {
     if (this.isPausing) this.#request?.send();
   }
@@ -227,7 +227,7 @@ export class KeyQueue {
 
   // Grants end.
 
-  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick in which the outcome arrives. */
+  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick when the outcome arrives. */
   release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { grant } = holder;
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
@@ -358,7 +358,7 @@ export class KeyQueue {
   }
 }
 
-/** Whether one set of terms is at least as demanding as another, so that it is busy if the other is. */
+/** Whether one set of terms is at least as demanding as another, so it is busy if the other is. */
 function requestsAtLeast({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;

@@ -3,7 +3,7 @@ import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
 import type { Waiter } from './waiter.js';
 
-/** The queues of one provider in this process, one for each key that has a holder or a waiter. */
+/** The queues of one provider in this process, one per key with a holder or a waiter. */
 export class KeyQueues {
   /**
    * Queues by key, with one table for each number of other keys that the callers hold. If each lock takes a connection from a pool, the head of a queue
@@ -33,7 +33,7 @@ export class KeyQueues {
     return queue;
   }
 
-  /** All waiting calls of this application. */
+  /** All of this application's waiting calls. */
   get waiting(): readonly Waiter[] {
     return this.#all().flatMap(({ waiters }) => waiters);
   }
@@ -45,7 +45,7 @@ export class KeyQueues {
     }
   }
 
-  /** Frees a key on the backend, if the backend can. Grants of this process are no longer handed off, and are renewed to detect the loss. */
+  /** Frees a key on the backend, if the backend supports it. This process's grants are no longer handed off, and are renewed to detect the loss. */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const grant of held) grant.endCohort();
@@ -65,7 +65,7 @@ export class KeyQueues {
   }
 
   /**
-   * Sends all paused requests, because the backend is answering again. Oldest first, because a server that lost its
+   * Sends all paused requests, because the backend is responding again. Oldest first, because a server that lost its
    * queue grants in order of arrival.
    */
   retryNow(): void {

@@ -31,7 +31,7 @@ export class KeyRequest implements AcquireRequest {
   readonly lease: number;
   readonly minHold: number;
   readonly otherKeysHeld: number;
-  /** The backend's state of this request. */
+  /** The backend's state for this request. */
   state: unknown;
   seen: unknown;
   #stage: Pausing | InFlight | HeldGrant | Over = NEW;
@@ -148,7 +148,7 @@ export class KeyRequest implements AcquireRequest {
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
   }
 
-  /** How long the server has owed an answer about this request, in ms; `Infinity` while a grant is being confirmed. */
+  /** How long the server has owed a response to this request, in ms; `Infinity` while a grant is being confirmed. */
   unansweredFor(now: number): number {
     const { backend } = this.queue.core;
     switch (this.#stage.phase) {
@@ -178,7 +178,7 @@ export class KeyRequest implements AcquireRequest {
     this.#oldest = oldest;
   }
 
-  /** Starts the turn of the waiter: this process holds the previous key. */
+  /** Starts the waiter's turn: this process holds the previous key. */
   onTurn(): void {
     this.#after = undefined;
     const sent = this.#inFlight;
@@ -216,7 +216,7 @@ export class KeyRequest implements AcquireRequest {
     this.#become({ phase: 'pausing', timer, failure });
   }
 
-  /** Ends the request, because no waiter needs it. Releases a grant that it has or may still get. */
+  /** Ends the request because no waiter needs it. Releases any grant that it has or may still receive. */
   releaseUnused(): void {
     const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';
     this.#become(OVER);
@@ -288,8 +288,8 @@ export class KeyRequest implements AcquireRequest {
       return;
     }
     // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An
-    // early request usually shares a command with the previous request, which has then failed too and will be retried.
-    // Until that is granted, this request must not hold its key.
+    // early request usually shares a command with the previous request, which has then failed, too, and will be
+    // retried. Until the previous one is granted, this one must not hold its key.
     this.releaseUnused();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, sentFor: sent.sentFor });
   }

@@ -32,7 +32,7 @@ export class LockAcquirer {
 
   /**
    * @param keys sorted and distinct. If all callers use this order, they cannot deadlock
-   * @throws immediately for a mistake, or if the queue is full
+   * @throws immediately on misuse or if the queue is full
    */
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
     const startedAt = this.clock.now();

@@ -14,9 +14,9 @@ export const NOT_ASKED = Symbol('not asked');
 export type Refusal =
   /** The queue has reached its limit. */
   | { readonly why: 'full' }
-  /** Others hold the lock. `request`: the request that was answered busy, if the queue has dropped it already. */
+  /** Others hold the lock. `request`: the request that was reported busy, if the queue has already dropped it. */
   | { readonly why: 'busy'; readonly request?: KeyRequest }
-  /** The backend did not answer. */
+  /** The backend didn't respond. */
   | { readonly why: 'unavailable'; readonly cause: unknown }
   /** The backend rejected the request with an error. */
   | { readonly why: 'failed'; readonly error: unknown }
@@ -41,13 +41,13 @@ export type Traced = <T>(
  */
 export interface LockObserver {
   /**
-   * A call may have to wait for these keys, in this order, while it holds the `outer` locks, innermost first.
+   * A call may have to wait for these keys, in this order, while it holds the `outer` locks (innermost first).
    *
    * @param around the holder that the call must wait for, although the call runs in that holder's async context
    * @throws if the application wants such calls to fail
    */
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void;
-  /** Traces an acquisition. `undefined` if there is no subscriber, so that no trace is built. */
+  /** Traces an acquisition. `undefined` if there is no subscriber, so no trace is built. */
   readonly traced: Traced | undefined;
   /** A waiter is waiting in the queue or at the backend, for the lock or for whatever `instead` specifies. */
   waits(waiter: Waiter, instead: LockError | undefined): void;

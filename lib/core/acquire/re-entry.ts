@@ -12,7 +12,7 @@ export interface HeldAlready {
   readonly same: Holder | undefined;
   /** A surrounding lock of this key that the call may not re-enter, because it was not passed explicitly. */
   readonly around: Holder | undefined;
-  /** How many other keys of the provider the caller holds. */
+  /** How many of the provider's other keys the caller holds. */
   readonly keys: number;
 }
 
@@ -49,7 +49,7 @@ export function excludes(one: LockMode, other: LockMode): boolean {
 }
 
 /**
- * Re-enters a hold of the caller. The outer `lease`, `minHold` and `maxHold` stay in force.
+ * Re-enters one of the caller's holds. The outer `lease`, `minHold` and `maxHold` stay in force.
  *
  * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
  * @throws LockDeadlockError when the call requests more than it holds.

@@ -23,7 +23,7 @@ export interface HeldWhileWaiting {
 }
 
 /**
- * A call that waits in the queue of one key until it is let in or refused. When it gets the lock, a {@link Holder}
+ * A call that waits in a key's queue until it is let in or refused. When it gets the lock, a {@link Holder}
  * replaces it. The holder must not refer to the waiter, because a waiter retains the async context of the previous
  * lock. The backend knows nothing about waiters.
  *
@@ -33,7 +33,7 @@ export class Waiter {
   // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
   next: Waiter | undefined;
   previous: Waiter | undefined;
-  /** The sequence number of the waiter in its queue. */
+  /** The waiter's sequence number in its queue. */
   arrival = 0;
   isQueued = false;
   isLate: boolean;

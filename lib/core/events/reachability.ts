@@ -3,12 +3,12 @@ import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
-// A backend that is partly down, such as a Redis Cluster without one of its masters, may alternate between failures and answers with every call.
+// A backend that is partly down, such as a Redis Cluster missing one of its masters, may alternate between failing and responding with every call.
 const MAX_LOGGED = 3;
 const LOGGED_WITHIN_MS = 60_000;
 
 /**
- * Whether the backend of one provider answers, as far as this process knows. Logs the start and the end of each outage, but at most three outages per
+ * Whether a provider's backend is responding, as far as this process knows. Logs the start and end of each outage, but at most three outages per
  * minute.
  */
 export class Reachability {
@@ -29,7 +29,7 @@ export class Reachability {
     return this.#downSince === undefined;
   }
 
-  /** When the backend stopped answering; `Infinity` while it answers. */
+  /** When the backend stopped responding; `Infinity` while it responds. */
   get downSince(): number {
     return this.#downSince ?? Infinity;
   }

@@ -23,7 +23,7 @@ export class Cohort {
     this.#fencingToken = fencingToken;
   }
 
-  /** The token of the current holder. */
+  /** The current holder's token. */
   get fencingToken(): bigint | null {
     return this.#fencingToken;
   }

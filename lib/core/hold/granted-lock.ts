@@ -122,7 +122,7 @@ export class GrantedLock implements Lock {
     return this.#controller.signal;
   }
 
-  /** Aborts the signal even though the lock is still held, because the result of the work is no longer wanted. */
+  /** Aborts the signal even though the lock is still held, because the work's result is no longer needed. */
   abort(reason: unknown): void {
     // Creates the signal if necessary, so that code that reads it later finds it aborted.
     if (!this.signal.aborted) this.#controller?.abort(reason);
@@ -196,7 +196,7 @@ export class GrantedLock implements Lock {
         return hold.extend(Math.min(milliseconds ?? hold.grant.lease.length, Math.max(untilEnd, MIN_LEASE)));
       }),
     );
-    // The lock may have been released or lost while the answers were on their way.
+    // The lock may have been released or lost while the responses were in transit.
     this.#assertNotLost();
   }
 

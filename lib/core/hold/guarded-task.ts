@@ -15,7 +15,7 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
  * Runs `task` under a lock, then releases the lock. Does not start the task if the lock is already lost. Passes on the task's value or error,
- * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces it.
+ * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces either.
  *
  * @param check throws if the task must not return this value; the task then counts as failed
  */
@@ -55,7 +55,7 @@ export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: On
 
 function startRelease(lock: GrantedLock, { status }: Outcome<unknown>): StartedRelease {
   const released = lock.releaseAfterTask(status === 'rejected');
-  // Read in the same tick, because a later loss of the outer lock does not concern this task. The release has just checked the clock.
+  // Read in the same tick, because a later loss of the outer lock doesn't affect this task. The release has just checked the clock.
   const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }

@@ -10,9 +10,9 @@ import { HeldLease } from './held-lease.js';
 import type { Holder } from './holder.js';
 
 /**
- * A grant of the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
+ * A grant from the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
  *
- * Queries compare with the clock and change nothing. Before each query by a user, {@link expire} ends the grant if its lease has expired.
+ * Queries check the clock and change nothing. Before each user query, {@link expire} ends the grant if its lease has expired.
  */
 export class HeldGrant implements DenseSetItem {
   slot = -1;
@@ -23,12 +23,12 @@ export class HeldGrant implements DenseSetItem {
   readonly #cohort: Cohort | undefined;
   /** The current holder, or the current readers. */
   readonly #holders = new SmallSet<Holder>();
-  /** A lower bound for the holders' earliest `maxHold` end: the end of a holder that has left still counts. */
+  /** A lower bound on the earliest `maxHold` end of any holder: a holder that has left still counts. */
   #firstEnd: number | undefined;
   /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without having run a task. */
   #isUsed = false;
 
-  /** @param suspensions how many suspensions of the machine were known when the request was sent */
+  /** @param suspensions how many machine suspensions were known when the request was sent */
   constructor(
     readonly request: KeyRequest,
     readonly queue: KeyQueue,
@@ -39,8 +39,9 @@ export class HeldGrant implements DenseSetItem {
     this.lease = new HeldLease(grant, suspensions);
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
-    // Several limited grants serve the queue in parallel. If the same callers returned in the same order, some would always be the last of a grant and
-    // get half as many turns as the others. So half of the grants, at random, end one caller earlier.
+    // Several limited grants serve the queue in parallel. If the same callers returned in the same order, some would
+    // always be last under a grant and get half as many turns as the others. So a random half of the grants end one
+    // caller earlier.
     const skipped = request.limited && queue.core.random.fraction() < 0.5 ? 1 : 0;
     this.#cohort = new Cohort(grant, grantedAt, queue.arrivals - skipped);
   }
@@ -54,7 +55,7 @@ export class HeldGrant implements DenseSetItem {
     return this.#isHeld;
   }
 
-  /** The token of the latest holder. */
+  /** The latest holder's token. */
   get fencingToken(): bigint | null {
     return this.#cohort === undefined ? this.#fencingToken : this.#cohort.fencingToken;
   }
@@ -148,9 +149,9 @@ export class HeldGrant implements DenseSetItem {
   }
 
   /**
-   * Renews the lease now. Resolves to `unknown` if the backend does not answer. If the answer arrives after the deadline, the grant is lost.
+   * Renews the lease now. Resolves to `unknown` if the backend doesn't respond. If the response arrives after the deadline, the grant is lost.
    *
-   * @param suspensions how many suspensions of the machine are known
+   * @param suspensions how many machine suspensions are known
    */
   async renewNow(suspensions: number): Promise<RenewOutcome> {
     const { backend, clock, observer, reachability } = this.queue.core;

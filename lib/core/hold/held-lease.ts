@@ -1,19 +1,20 @@
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
-// An unanswered renewal is sent again after a tenth of the lease, but at most a second: soon enough to survive a restart of the backend within the
-// lease, and not so often that it floods a backend that is down.
+// An unanswered renewal is sent again after a tenth of the lease, but at most a second: soon enough to survive a
+// backend restart within the lease, but not so often that it floods a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
 // A renewal that is due within half the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
-// each time, so without batching it would do so for every few of 10,000 leases.
+// each time, so without batching, it would scan 10,000 leases to renew just a few.
 const BATCH_WINDOW = 0.5;
 
 /**
- * The lease of a grant: how long this process definitely holds the lock, when to renew it, and for how long.
+ * A grant's lease: how long this process definitely holds the lock, when to renew it, and for how long.
  *
- * Renewals may overlap, and their answers may be lost, late or out of order. A shorter lease may take effect as soon as it is sent, so it counts from
- * that moment. Acknowledgements of renewals sent before a shortened or an acknowledged one are ignored.
+ * Renewals may overlap, and their responses may be lost, late, or out of order. A shorter lease may take effect as soon
+ * as it is sent, so it counts from
+ * that moment. Acknowledgments of renewals sent before a shortened or an acknowledged one are ignored.
  */
 export class HeldLease {
   #validUntil: number;
@@ -22,11 +23,11 @@ export class HeldLease {
   #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
-  /** Acknowledgements of earlier renewals are ignored. */
+  /** Acknowledgments of earlier renewals are ignored. */
   #firstThatCounts = 0;
   #suspensions: number;
 
-  /** @param suspensions how many suspensions of the machine were known when the request was sent */
+  /** @param suspensions how many machine suspensions were known when the request was sent */
   constructor({ lease, validUntil: until }: Pick<Grant, 'lease' | 'validUntil'>, suspensions: number) {
     this.#validUntil = until;
     this.#length = lease;
@@ -45,7 +46,7 @@ export class HeldLease {
     return this.#length;
   }
 
-  /** The longest lease ever sent, in ms. The backend may keep the lock for that long, whatever it answered. */
+  /** The longest lease ever sent, in ms. The backend may keep the lock for that long, regardless of its response. */
   get longest(): number {
     return this.#longest;
   }
@@ -88,7 +89,7 @@ export class HeldLease {
     return this.#renewals;
   }
 
-  /** Notes the acknowledgement of a renewal. `suspensions`: how many machine suspensions were known when it was sent. */
+  /** Notes that a renewal was acknowledged. `suspensions`: how many machine suspensions were known when it was sent. */
   acknowledged(renewal: number, until: number, suspensions: number): void {
     if (renewal < this.#firstThatCounts) return;
     this.#firstThatCounts = renewal;

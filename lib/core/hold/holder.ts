@@ -21,8 +21,9 @@ export type LossListener = (error: LockLostError) => void;
 /**
  * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend knows nothing about holders.
  *
- * Validity is computed from the clock. The watchdog's timer only reports a loss earlier. After a blocked event loop the timer is late, but
- * {@link expire} runs before each query of a user and finds the loss. A lost holder never becomes valid again.
+ * Validity is computed from the clock. The watchdog's timer just reports a loss sooner. After a blocked event loop, the
+ * timer is late, but {@link expire} runs before each user query and finds the loss. A lost holder never becomes valid
+ * again.
  */
 export class Holder {
   /** The observer's notes. */
@@ -125,7 +126,7 @@ export class Holder {
     this.plan.core.watchdog.reschedule(this.grant);
   }
 
-  /** Renews the lease to `lease` ms, now and from now on. @throws LockLostError; LockUnavailableError if there is no answer */
+  /** Extends the lease to `lease` ms, now and in later renewals. @throws LockLostError; LockUnavailableError if there is no response */
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;
@@ -184,9 +185,9 @@ export class Holder {
   }
 
   /**
-   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick in which the result arrives.
+   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick when the result arrives.
    *
-   * @param failed whether the task failed, so that the transaction of a row lock is rolled back
+   * @param failed whether the task failed, in which case a row lock's transaction is rolled back
    * @param lock the lock of this entry, if the user already has one
    */
   release<R>(failed: boolean, lock: object | undefined, answer: (result: ReleaseResult) => R): Promise<R> {

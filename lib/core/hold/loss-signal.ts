@@ -1,8 +1,8 @@
 /**
  * The signal of `controller`, which calls `checkClock` before each read of `aborted` or `reason`.
  *
- * After a blocked event loop, your code resumes before timers fire, and a plain signal would report a loss too late. So reading this signal checks
- * the clock, which may abort the signal and call its listeners.
+ * After a blocked event loop, your code resumes before timers fire, so a plain signal would report a loss too late.
+ * Reading this signal therefore checks the clock, which may abort the signal and call its listeners.
  */
 export function lossSignal({ signal }: AbortController, checkClock: () => void): AbortSignal {
   const checked = (name: 'aborted' | 'reason'): PropertyDescriptor => ({

@@ -10,7 +10,7 @@ import { WaitGroup } from '../toolkit/wait-group.js';
 const RETRY = { first: 100, most: 1_000 };
 /** How long a server may keep a request in its queue after the process has stopped polling, in ms. */
 const MAX_QUEUED_MS = 10_000;
-// How many releases are retried for longer than their own time while the backend is down. This bounds memory in a long outage.
+// How many releases are retried beyond their own time while the backend is down. This bounds memory during a long outage.
 const MAX_PENDING_IN_OUTAGE = 10_000;
 
 /** How to release a lock. */
@@ -34,7 +34,7 @@ interface PendingRelease {
   readonly intent: ReleaseIntent;
   /** How long the server may keep the lock after it has executed all earlier commands, in ms. */
   readonly lasting: number;
-  /** When nothing is left to release, provided that the server has executed all commands by now. */
+  /** When nothing will be left to release, provided that the server has executed all commands by now. */
   until: number;
   /** Whether a retry is in flight. */
   isSent: boolean;
@@ -46,14 +46,14 @@ interface PendingRelease {
  * When the backend recovers, the time of each pending release restarts: a command that was sent before an outage may be executed after it, however
  * long the outage lasted (`test/redis/queue-model.ts` has such a run).
  *
- * One timer serves all pending releases. An outage leaves one per caller; with a retry loop for each, they used a third of a core.
+ * One timer serves all pending releases. An outage leaves one per caller; separate retry loops used a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
   readonly inFlight = new WaitGroup();
   readonly #pending = new Set<PendingRelease>();
   #timer: Timer | undefined;
-  /** How many rounds of retries there have been since no release was pending. */
+  /** How many retry rounds there have been since releases became pending. */
   #rounds = 0;
   #closed = false;
 
@@ -65,7 +65,7 @@ export class Releases {
   ) {}
 
   /**
-   * Releases a lock, and resolves to the return value of `answer`. If the backend does not answer, the outcome is `unknown`, and the release is retried
+   * Releases a lock, and resolves to the return value of `answer`. If the backend doesn't respond, the outcome is `unknown`, and the release is retried
    * in the background until it is answered or until `lasting` ms have passed and nothing is left to release.
    */
   send<R>(
@@ -85,14 +85,15 @@ export class Releases {
   /**
    * Releases a request that no waiter needs anymore, including any grant that it may have received.
    *
-   * @param isSent whether a command may have reached the server. If not, only the backend's local state must be released, so the release is not retried
+   * @param isSent whether a command may have reached the server. If not, only the backend's local state needs to be
+   * released, so the release is not retried
    */
   releaseUnused(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
     const lasting = isSent ? Math.max(request.lease, request.minHold, MAX_QUEUED_MS) : 0;
     return this.send(request, UNUSED, lasting, identity);
   }
 
-  /** Retries all pending releases now, because the backend is answering again. */
+  /** Retries all pending releases now, because the backend is responding again. */
   recovered(): void {
     const now = this.clock.now();
     for (const release of this.#pending) release.until = now + release.lasting;
@@ -117,7 +118,7 @@ export class Releases {
         this.inFlight.done();
       }
     };
-    // A backend that throws has not answered.
+    // A backend that throws hasn't responded.
     const onFailure = (cause: unknown): R => {
       this.reachability.failed(cause);
       return onOutcome('unknown');

@@ -7,8 +7,8 @@ import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 /**
- * Renews this application's grants at one provider, and detects losses. One timer serves all grants. Renewals that are due together are sent in one
- * tick, but each has its own answer.
+ * Renews this application's grants with one provider, and detects losses. One timer serves all grants. Renewals that are due together are sent in one
+ * tick, but each gets its own response.
  *
  * The watchdog never renews after the deadline: if its timer is late, it reports the loss instead.
  */
@@ -57,7 +57,7 @@ export class Watchdog {
     this.#renewDue();
   }
 
-  /** Verifies all grants with the backend, once for each suspension of the machine. */
+  /** Verifies all grants with the backend, once per machine suspension. */
   renewAfterSuspension(): void {
     const suspensions = this.suspension.observe();
     if (suspensions === this.#knownSuspensions) return;
@@ -87,7 +87,7 @@ export class Watchdog {
     this.#wakeBy(next, now);
   }
 
-  /** @param suspensions how many suspensions of the machine are known before the renewal is sent */
+  /** @param suspensions how many machine suspensions are known before the renewal is sent */
   async #send(grant: HeldGrant, suspensions: number): Promise<RenewOutcome> {
     const outcome = await grant.renewNow(suspensions);
     if (outcome !== 'unknown') this.reschedule(grant);
@@ -100,7 +100,7 @@ export class Watchdog {
     this.#wakesAt = time;
     // Rounded up, because a timer that fires a fraction too early would find nothing due and spin.
     const delay = Math.max(Math.ceil(time - now), 1);
-    // Usually keeps the process alive: in an outage there may be no open socket that does, and a leader would exit without an error.
+    // Usually keeps the process alive: during an outage, there may be no open socket to do so, and a leader would exit without an error.
     this.#timer = this.clock.setTimer(this.#onTime, delay, this.backend.locksEndWithProcess !== true);
   };
 

@@ -30,7 +30,7 @@ class Sum {
   }
 }
 
-/** The waits of one template. */
+/** One template's waits. */
 class Row {
   readonly #sums: Readonly<Record<Cause, Sum>> = { queue: new Sum(), holder: new Sum(), unknown: new Sum() };
   /** The waits with the cause `holder`, by instance. */
@@ -113,7 +113,7 @@ export class Contention {
     contentionChannel.publish({ ...subject, waited: Math.round(waited), blockedBy, instance });
   }
 
-  /** Sorted by the total time waited, the longest first. */
+  /** Sorted by total time waited, longest first. */
   get rows(): LockContention[] {
     return [...this.#rows.values()].sort((one, other) => other.waited - one.waited).map(({ contention }) => contention);
   }

@@ -31,7 +31,7 @@ export interface WaitLink {
  * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits
  * later than `start`, because a cycle with one of these has a different victim.
  *
- * @param linksOf returns those holders of a key that wait for other keys
+ * @param linksOf returns a key's holders that are waiting for other keys
  */
 export function findCycle(
   start: PublishedWait,

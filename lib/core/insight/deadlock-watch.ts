@@ -14,7 +14,7 @@ interface Suspicion {
   readonly cycle: readonly WaitLink[];
   /** When the scan that first saw the cycle ended. */
   readonly seenAt: number;
-  /** How many records each process of the cycle had published at the next scan. */
+  /** How many records each process in the cycle had published as of the next scan. */
   beats: readonly number[] | undefined;
 }
 
@@ -37,20 +37,20 @@ interface OwnWait {
 
 /** Waits shorter than this are not published. Almost all waits are shorter, so they cost nothing. */
 const PUBLISH_AFTER_MS = 1_000;
-/** The shortest time between two scheduled publications of a process. */
+/** The minimum time between a process's scheduled publications. */
 const BEAT_MS = 500;
 /** A record expires after this time without a beat. */
 const RECORD_TTL_MS = 3_000;
 /**
  * How many beats must pass before a record is known to be newer than a read. The first record may have been in flight during the read. The second was
- * composed after the first was answered, so after the first was executed, and hence after the read.
+ * composed after the first was answered, and therefore after the first was executed and after the read.
  */
 const BEATS = 2;
 /** How many of the keys that this process waits for are included in one scan. The others follow in later scans. */
 const MAX_OWN_KEYS = 64;
 
 /**
- * Finds deadlocks, that is, cycles of callers that wait for each other, among all processes of one provider. Rejects one caller of each cycle.
+ * Finds deadlocks (cycles of callers that wait for each other) among all processes that use one provider. Rejects one caller in each cycle.
  *
  * Each process publishes one record, with the waits of its callers that hold other locks, and with the grants of these
  * locks. Starting from its own waits, it reads the holders of each key, the records of their processes, then the
@@ -63,7 +63,7 @@ const MAX_OWN_KEYS = 64;
  * its record was composed after R. If that record still has the wait under the same grant, then at T the wait had not
  * ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
  * whole cycle existed at T. The proof involves no clock. If it is unknown whether a record was written, all waits get
- * new ids, so that later records prove nothing about earlier scans.
+ * new ids, so later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<string, OwnWait>();
@@ -74,7 +74,7 @@ export class DeadlockWatch {
   #beatAt = -Infinity;
   /** The last beat in which a wait was removed early: see {@link forget}. */
   #removedAt = 0;
-  /** Resolves after the last write, to whether it succeeded. */
+  /** The last write; resolves to whether it succeeded. */
   #writing: Promise<boolean> = Promise.resolve(true);
   /** The record that this process has published. */
   #record: WaitRecord | undefined;
@@ -122,8 +122,8 @@ export class DeadlockWatch {
 
   /**
    * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be
-   * rejected because of the wait, a new record is written immediately, but only once per beat: a series of such waits
-   * costs only one more record.
+   * rejected because of the wait, a new record is written immediately, but at most once per beat, so a series of such
+   * waits costs only one extra record.
    */
   forget(caller: Waiter): void {
     const own = this.#waitOf.get(caller);
@@ -138,7 +138,7 @@ export class DeadlockWatch {
     this.#waits.delete(own.name);
     if (own.records <= BEATS || this.#removedAt === this.#beat) return;
     this.#removedAt = this.#beat;
-    // Repeats the number of the last beat, because less than BEAT_MS may have passed.
+    // Repeats the last beat's number, because less than BEAT_MS may have passed.
     void detached(this.#write);
   }
 
@@ -169,7 +169,7 @@ export class DeadlockWatch {
 
   async #publishAndScan(): Promise<void> {
     if (this.#due().some(({ published }) => published === undefined)) {
-      // Without the server's time, new waits stay unpublished. No need to report the failure: an outage is reported elsewhere.
+      // Without the server's time, new waits stay unpublished. No need to report the failure: outages are reported elsewhere.
       const since = await this.board.serverTime().catch(() => undefined);
       if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
     }
@@ -197,7 +197,7 @@ export class DeadlockWatch {
     return { id, key, mode: terms.mode, since: published, instance: this.instance.name, method: subject.method };
   }
 
-  /** The same text for all callers that hold the same locks. */
+  /** Callers that hold the same locks get the same text. */
   #ownerOf({ heldLocks }: Waiter): string {
     const locks = heldLocks?.outer.map((lock) => this.#numberOf(lock)) ?? [];
     const acquired = heldLocks?.acquired.map(({ id }) => id) ?? [];
@@ -241,8 +241,7 @@ export class DeadlockWatch {
   }
 
   /**
-   * Returns the grants that the callers of a wait hold, by id, with their keys. Computes them once for each owner, so
-   * that they can be compared by identity.
+   * Returns the grants held by a wait's callers, by id, with their keys. Computes them once per owner so that they can be compared by identity.
    */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
@@ -312,8 +311,7 @@ function byPriority(one: OwnWait, other: OwnWait): number {
 }
 
 /**
- * The keys that the owner of a waiter holds, by the ids of their grants. Excludes limited locks, because a waiter needs
- * any of several holders to release.
+ * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because a waiter needs only one of several holders to release.
  */
 function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();
@@ -325,7 +323,7 @@ function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): Re
   return grants;
 }
 
-/** The beats of the processes of a cycle; `undefined` if the cycle no longer exists. */
+/** The beats of a cycle's processes; `undefined` if the cycle no longer exists. */
 function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: LinksOf): readonly number[] | undefined {
   let from = start;
   const beats: number[] = [];

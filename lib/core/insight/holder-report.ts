@@ -57,9 +57,9 @@ export function lockHolder(
 }
 
 /**
- * Describes the holder to a caller that arrived at `startedAt`. It would be misleading to blame the last of many
- * holders, so the text says so if the holder arrived after the caller. It also says so if the observation is old,
- * because the holder may have left since.
+ * Describes the holder to a caller that arrived at `startedAt`. Blaming the last of many holders would be misleading,
+ * so the text mentions if the holder arrived after the caller. It also mentions if the observation is old, because the
+ * holder may have left since.
  */
 export function holderInWords(holding: KnownHolding, startedAt: number, now: number): string {
   const { holders, instance, method, since, seenAt } = holding;

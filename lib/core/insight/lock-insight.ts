@@ -32,7 +32,7 @@ import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 /** A caller with a shorter `wait` times out before a deadlock can be proven. */
 const MIN_WATCHED_WAIT_MS = 3_000;
 
-/** The observer's notes about a waiter that had to wait, or a holder that is traced. Other callers have no notes. */
+/** The observer's notes about a waiter that had to wait or a traced holder. Other callers have no notes. */
 interface Notes {
   /** Whether {@link TraceLabels} knows the waiter. */
   isTraced?: boolean;
@@ -43,12 +43,12 @@ interface Notes {
   endTrace?: EndTrace | undefined;
 }
 
-/** The observations that all providers of one application share. */
+/** The observations shared by all of an application's providers. */
 export interface SharedInsight {
   readonly contention: Contention;
   readonly order: LockOrder;
   /**
-   * The methods, or the keys of direct calls, that were reported as waiting for their own holder. With an infinite
+   * The methods (or, for direct calls, the keys) reported as waiting for their own holder. With an infinite
    * wait, this warning is the only sign.
    */
   readonly warnedOf: WarnedPlaces;
@@ -110,7 +110,7 @@ export class LockInsight implements LockObserver {
   #watchForDeadlock(waiter: Waiter): void {
     if (this.#deadlocks === undefined || waiter.heldLocks === undefined) return;
     const isLong = waiter.deadline - waiter.startedAt >= MIN_WATCHED_WAIT_MS;
-    // A caller that waits for a limited lock needs any of several holders to release, so it is never part of a cycle.
+    // A caller that waits for a limited lock needs only one of several holders to release, so it is never part of a cycle.
     if (isLong && waiter.terms.limited === undefined) this.#deadlocks.watch(waiter);
   }
 
@@ -162,7 +162,7 @@ export class LockInsight implements LockObserver {
     // At most the `wait` that the user set, even if the timer was late.
     const waited = Math.min(now - startedAt, waiter.terms.wait);
     const error = busyError(subject, waited, own ?? other, heldBy, inWords);
-    // With `wait: 0`, the call may be meant to find out whether its own caller holds the key.
+    // With `wait: 0`, the call may only be checking whether its own caller holds the key.
     if (isSelfWait(error) && waiter.terms.wait > 0) {
       this.core.logger.error(error.message);
       markReported(error);
@@ -245,7 +245,7 @@ export class LockInsight implements LockObserver {
   #endTrace(holder: Holder, end: Exclude<HoldEnd, 'nested'>): void {
     const endTrace = notesOf(holder)?.endTrace;
     if (endTrace === undefined) return;
-    // The promise of the trace retains the holder's async context, and with it previous locks.
+    // The trace's promise retains the holder's async context and, with it, previous locks.
     holder.notes = undefined;
     this.#labels.forget(holder);
     if ('result' in end) endTrace(end.result, end.failed);

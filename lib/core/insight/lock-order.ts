@@ -18,7 +18,7 @@ interface Nesting {
 const MAX_PAIRS = 5_000;
 
 /**
- * The orders in which the calls of one application nest locks, for each pair of names. Logs a warning once both orders of a pair have been seen, before
+ * The orders in which an application's calls nest locks, for each pair of names. Logs a warning once both orders of a pair have been seen, before
  * they lead to a deadlock. Cycles of three or more names are found only when callers wait in them: see `DeadlockWatch`.
  */
 export class LockOrder {
@@ -38,7 +38,7 @@ export class LockOrder {
   /**
    * Records that a call requests a lock while it holds the `outer` locks.
    *
-   * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested them in the opposite order
+   * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested the locks in the opposite order
    */
   under(outer: readonly GrantedLock[], wanted: LockEvent): void {
     const inner = this.#nameOf(wanted);
@@ -104,8 +104,9 @@ export class LockOrder {
 }
 
 /**
- * The names of locks. The name of a template is its text without values and trailing separators, such as `order` for `order:#{order.id}`. The name of a
- * key without a template is its part before the first `:`, so `order:42` has the same name.
+ * The names of locks. A template's name is its text without values or trailing separators, such as `order` for
+ * `order:#{order.id}`. A key without a template is named by its part before the first `:`, so `order:42` has the same
+ * name.
  */
 class LockNames {
   readonly #ofTemplates = new Map<string, readonly { readonly head: string; readonly name: string }[]>();
@@ -152,7 +153,7 @@ function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }
 
-/** Whether two callers with these nestings can deadlock: at least one descends, and they exclude each other at both locks. */
+/** Whether two callers with these nestings can deadlock, that is, whether at least one descends and they exclude each other at both locks. */
 function mayDeadlock(one: Nesting, other: Nesting): boolean {
   return (one.descends || other.descends) && excludes(one, other) && excludes(other, one);
 }

@@ -12,7 +12,7 @@ import { nameOf, placeOf } from '../events/subject.js';
 
 /** The remedies for a call that waits for a lock in its own async context. */
 export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
-  // A decorated method has no variable with its lock.
+  // A decorated method has no variable for its lock.
   const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
   return (
     `If the call is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
@@ -94,7 +94,7 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** Quotes the failure, because a backend that reports an error has answered. Only a failure without a message means that it did not. */
+/** Quotes the failure, because a backend that reports an error has responded. Only a failure without a message means that it hasn't. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not answer; check that it is up and reachable.';

@@ -3,7 +3,7 @@ import type { HolderLabel } from '../../api/lock-traces.js';
 // W3C Trace Context level 1, version 00, sampled. All-zero ids are invalid.
 const TRACEPARENT = '00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-01';
 const UNSAMPLED = '-';
-// Without control characters, which a terminal would interpret: a label is untrusted text from the server.
+// No control characters, which a terminal would interpret: labels are untrusted text from the server.
 const METHOD = '\\P{C}{1,200}';
 
 const IS_TRACEPARENT = new RegExp(`^${TRACEPARENT}$`);

@@ -10,17 +10,17 @@ import type { Holder } from '../hold/holder.js';
 // A hold that lasts this long gets a label, and a wait that lasts this long reads the holder's label.
 const LONG_MS = 250;
 
-/** What to do for a hold or a wait that becomes long. */
+/** What to do when a hold or wait becomes long. */
 interface Pending {
   readonly at: number;
   readonly onLong: (now: number) => void;
 }
 
 /**
- * The trace labels of long holds. They link the trace of a waiting caller to the span of the holder, which may be in another process.
+ * The trace labels of long holds. They link a waiting caller's trace to the span of the holder, which may be in another process.
  *
- * Only traced holds get a label, because only traced waits read it. One timer serves all of them, and callers that are
- * not traced cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
+ * Only traced holds get labels, because only traced waits read them. One timer serves all of them, and untraced callers
+ * cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
  */
 export class TraceLabels {
   /** Sorted by `at`, because all entries get the same delay. */
@@ -34,7 +34,7 @@ export class TraceLabels {
     private readonly clock: Clock,
   ) {}
 
-  /** Labels a hold once it becomes long. `traceparent`: of the hold's span, or `null` if the span is not sampled. */
+  /** Labels a hold once it becomes long. `traceparent`: that of the hold's span, or `null` if the span is not sampled. */
   held(holder: Holder, traceparent: string | null): void {
     // A shared or limited lock may have several holders, none of which alone blocks others.
     if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;
@@ -52,7 +52,7 @@ export class TraceLabels {
     const readLater = (attempt: number): void => {
       this.#add(waiter, () => {
         void this.#read(waiter, onHolder).then((isDone) => {
-          // Read a second time, because a holder that arrived at the same time as the waiter is only now writing its label.
+          // Read again, because a holder that arrived at the same time as the waiter is only now writing its label.
           if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);
         });
       });
@@ -78,7 +78,7 @@ export class TraceLabels {
   #write(holder: Holder, now: number): void {
     const text = this.#texts.get(holder);
     const remaining = holder.remaining(now);
-    // After a suspension of the machine, wait for a renewal to show that the lock is still held.
+    // If the machine was suspended, wait for a renewal to show that the lock is still held.
     if (text === undefined || remaining <= 0 || !holder.grant.isVerified()) return;
     try {
       this.backend.label?.(holder.grant.request, text, remaining);

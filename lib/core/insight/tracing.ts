@@ -5,8 +5,9 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 
 /*
- * The core publishes to Node's tracing channels where a caller acquires a key and where a hold ends. The lock events don't have enough information for
- * this: they report neither when a call started nor which grant a release belongs to. The decorators don't see the locks of `LockService`.
+ * The core publishes to Node's tracing channels when a caller acquires a key and when a hold ends. Lock events don't
+ * carry enough information for this: they report neither when a call started nor which grant a release belongs to. The
+ * decorators don't see `LockService` locks.
  *
  * Check `hasSubscribers` before you call these functions.
  */
@@ -31,7 +32,7 @@ export async function traceAcquisition<T>(
   return granted[0] as T;
 }
 
-/** Ends the trace of a hold. `failed`: the task failed. */
+/** Ends a hold's trace. `failed`: whether the task failed. */
 export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, failed: boolean) => void;
 
 interface TracedHold {
@@ -55,7 +56,7 @@ export function traceHold(subject: LockEvent, fencingToken: bigint | null): Trac
   return { end: finish, traceparent: trace.traceparent };
 }
 
-/** Adds a property that subscribers may set. It is not enumerable, so that copies and logs of the trace don't contain it. */
+/** Adds a property that subscribers may set. It is not enumerable, so copies and logs of the trace don't contain it. */
 function withHidden<T extends object>(trace: T, property: keyof T): T {
   return withJson(Object.defineProperty(trace, property, { value: undefined, writable: true, configurable: true }));
 }

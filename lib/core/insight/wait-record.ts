@@ -8,20 +8,20 @@ import { isMethodName } from './trace-label-text.js';
 export interface WaitRecord {
   /** How many records the process has published. */
   readonly beat: number;
-  /** The waits of the owner of this grant. `mode`: the mode of the grant. */
+  /** The waits of this grant's owner. `mode`: the grant's mode. */
   linksOf(grant: string, mode: WaitLink['mode']): readonly WaitLink[];
 }
 
 const VERSION = 1;
-/** The maximum length of a record in characters. A process writes two records per second, so at most 64 kB. */
+/** The maximum length of a record in characters. A process writes two records per second, so it sends at most 64 kB per second. */
 const MAX_LENGTH = 32_000;
-/** How many grants of one owner are published. */
+/** The maximum number of grants published per owner. */
 const MAX_GRANTS = 1_000;
-/** The length of a grant's id without the id of the process, which is not repeated. */
+/** The length of a grant's id without the process's id, which is not repeated. */
 const GRANT_DIGITS = 20;
 
 /**
- * Writes the record of a process. Each set of grants, each key and each method is written only once, and times are relative to the first. A wait that
+ * Writes a process's record. Each set of grants, each key, and each method is written only once, and times are relative to the first. A wait that
  * does not fit is left out, so add the important ones first.
  */
 export class WaitRecordWriter {
@@ -76,9 +76,9 @@ export class WaitRecordWriter {
 }
 
 /**
- * Parses the record of a process.
+ * Parses a process's record.
  *
- * @returns `undefined` if the text is not a valid record: any client of the server, or another version of this package, may have written it
+ * @returns `undefined` if the text is not a valid record: any client of the server or another version of this package may have written it
  */
 export function readWaitRecord(instanceId: string, text: string): WaitRecord | undefined {
   const value = parsed(text);

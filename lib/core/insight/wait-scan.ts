@@ -3,7 +3,7 @@ import { instanceIdOf } from '../toolkit/instance-ids.js';
 import { isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { readWaitRecord, type WaitRecord } from './wait-record.js';
 
-/** Returns those holders of a key that wait for other keys. */
+/** Returns a key's holders that are waiting for other keys. */
 export type LinksOf = (key: string) => readonly WaitLink[];
 
 // These bound the cost of one scan.
@@ -29,9 +29,9 @@ export class WaitScan {
   readonly linksOf: LinksOf = (key) => this.#links.get(key) ?? NONE;
 
   /**
-   * Reads the holders of these keys, then the holders of the keys that those wait for, and so on.
+   * Reads the holders of these keys, then the holders of the keys that those holders wait for, and so on.
    *
-   * @param latest the scan ignores waits later than this one: a cycle with one of them has its victim in another process
+   * @param latest the scan ignores waits later than this one: the victim of a cycle with such a wait is in another process
    * @param isHeld whether this process holds the key. Such keys are read first, because they may close a cycle
    */
   async from(start: ReadonlySet<string>, latest: PublishedWait, isHeld: (key: string) => boolean): Promise<void> {
@@ -48,7 +48,7 @@ export class WaitScan {
 
   async #read(key: string): Promise<readonly WaitLink[]> {
     this.#links.set(key, NONE);
-    // On failure, treat the key as free. An outage is reported elsewhere.
+    // On failure, treat the key as free. Outages are reported elsewhere.
     const holders = await this.board.holders(key, MAX_HOLDERS_PER_KEY).catch(() => []);
     const links = await Promise.all(
       holders.map(async ({ id, mode }) => (await this.#recordOf(instanceIdOf(id)))?.linksOf(id, mode) ?? NONE),

@@ -28,10 +28,10 @@ interface Granted {
 
 /**
  * - `new`: the request was never sent.
- * - `sent`: the backend has neither answered nor queued the request.
- * - `queued`: the request waits in the backend's queue.
+ * - `sent`: the backend has neither responded to nor queued the request.
+ * - `queued`: the request is waiting in the backend's queue.
  * - `unanswered`: the last attempt failed.
- * - `busy`: the last attempt was refused, and left nothing at the backend.
+ * - `busy`: the last attempt was refused and left nothing on the backend.
  * - `over`: the lock was released or lost, and the id is dead.
  */
 type Stage =
@@ -39,7 +39,7 @@ type Stage =
   | { readonly phase: 'sent'; readonly sentAt: number }
   | Granted;
 
-/** A request of a composite provider to the backend of one of its members. */
+/** A composite provider's request to a member's backend. */
 export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, DenseSetItem {
   readonly id: string;
   readonly key: string;
@@ -48,7 +48,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
   readonly lease: number;
   readonly minHold: number;
   readonly otherKeysHeld: number;
-  /** The backend's state of this request. */
+  /** The backend's state for this request. */
   state: unknown;
   seen: unknown;
   slot = -1;
@@ -115,7 +115,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     }
     this.#stage = { phase: 'sent', sentAt: clock.now() };
     // Not added to `releases.inFlight`, because the composite's own attempt is in flight for at least as long, and its `close` waits for that.
-    // Composite providers request one key at a time, so no backend answers `not-asked`.
+    // Composite providers request one key at a time, so no backend returns `not-asked`.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);
     return promised(() => backend.acquire(this)).then(onAnswer, onFailure);
@@ -167,14 +167,14 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     if (phase === 'granted') return this.#sendRelease(stage, intent, now);
     this.#stage = { phase: 'over' };
     if (phase === 'busy' || phase === 'over') return Promise.resolve('lost');
-    // Even if the request was never sent, send its release: the answer shows that the backend is reachable.
+    // Even if the request was never sent, send its release: the response shows that the backend is reachable.
     if (phase === 'new') return releases.send(this, intent, 0, identity, now);
     return releases.releaseUnused(this, this.#isSent || phase !== 'unanswered');
   }
 
-  // For the requests of this member.
+  // For this member's requests.
 
-  /** Loses the lock if its lease has expired. */
+  /** Treats the lock as lost if its lease has expired. */
   expire(now: number): void {
     const stage = this.#stage;
     if (stage.phase === 'granted' && now >= stage.lease.validUntil) this.#lose(stage);
@@ -190,7 +190,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     }
     reachability.answered();
     if (answer === 'busy') {
-      // After an abort, a backend answers without waiting for the server, so a release must remove the request from the server's queue.
+      // After an abort, a backend responds without waiting for the server, so a release must remove the request from the server's queue.
       const hasLeft = phase === 'queued' && this.signal.aborted;
       this.#stage = { phase: hasLeft ? 'over' : 'busy' };
       if (hasLeft) void releases.releaseUnused(this, true);
@@ -210,7 +210,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     throw error;
   }
 
-  /** Releases the lock before it reports the loss, because a listener may request the key again. */
+  /** Releases the lock before reporting the loss, because a listener may request the key again. */
   #lose(stage: Granted, cause?: unknown): void {
     if (this.#stage !== stage) return;
     const now = this.all.core.clock.now();

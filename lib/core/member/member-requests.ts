@@ -3,8 +3,8 @@ import type { ProviderCore } from '../provider-core.js';
 import type { CoreMemberRequest } from './member-request.js';
 
 /**
- * The locks that composite providers hold on this provider. A composite provider queues its callers and renews its locks itself, so its requests bypass
- * the queues and the watchdog of this provider and go directly to the backend.
+ * The locks that composite providers hold on this provider. A composite provider queues its callers and renews its
+ * locks itself, so its requests bypass this provider's queues and watchdog and go directly to the backend.
  */
 export class MemberRequests {
   readonly #held = new DenseSet<CoreMemberRequest>();
@@ -27,7 +27,7 @@ export class MemberRequests {
     this.#held.delete(request);
   }
 
-  /** Releases the expired leases, before another caller in this process requests their keys. */
+  /** Releases expired leases before another caller in this process requests their keys. */
   expire(): void {
     const now = this.core.clock.now();
     if (now < this.#firstEnd) return;

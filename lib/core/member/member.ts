@@ -3,7 +3,7 @@ import type { ProviderCore } from '../provider-core.js';
 import { CoreMemberRequest } from './member-request.js';
 import { MemberRequests } from './member-requests.js';
 
-/** The interface of a provider to the composite providers that are built on it. */
+/** A provider's interface to the composite providers that are built on it. */
 export function memberOf(core: ProviderCore): Member {
   const { backend, capabilities } = core;
   const requests = (core.memberRequests ??= new MemberRequests(core));

@@ -14,10 +14,10 @@ export interface LockPlan {
 /** A plan as shown in reports. All times are in ms. */
 export interface LockDescription extends LockOrigin {
   readonly provider: string;
-  /** The class of the provider. */
+  /** The provider's class. */
   readonly kind: string;
   readonly capabilities: LockCapabilities;
-  /** Whether the provider stores records, which jobs with ticks need. */
+  /** Whether the provider stores the records that jobs with ticks need. */
   readonly records: boolean;
   readonly wait: number;
   /** `undefined` if locks live as long as the provider's session. */
@@ -33,12 +33,12 @@ export function describe({ core, settings, origin }: LockPlan): LockDescription 
   return { ...origin, provider, kind, capabilities, records, wait, lease, minHold };
 }
 
-/** The lock of a plan and a key, for events and messages. */
+/** The lock for a plan and a key, as used in events and messages. */
 export function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
   return { key, provider: core.name, mode: settings.mode, ...origin };
 }
 
-/** Reports that a call or a job does not run. */
+/** Reports that a call or job won't run. */
 export function publishSkipped(plan: LockPlan, key: string | null, reason: SkipReason): void {
   plan.core.events.publish('skipped', { ...subjectOf(key ?? '', plan), reason });
 }

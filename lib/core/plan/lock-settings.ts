@@ -39,7 +39,7 @@ export const OF_LOCK = {
   signal: option(
     'an AbortSignal, such as AbortSignal.timeout(1_000), or the "signal" of an AbortController',
     (given) => {
-      // Checks the methods and not the class, because Node's is not the only implementation.
+      // Checks the methods rather than the class, because Node's isn't the only implementation.
       const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
       const isSignal = typeof throwIfAborted === 'function' && typeof addEventListener === 'function';
       return isSignal ? (given as AbortSignal) : undefined;
@@ -53,7 +53,7 @@ const DEFAULT_LEASE = 30_000;
 /** The settings that a waiter and a request must have in common for the request's grant to serve the waiter. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
 
-/** The options of a lock, checked and complete. All times are in ms. */
+/** A lock's options, checked and complete. All times are in ms. */
 export interface LockSettings extends Terms {
   readonly wait: number;
   readonly maxHold: number;
@@ -125,10 +125,10 @@ export function resolveSettings(
   };
 }
 
-/** How many holders a limit may allow. To inspect a key or to change its limit, the backend has to read all of them. */
+/** How many holders a limit may allow. To inspect a key or change its limit, the backend has to read all its holders. */
 const MAX_HOLDERS = 10_000;
 
-/** @throws LockConfigError if the provider has no limits, or if no holder could ever get this share */
+/** @throws LockConfigError if the provider doesn't support limits, or if no holder could ever get this share */
 function limitOf(
   { limit, weight, mode }: Partial<Settings<typeof OF_LOCK>>,
   capabilities: LockCapabilities,

@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 
-/** The default of a constructor's first argument. Nest omits the argument if a user lists the class in "providers". @throws LockConfigError */
+/** The default for a constructor's first argument. Nest omits the argument if a user lists the class in "providers". @throws LockConfigError */
 export function madeByNest(name: string): never {
   throw new LockConfigError(
     `${name} is in the "providers" of a module: remove it. DistributedLockModule provides it to every module of the application.`,

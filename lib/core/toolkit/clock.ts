@@ -4,7 +4,7 @@ import { monotonicNow } from './real-timers.js';
 import { Timers } from './timers.js';
 
 /**
- * How long a reading of the uptime is cached. A reading costs 11 µs, more than the rest of an uncontended lock in memory, and has a resolution of
+ * How long an uptime reading is cached. A reading costs 11 µs, more than the rest of an uncontended in-memory lock, and has a resolution of
  * only 10 ms anyway.
  */
 const UPTIME_CACHE_MS = 10;
@@ -14,8 +14,7 @@ let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
 /**
  * The uptime, read at most 10 ms ago according to both other clocks. The monotonic clock alone isn't enough: it stops
  * while the machine is suspended, so a reading from just before the suspension would still look fresh after it. The
- * wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the length of
- * the suspension within these 10 ms.
+ * wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the suspension's length within those 10 ms.
  */
 function recentUptime(): number {
   const now = monotonicNow();
@@ -29,7 +28,7 @@ function recentUptime(): number {
 /** The timers of {@link systemClock}. */
 export const systemTimers = new Timers();
 
-/** The clocks of this machine. On Linux, `performance.now()` is CLOCK_MONOTONIC. `os.uptime()` includes the time spent suspended. */
+/** This machine's clocks. On Linux, `performance.now()` is CLOCK_MONOTONIC. `os.uptime()` includes the time spent suspended. */
 export const systemClock: Clock = {
   now: monotonicNow,
   uptime: recentUptime,

@@ -1,6 +1,6 @@
 /** An element of a {@link DenseSet}. */
 export interface DenseSetItem {
-  /** The index in the set, or -1 if the item is in no set. Only the set uses it. */
+  /** The index in the set, or -1 if the item isn't in a set. Used only by the set. */
   slot: number;
 }
 
@@ -20,7 +20,7 @@ export class DenseSet<T extends DenseSetItem> {
     return value.slot >= 0;
   }
 
-  /** Adds an item that is in no set. */
+  /** Adds an item that isn't in any set. */
   add(value: T): void {
     value.slot = this.#values.length;
     this.#values.push(value);

@@ -2,7 +2,7 @@ import type { Grant } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
 
 /**
- * The first of a block of consecutive fencing tokens, one for each of the `callers` that a grant serves. `last` is the last token of the block.
+ * The first of a block of consecutive fencing tokens, one for each of the `callers` that a grant serves. `last` is the block's last token.
  *
  * Limited locks have no token, because a resource that compares tokens would reject all holders except the latest.
  */
@@ -12,7 +12,7 @@ export function firstToken(mode: LockMode, last: bigint, callers = 1): Grant['fe
 
 /**
  * When a token was issued. A token is the server's time in µs, or the previous token plus one if the clock has not advanced past it. `null` if the
- * token lies in the future, because then it was counted and not read from the clock.
+ * token lies in the future, because it was then counted rather than read from the clock.
  *
  * @param now the server's time, in ms since 1970
  */

@@ -3,7 +3,7 @@ import type { Instance } from '../../api/lock-provider.js';
 const INSTANCE_DIGITS = 12;
 const LISTED_HOLDERS = 100;
 
-/** The id of the instance that created the given id: every id starts with it. */
+/** The id of the instance that created the given id: every id starts with its instance's id. */
 export function instanceIdOf(id: string): string {
   return id.slice(0, INSTANCE_DIGITS);
 }
@@ -20,7 +20,7 @@ export function instancesOf(holders: Iterable<string>): readonly string[] {
   return [...ids];
 }
 
-/** The instance of a holder, for a backend that stores no names: this instance by name, others by id. */
+/** A holder's instance, for a backend that doesn't store names: this instance by name, others by id. */
 export function nameOrIdOf(holder: string, own: Instance): string {
   const id = instanceIdOf(holder);
   return id === own.id ? own.name : id;

@@ -12,7 +12,7 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name that was probably meant by an unknown one: another library's word for the same option, or a misspelling. */
+/** The known name that an unknown one probably stands for: another library's word for the same option, or a misspelling. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);

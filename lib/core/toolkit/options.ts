@@ -6,7 +6,7 @@ import { refuseUnsetPart, refuseUnsetWithin } from './unset.js';
 
 /** The class or function that takes the options, for error messages. */
 export interface Owner {
-  /** Left out for options of a lock, because the caller adds the place (a call, a decorator or a class). */
+  /** Omitted for lock options, because the caller adds the place (a call, a decorator or a class). */
   readonly name?: string | undefined;
   /** A correct call. */
   readonly example?: string | undefined;
@@ -39,9 +39,9 @@ interface Traits {
   readonly isWritten?: boolean;
   /** Whether the value may be or contain a password. */
   readonly isSecret?: boolean;
-  /** Whether the value contains options of another library. */
+  /** Whether the value contains another library's options. */
   readonly isForeign?: boolean;
-  /** How to convert the text of an environment variable to the type of the option. */
+  /** How to convert an environment variable's text to the option's type. */
   readonly convert?: string;
 }
 
@@ -75,7 +75,7 @@ export class Option<T> {
     return parsed === undefined ? this.refuse(value, owner, name) : parsed;
   }
 
-  /** @throws LockConfigError that names the place, the value, and what it must be */
+  /** @throws LockConfigError that names the place, the value, and what is allowed */
   refuse(value: unknown, owner: Owner, name: string, more = ''): never {
     const { isSecret, convert } = this.traits;
     const remedy = typeof value === 'string' && convert !== undefined ? `: convert the text, as with ${convert}` : '';
@@ -129,7 +129,7 @@ export function count(min: number, wanted = `a whole number >= ${min}`, max = In
 /** One of a few values. */
 export function oneOf<const A extends readonly (string | boolean)[]>(...allowed: A): Option<A[number] | undefined> {
   const isAllowed = (value: unknown): value is A[number] => (allowed as readonly unknown[]).includes(value);
-  // Boolean() would not help: it would convert the text 'false' of an environment variable to true.
+  // Boolean() wouldn't help: it would convert an environment variable's text 'false' to true.
   const convert = allowed.includes(true) ? { convert: "process.env.NAME === 'true'" } : {};
   return option(allowed.map(shown).join(' or '), (value) => (isAllowed(value) ? value : undefined), convert);
 }
@@ -160,7 +160,7 @@ export function listOf<T>(wanted: string, each: Option<T>): Option<readonly NonN
 }
 
 /**
- * Reads all options of an owner. @throws LockConfigError for unknown names, missing options, options that are
+ * Reads all of an owner's options. @throws LockConfigError for unknown names, missing options, options that are
  * explicitly `undefined`, and invalid values
  */
 export function read<T extends Table>(owner: Owner, given: unknown, table: T): Settings<T> {
@@ -234,7 +234,7 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
   throw configError(owner, place === '' ? unknown : `${place}: ${unknown.replace('There', 'there')}`);
 }
 
-/** Options of the module, which users sometimes pass to a provider instead. */
+/** Module options, which users sometimes pass to a provider instead. */
 const MODULE_OPTIONS = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
 function unknownIn({ name: owner, provider, foreign }: Owner, given: object, table: Table, remedy = ''): string {

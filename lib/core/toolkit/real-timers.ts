@@ -3,7 +3,8 @@ import process from 'node:process';
 import timers from 'node:timers';
 
 /*
- * Node's real timers and monotonic clock, even if a test uses fake timers of Jest, Vitest, Sinon or `node:test`. With fake timers, even an uncontended
+ * Node's real timers and monotonic clock, even if a test uses fake timers from Jest, Vitest, Sinon, or `node:test`.
+ * With fake timers, even an uncontended
  * call would hang until the test advances the clock, and its lease would expire on a real server without a renewal.
  *
  * These tools replace properties of Node's modules, so the functions are copied to constants here.
@@ -23,7 +24,7 @@ export function monotonicNow(): number {
   return now.call(performance);
 }
 
-/** Fake timers may be installed before this module is loaded. Jest, Vitest and Sinon use the same engine, whose fakes keep the originals. */
+/** Fake timers may be installed before this module is loaded. Jest, Vitest, and Sinon use the same engine, whose fakes keep the originals. */
 function original<M extends object, N extends keyof M & string>(module: M, name: N): M[N] {
   const { clock } = module[name] as { readonly clock?: Readonly<Record<string, M[N] | undefined>> };
   return clock?.[`_${name}`] ?? module[name];

@@ -1,7 +1,7 @@
 import { type LockConfigError, LockError, type LockUnavailableError } from '../../api/errors.js';
 
 /**
- * Whether a retry may help: the backend is down, or failed with an error of its driver. Other lock errors (pool exhausted, refused by the
+ * Whether a retry may help: the backend is down, or its driver failed with an error. Other lock errors (pool exhausted, refused by the
  * configuration, …) would only recur.
  */
 export function isRetryable(error: unknown): boolean {
@@ -14,18 +14,20 @@ export function wasSent(error: unknown): boolean {
 }
 
 /**
- * How long a refusal that may be temporary counts as an outage, in ms.
+ * How long a possibly temporary refusal counts as an outage, in ms.
  *
- * All providers follow the same rule. If a server refuses a command (a permission, an ACL, a wrong table), the call fails immediately with a
- * {@link LockConfigError} that has `refused` set, because a retry would only load the server. A refusal that may be temporary is a
- * `LockUnavailableError` at first, so that callers wait:
+ * All providers follow the same rule. If a server refuses a command (because of a permission, an ACL, or a wrong
+ * table), the call fails immediately with a
+ * {@link LockConfigError} that has `refused` set, because a retry would only burden the server. A possibly temporary
+ * refusal is reported as `LockUnavailableError` at first, so callers wait:
  *
  * - a login that was accepted before: after a password rotation, the next connection may have the right password
  * - a demoted master: its address will soon lead to the new one
  * - a login that only one of several servers refuses
  *
- * After this time it is a refusal like any other, and the provider keeps retrying, in the background or with each call. Silence, full memory and a
- * lost quorum are outages for as long as they last. So is a replica, if the client finds the new master automatically (Sentinel, Cluster).
+ * After this time, it counts as a refusal like any other, and the provider keeps retrying, in the background or with
+ * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So is a replica, if the
+ * client finds the new master automatically (Sentinel, Cluster).
  */
 export const REFUSAL_RETRIED_FOR = 10_000;
 
@@ -34,7 +36,7 @@ export function isRefusal(error: unknown): error is LockConfigError {
   return LockError.is(error) && error.code === 'LOCK_CONFIG' && (error as Partial<LockConfigError>).refused === true;
 }
 
-/** Compares the code and not the class, because a provider may come from a second copy of this package. */
+/** Compares the code rather than the class, because a provider may come from a second copy of this package. */
 export function isUnavailable(error: unknown): error is LockUnavailableError {
   return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
 }

@@ -12,9 +12,9 @@ const SAMPLE_WHILE_QUEUED_MS = 5_000;
 
 /**
  * Detects that the machine was suspended (a closed laptop lid, a suspended VM). The monotonic clock stops during a suspension, so a deadline may seem
- * far away although the backend has already granted the lock to another process.
+ * far away even though the backend has already granted the lock to another process.
  *
- * A suspension of a VM that stops both of its clocks cannot be detected.
+ * A VM suspension that stops both clocks cannot be detected.
  */
 export class SuspensionDetector {
   readonly #clock: Clock;
@@ -33,7 +33,7 @@ export class SuspensionDetector {
     this.#wallOffset = clock.wallTime() - this.#sampledAt;
   }
 
-  /** Reads the clocks. Returns how many suspensions there were. */
+  /** Reads the clocks. Returns how many suspensions there have been. */
   observe(): number {
     const now = this.#clock.now();
     const ahead = this.#clock.uptime() - now - this.#offset;
@@ -44,7 +44,7 @@ export class SuspensionDetector {
       this.#count += 1;
       this.#offset += ahead;
     } else {
-      // Follows only the allowed drift, so that several short suspensions still add up.
+      // Follows only the allowed drift, so several short suspensions still add up.
       this.#offset += Math.min(Math.max(ahead, -drift), drift);
     }
     return this.#count;
@@ -67,8 +67,8 @@ export class SuspensionDetector {
   }
 
   /**
-   * Notes that a request joined (1) or left (-1) the queue of a backend. While any is queued, a timer samples the
-   * clocks: nothing else might do so between a request and its grant, which can arrive a day later with a lease of
+   * Notes that a request joined (1) or left (-1) a backend's queue. While any is queued, a timer samples the clocks:
+   * nothing else might do so between a request and its grant, which can arrive a day later with a lease of only
    * seconds.
    */
   queued(change: 1 | -1): void {

@@ -12,13 +12,14 @@ interface Entry {
   /** When the timer is due, on the monotonic clock. */
   readonly at: number;
   readonly keepsAlive: boolean;
-  /** Undefined once the timer has fired or been cleared, so that it no longer retains what the callback closes over. */
+  /** Undefined once the timer has fired or been cleared, so it no longer retains what the callback closes over. */
   callback: (() => void) | undefined;
 }
 
 /**
- * Any number of timers on top of a single Node timer. Each lock sets and clears two timers, which almost never fire; two Node timers took a quarter of
- * the time of an uncontended lock in memory. Clearing a timer doesn't touch the Node timer, which later fires and finds nothing due.
+ * Any number of timers on top of a single Node timer. Each lock sets and clears two timers, which almost never fire;
+ * two Node timers accounted for a quarter of an uncontended in-memory lock's time. Clearing a timer doesn't touch the
+ * Node timer, which later fires and finds nothing due.
  *
  * Callbacks run detached. As with Node's timers, all promise jobs of one callback run before the next callback.
  */
@@ -54,7 +55,7 @@ export class Timers {
     }
   }
 
-  /** Clears the Node timer if no timer is active. An application calls it when it stops, so as to leave nothing behind. */
+  /** Clears the Node timer if no timer is active. Called when an application stops, so that nothing is left behind. */
   disarmIfIdle(): void {
     if (this.#set > 0) return;
     this.#heap = [];
@@ -83,7 +84,7 @@ export class Timers {
   }
 
   readonly #onTime = (): void => {
-    // Node may fire a fraction of a millisecond early. Without this, the timer would be armed again for the rest.
+    // Node may fire a fraction of a millisecond early. Without this, the timer would be rearmed for the remainder.
     const due = Math.max(monotonicNow(), this.#armedAt);
     this.#disarm();
     this.#runDue(due);

@@ -1,5 +1,5 @@
 /**
- * Options of client libraries that select the server or the user. If one of them silently falls back to its default, the process takes its locks on
+ * Client library options that select the server or the user. If one of them silently falls back to its default, the process takes its locks on
  * the wrong server.
  */
 const ADDRESSES: ReadonlySet<string> = new Set([
@@ -11,13 +11,13 @@ const WITHOUT_DEFAULT = /^(?:url|uri|connectionString|sentinels|sentinelRootNode
 /** Matches an address with a part that came from an unset variable, such as `redis://undefined:6379`. */
 const UNSET_PART = /(?:^|[/:@,])(undefined|null|NaN)(?:$|[/:@,?])/;
 
-/** How deep to search nested options, such as those of a Cluster node. Bounded, because they may contain a client, which refers to itself. */
+/** How deep to search nested options, such as a Cluster node's. Bounded, because they may contain a client, which refers to itself. */
 const MAX_DEPTH = 4;
 
 /** Calls `refuse` if a value probably comes from an unset variable. Never passes the value, which may contain a password. */
 export function refuseUnsetPart(options: object, name: string, refuse: (why: string) => void): void {
   const descriptor = Object.getOwnPropertyDescriptor(options, name) ?? {};
-  // Do not call a getter: it may be expensive, and is meant to be read for each connection.
+  // Don't call getters: they may be expensive and are meant to be read for each connection.
   if (!('value' in descriptor)) return;
   const value: unknown = descriptor.value;
   const [, part] = (typeof value === 'string' && UNSET_PART.exec(value)) || [];

@@ -1,4 +1,4 @@
-/** Counts pending work, as in Go. */
+/** Counts pending work, like Go's WaitGroup. */
 export class WaitGroup {
   #count = 0;
   #waiting: (() => void)[] = [];

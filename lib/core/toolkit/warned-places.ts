@@ -5,7 +5,7 @@ const MAX_WARNINGS = 100;
 export class WarnedPlaces {
   readonly #places = new Set<string>();
 
-  /** @returns whether to log a warning: not if there was one for this place, or for 100 others */
+  /** @returns whether to log a warning: false if one was already logged for this place or for 100 others */
   add(place: string): boolean {
     if (this.#places.has(place) || this.#places.size === MAX_WARNINGS) return false;
     this.#places.add(place);

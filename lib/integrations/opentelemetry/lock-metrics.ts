@@ -19,7 +19,7 @@ interface Measurement {
   readonly startedAt: number;
 }
 
-/** Metrics of waits, holds and failures. The counts of the histograms are the numbers of finished waits and holds. */
+/** Metrics of waits, holds and failures. The histogram counts are the numbers of finished waits and holds. */
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];

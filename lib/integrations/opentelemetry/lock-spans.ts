@@ -64,7 +64,7 @@ export class LockSpans {
   }
 }
 
-/** The W3C `traceparent` of a span; `null` if it is not sampled, `undefined` without an SDK. */
+/** A span's W3C `traceparent`; `null` if it is not sampled, `undefined` without an SDK. */
 function traceparentOf(span: Span): string | null | undefined {
   const context = span.spanContext();
   if (!isSpanContextValid(context)) return undefined;

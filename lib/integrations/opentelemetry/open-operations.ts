@@ -5,7 +5,7 @@ import { subscribe, type TracingChannel, unsubscribe } from 'node:diagnostics_ch
 interface Observer<T extends object, N> {
   /** Called when an operation starts. The result is passed to `end`. */
   readonly begin: (trace: T) => N;
-  /** Called when the operation ends, or with no trace if the subscriber unsubscribes first. */
+  /** Called when the operation ends, or without a trace object if the subscriber unsubscribes first. */
   readonly end: (note: N, trace?: T) => void;
 }
 
@@ -47,7 +47,7 @@ export class OpenOperations<T extends object, N> {
   }
 }
 
-/** Catches errors of an SDK, because Node crashes the process if a subscriber throws. */
+/** Catches SDK errors, because Node crashes the process if a subscriber throws. */
 function onFailure(error: unknown): void {
   diag.error('nestjs-distributed-lock: a span or a measurement was not recorded.', error);
 }

@@ -20,11 +20,11 @@ export interface LeaderHealthOptions {
 
 /** The leader to look for. */
 export interface LeaderCheckOptions {
-  /** The key of the leadership. */
+  /** The leadership key. */
   readonly key: string;
   /** Name of the provider. Default: the module's default provider. */
   readonly provider?: string;
-  /** How long the backend may take to answer, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
+  /** How long the backend may take to respond, in ms. Default 1 s, at least 1 ms and at most 24.8 days. */
   readonly timeout?: Duration;
 }
 
@@ -44,12 +44,12 @@ export interface LeaderHealth {
 }
 
 /**
- * Reports to Terminus what this process leads, and whether it has stopped leading where it should have. It contacts no backend.
+ * Reports to Terminus what this process leads, and whether it has stopped leading where it should have. It doesn't contact the backend.
  *
- * Down: more than `tolerance` ago, a lock was lost or a leader's task ended or failed, and something from that term is still running: the task
- * or an `@OnlyLeader` call. Until it ends, this process does not campaign again, and it keeps the lock unless it has
- * lost it. Only a
- * restart of the process ends a task that ignores its signal, so use this as a liveness check. It is modeled on `HealthzAdaptor`
+ * Down: something from a term, the task or an `@OnlyLeader` call, is still running more than `tolerance` after the lock
+ * was lost or the leader's task ended or failed. Until that ends, this process does not campaign again and keeps the
+ * lock unless it was lost. Only restarting the process ends a task that ignores its signal, so use this as a liveness
+ * check. It is modeled on `HealthzAdaptor`
  * in Kubernetes leader election, including its 20 s.
  *
  * @example
@@ -83,10 +83,10 @@ export class LeaderHealthIndicator {
   }
 
   /**
-   * Reports which instance in the whole fleet leads a key, and when it started to lead. It queries the backend, from
-   * any process, so use it for monitoring, not for liveness.
+   * Reports which instance in the whole fleet leads a key, and when it started to lead. It works in any process but
+   * queries the backend, so use it for monitoring, not for liveness.
    *
-   * Down: nobody leads, or the backend did not answer in time. The result contains the key and the instance, but
+   * Down: nobody leads, or the backend did not respond in time. The result contains the key and the instance, but
    * neither the backend's address nor its error.
    *
    * @param name the name of this check in the result

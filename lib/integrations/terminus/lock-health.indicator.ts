@@ -20,15 +20,15 @@ const OPTIONS = {
 } satisfies OptionTable<LockPingOptions>;
 
 /**
- * The key that the check acquires and releases. The fleet shares it, because "busy" is also an answer from the backend.
+ * The key that the check acquires and releases. The fleet shares it, because "busy" is also a response from the backend.
  */
 const PROBE = 'nestjs-distributed-lock:health';
 
 /**
  * Reports to Terminus whether a lock provider can lock: it acquires a lock of its own and releases it, within a timeout.
  *
- * Up: the backend has answered, even if only that the probe is busy. Down: it did not answer in time, or the application is
- * stopping and takes no new locks. A result contains neither the key nor the backend's address or error.
+ * Up: the backend responded, even if only that the probe is busy. Down: it did not respond in time, or the application
+ * is stopping and acquires no new locks. A result contains neither the key nor the backend's address or error.
  *
  * @example
  * ```ts

@@ -4,10 +4,10 @@ import type { BusyHandler, DistributedLockOptions } from '../methods/distributed
 
 // eslint-disable-next-line @typescript-eslint/no-namespace -- the parts of the decorators' types do not need their own names in the entry
 export declare namespace LockDecorator {
-  /** The result of a decorated method: the lock is held until it has settled, completed or ended. */
+  /** A decorated method's result: the lock is held until it settles, completes, or ends. */
   type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
 
-  /** The target of a decorator on a property. No class matches it, so the compiler shows the sentence. */
+  /** The target of a decorator on a property. No class matches it, so the compiler shows this sentence. */
   type NoProperty = 'A property, such as an arrow function, cannot be decorated: write a method';
 
   /**
@@ -34,7 +34,7 @@ export declare namespace LockDecorator {
         : 'A skipped call resolves to undefined, so the method must return a Promise of a type that includes undefined'
       : unknown;
 
-  /** The parameters that a call must pass for `A`. A call may leave out parameters that may be `undefined`. */
+  /** The parameters that a call must pass for `A`. A call may omit those that can be `undefined`. */
   type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
     ? undefined extends First
       ? unknown[]

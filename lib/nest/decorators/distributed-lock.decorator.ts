@@ -11,10 +11,9 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 /**
  * Runs the method under a lock, on every instance of the class that Nest creates.
  *
- * An async method holds it until it settles, an async generator from the first value to the end, and a method that
+ * An async method holds the lock until it settles, an async generator from the first value to the end, and a method that
  * returns an Observable for the duration of each subscription. You can combine it with other decorators in any order. If
- * two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`, so that the commit
- * comes before the release.
+ * two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`, so the commit comes before the release.
  *
  * If a consumer abandons a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
  * interrupt a generator that ignores the signal, so it holds the lock until its next value.
@@ -30,15 +29,14 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  * }
  * ```
  * @param key a template such as `order:#{order.id}`, several of them, or a function of the method's arguments. Several
- * keys are acquired in sorted order, all or nothing. `#{class}` is the class that declares the method, also in its
- * subclasses. Bundlers rename classes, so write a name that must outlive a build as text. A template or an option that
- * cannot work fails the boot of the application.
- * @param options or a function of the module's `config`, which is called once, at boot:
+ * keys are acquired in sorted order, all or nothing. `#{class}` is the class that declares the method, even in
+ * subclasses. Bundlers rename classes, so write out any name that must survive a build. A template or option that
+ * cannot work makes the application fail at startup.
+ * @param options, or a function of the module's `config` that is called once, at startup:
  * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */
-// There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which has
-// another kind of key.
+// There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which takes a different kind of key.
 export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,
@@ -50,7 +48,7 @@ export function DistributedLock<
     | ((config: never) => LockDecorator.ConfiguredLockOptions<S> & LockDecorator.BusyOption<B>),
 ): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
-  // The declared type has a signature for properties without a descriptor, which this function does not match.
+  // This function doesn't match the declared type's signature for properties, which has no descriptor.
   return declaration({
     decorator: '@DistributedLock',
     example: EXAMPLE,

@@ -3,7 +3,7 @@ import type { Configurable } from '../methods/decorator-options.js';
 
 /**
  * Sets defaults for the `@DistributedLock` methods that a class or its subclasses declare, and `provider` and `lease`
- * for their `@RunAsLeader` and `@OnlyLeader` methods. The method's own options win. A function is called once,
+ * for their `@RunAsLeader` and `@OnlyLeader` methods. The method's own options take precedence. A function is called once,
  * at boot, with the module's `config`. An inherited method keeps the defaults of the class that declares it.
  *
  * @example

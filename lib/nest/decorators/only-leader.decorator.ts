@@ -41,7 +41,7 @@ export function OnlyLeader(
   key: string,
   options: Configurable<Pick<CampaignOptions, 'provider'>> = {},
 ): OnlyLeaderDecorator {
-  // The declared type has a signature for properties without a descriptor, which this function does not match.
+  // This function doesn't match the declared type's signature for properties, which has no descriptor.
   return declaration({
     decorator: '@OnlyLeader',
     example: "@OnlyLeader('billing')",

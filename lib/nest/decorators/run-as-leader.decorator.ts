@@ -20,12 +20,12 @@ export interface RunAsLeaderDecorator {
 }
 
 /**
- * Runs a provider's method in the process that is the leader for the key, from application startup to shutdown: see
+ * Runs a provider's method in the process that leads the key, from application startup to shutdown: see
  * `LockService.runAsLeader`. If the method fails, the error is logged, and the process campaigns again after a pause.
  *
  * The decorator does not change the method, so you can combine it with other decorators in any order, and a unit test
- * can call the method with its own term. The boot fails for a key or option that cannot work, for a request-scoped provider,
- * and for two methods that lead the same key.
+ * can call the method with its own term. Startup fails if a key or option cannot work, if the provider is
+ * request-scoped, or if two methods lead the same key.
  *
  * @example
  * ```ts
@@ -37,7 +37,7 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  // The declared type has a signature for properties without a descriptor, which this function does not match.
+  // This function doesn't match the declared type's signature for properties, which has no descriptor.
   return declaration({
     decorator: '@RunAsLeader',
     example: "@RunAsLeader('billing')",

@@ -12,7 +12,8 @@ const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
  *
  * A method with `@Cron` has ticks, the times at which it is due. One process starts each tick, however far apart the
  * clocks are and however short the run is. A call outside the schedule belongs to the latest tick. The last tick is
- * recorded with the provider, which must keep records: Redis, SQL, ZooKeeper, failover or memory. Use one fixed key for
+ * recorded on the provider, which must support records: Redis, SQL, ZooKeeper, failover, or memory. Use one fixed key
+ * for
  * all calls, and use it for this method only.
  *
  * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval`
@@ -32,7 +33,7 @@ export function RunOnce(
     (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined })
   > = {},
 ): SkippableLockDecorator {
-  // The declared type has a signature for properties without a descriptor, which this function does not match.
+  // This function doesn't match the declared type's signature for properties, which has no descriptor.
   return declaration({
     decorator: '@RunOnce',
     example: EXAMPLE,

@@ -5,7 +5,7 @@ const UNLOCKED = Symbol('overrides that are meant to run without the inherited l
 
 /**
  * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires
- * one itself. Without it, the boot warns about an override that has no `@DistributedLock` and does not call `super`.
+ * one itself. Without it, a warning is logged at startup about an override that has no `@DistributedLock` and does not call `super`.
  * The decorator does not change the method.
  *
  * @example

@@ -25,7 +25,7 @@ const DECLARED = Symbol('decorated methods of a class');
  */
 export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeader' | '@OnlyLeader';
 
-/** A decorated method as declared: its key and its options. Each application derives its plan from it. */
+/** A decorated method as declared: its key and its options. Each application derives a plan from it. */
 export class DeclaredMethod {
   /** For messages, such as `OrderService.pay`. */
   readonly name: string;
@@ -60,7 +60,7 @@ export class DeclaredMethod {
     return this.options.fixed?.around === 'request';
   }
 
-  /** The function that a call runs, wrapped by all decorators; their marks are its metadata. */
+  /** The function that a call runs, wrapped by all decorators; its metadata contains their marks. */
   get inEffect(): object {
     return Object(Reflect.get(this.target, this.methodName)) as object;
   }
@@ -94,7 +94,7 @@ interface Declaration<O extends object> {
 }
 
 /**
- * The decorator that records a method for the boot, and wraps it.
+ * The decorator that records a method for startup and wraps it.
  *
  * @throws LockConfigError at decoration for a method that cannot be locked
  */
@@ -116,7 +116,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
       throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
     }
     Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
-    // Without the module, the boot must fail. Otherwise the method would never run.
+    // Without the module, startup must fail. Otherwise the method would never run.
     reserveServiceSlot(target);
     if (!wrap) return;
     const wrapper = wrap(method, original);
@@ -126,7 +126,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
   };
 }
 
-/** The locks of a handler, outermost first, even through wrappers of other decorators, which copy metadata. */
+/** A handler's locks, outermost first, even through other decorators' wrappers, which copy metadata. */
 export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }

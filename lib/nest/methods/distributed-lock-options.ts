@@ -24,24 +24,24 @@ export interface LossContext extends Omit<BusyContext, 'error'> {
   readonly error: LockLostError;
 }
 
-/** Answers the call instead of the method. `this` is the instance: write `function (this: OrderService, busy) {…}`. */
+/** Provides the call's result in place of the method. `this` is the instance: write `function (this: OrderService, busy) {…}`. */
 export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 
-/** Answers a call whose lock was lost, after the method has ended. `this` is the instance. */
+/** Provides the result of a call whose lock was lost, after the method has ended. `this` is the instance. */
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
 /** Options of `@DistributedLock`. `S` is the parameter list of `signal`. */
 export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
-   * Gets the caller's `AbortSignal` from the arguments of the call. It ends the wait: the call rejects with
+   * Gets the caller's `AbortSignal` from the call's arguments. The signal ends the wait: the call rejects with
    * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined` means that this call cannot be canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
   signal?: ((...args: S) => AbortSignal | undefined) | undefined;
   /**
-   * The answer to a call whose lock stays busy.
+   * What happens to a call whose lock stays busy.
    *
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
@@ -52,20 +52,19 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    */
   onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
   /**
-   * The answer that the caller gets if the lock was lost while the method ran. Default `throw`.
+   * What the caller gets if the lock is lost while the method runs. Default `throw`.
    *
-   * - `throw`: `LockLostError` after the method, with its `outcome`.
+   * - `throw`: `LockLostError` after the method ends, with its `outcome`.
    * - `ignore`: the method's own value or error.
    * - a function: called after the method. The call ends with its result or error. An Observable has sent its values by
    *   then, and a result other than `undefined` follows them.
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**
-   * The scope of the lock. `method` (default): the decorated method. `request`: only for handlers.
+   * The lock's scope. `method` (default): the decorated method. `request`: only for handlers.
    * `LockRequestInterceptor` acquires the lock before pipes and inner interceptors, and holds it until the response is
    * complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does
-   * not read a streamed response keeps the lock held until its connection ends: set `maxHold`, or a timeout of the HTTP
-   * server.
+   * not read a streamed response keeps the lock held until its connection ends: set `maxHold` or an HTTP server timeout.
    */
   around?: 'method' | 'request' | undefined;
 }

@@ -21,18 +21,18 @@ interface MethodCall {
   readonly args: readonly unknown[];
 }
 
-/** The lock of one call, or the answer to a call whose lock stayed busy. */
+/** A call's lock, or the result of a call whose lock stayed busy. */
 export type CallLock =
   | {
       readonly lock: GrantedLock;
       readonly onLost: OnLoss<unknown>;
-      /** Set if the call is a run of a job, whose end must be recorded. */
+      /** Set if the call is a job run, whose end must be recorded. */
       readonly run: Run | undefined;
     }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
 /**
- * Acquires the lock of a call, or starts its tick.
+ * Acquires a call's lock, or starts its tick.
  *
  * @param signal ends the wait for a stream's lock when the consumer leaves. The caller's own signal ends it, too
  * @throws what `onBusy` throws for a busy lock, and every other lock error
@@ -69,7 +69,7 @@ export async function lockCall(
 }
 
 /**
- * Runs a task under the lock of its call, then releases it.
+ * Runs a task under its call's lock, then releases the lock.
  *
  * @param check throws for a result that the method must not return
  */
@@ -108,7 +108,7 @@ function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   );
 }
 
-/** The answer to a call whose lock stayed busy. @throws the error, or what the handler throws */
+/** The result of a call whose lock stayed busy. @throws the error, or what the handler throws */
 async function answerBusy(
   call: MethodCall,
   error: LockBusyError | LockDeadlockError,

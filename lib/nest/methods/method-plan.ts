@@ -13,8 +13,7 @@ import { type BusyHandler, type LossHandler, type MethodOptions, TICKS } from '.
 import type { MethodKey } from './method-key.js';
 
 /**
- * A decorated method in one application: everything that its calls need, from the checked options of the method, its
- * class and the module.
+ * A decorated method in one application: everything that its calls need, from the checked options of the method, its class, and the module.
  */
 export class MethodPlan {
   readonly lock: LockPlan;
@@ -50,7 +49,7 @@ export class MethodPlan {
   }
 }
 
-/** The lock of each call of a method. */
+/** The lock for each call to a method. */
 function callLock(
   { name, key }: DeclaredMethod,
   options: MethodOptions,
@@ -59,11 +58,11 @@ function callLock(
 ): LockPlan {
   // Each call has its own signal.
   const own = { ...withoutUndefined(options), signal: undefined };
-  // As with tryAcquire(), only an explicit `wait` overrides it: skipping after a wait is rarely intended.
+  // As with tryAcquire(), only an explicit `wait` causes a wait: skipping after one is rarely intended.
   if (own.onBusy === 'skip') own.wait ??= 0;
   // The handler gets the error that would otherwise be thrown.
   if (typeof own.onLost === 'function') own.onLost = 'throw';
-  // The decorator has options that a lock does not have.
+  // The decorator has options that a lock doesn't.
   const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
   const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
   return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
@@ -84,7 +83,7 @@ function electionLock(
   });
 }
 
-// An option that is set to undefined counts as not set. If it were spread, it would hide the default.
+// An option that is set to undefined counts as not set. Spreading it would hide the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }
@@ -96,7 +95,7 @@ export type ClassLockDefaults = Pick<LockOptions, 'wait' | 'lease' | 'maxHold' |
 const CLASS_DEFAULTS = Symbol('defaults of @LockDefaults');
 const OPTIONS = { ...DEFAULTS, provider: OF_LOCK.provider } satisfies OptionTable<ClassLockDefaults>;
 
-/** Records the defaults of a class with `@LockDefaults`. */
+/** Records the defaults of a `@LockDefaults` class. */
 export function recordClassDefaults(target: object, defaults: Configurable<ClassLockDefaults>): void {
   const options = new DecoratorOptions('@LockDefaults', '', defaults, (given: ClassLockDefaults) => given);
   Reflect.defineMetadata(CLASS_DEFAULTS, options, target);

@@ -14,9 +14,9 @@ export interface RequestLock {
 
 /** The request that is being handled, as the interceptor knows it. */
 export interface RequestContext {
-  /** The request object of the transport, for `#{request…}`. */
+  /** The transport's request object, for `#{request…}`. */
   readonly request: unknown;
-  /** The locks of the handler, outermost first. */
+  /** The handler's locks, outermost first. */
   readonly methods: readonly DeclaredMethod[];
   /** Over HTTP: aborts when the response has been sent. Once the client has received a failure, the work must not be done. */
   readonly answered: AbortSignal | undefined;
@@ -31,7 +31,7 @@ export function runInRequest<T>(context: RequestContext, task: () => T): T {
 }
 
 /**
- * The Observable of a handler, subscribed in the context of its request. Nest subscribes to it long after calling the handler.
+ * A handler's Observable, subscribed to in its request's context. Nest subscribes to it long after calling the handler.
  */
 export function observedInRequest(context: RequestContext, handler: CallHandler): Observable<unknown> {
   return new Observable((subscriber) => storage.run(context, () => handler.handle().subscribe(subscriber)));

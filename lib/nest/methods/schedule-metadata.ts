@@ -23,7 +23,7 @@ export function cronMarkOf(method: object): CronMark | undefined {
 }
 
 /**
- * The job of a method that `@RunOnce` runs once for each tick.
+ * The job of a method that `@RunOnce` runs once per tick.
  *
  * @throws LockConfigError for a method that cannot have ticks
  */
@@ -62,20 +62,19 @@ function withoutCron(method: object): string {
 
 /** How many ticks are compared: one for each minute of an hour. `cron` takes up to a millisecond for each. */
 const TICKS = 61;
-/** The ticks of an expression are at least a second apart. */
+/** An expression's ticks are at least a second apart. */
 const SECOND = 1_000;
 
 /**
- * The shortest time between two calls of a method by `@nestjs/schedule` in the near future, in ms, according to the metadata
- * of `@Cron` and `@Interval`. `undefined` for a method that is not scheduled or is scheduled for a single time, and while
- * the class is not known.
+ * The shortest time between two calls that `@nestjs/schedule` will make to a method in the near future, in ms, according to the metadata
+ * of `@Cron` and `@Interval`. `undefined` for a method that is not scheduled or is scheduled for a single time, and while the class is unknown.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
   const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;
   if (typeof interval?.timeout === 'number') return interval.timeout;
   const cron = cronMarkOf(inEffect);
   if (!cron || cron.disabled === true || !CronTime) return undefined;
-  // In UTC, because an hour that is skipped in spring is no reason to warn.
+  // In UTC, because an hour skipped in spring isn't a reason to warn.
   const schedule = scheduleOf(CronTime, cron.cronTime, { timeZone: 'UTC' });
   let shortest: number | undefined;
   let tick = schedule.next(Date.now());

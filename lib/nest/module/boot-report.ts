@@ -9,7 +9,7 @@ import { logger } from '../options/module-logger.js';
 import type { Application } from './explore-application.js';
 
 /**
- * Logs one line for each provider of an application, and, for debugging, a table of its locked methods. Warns about
+ * Logs one line for each of an application's providers and, for debugging, a table of its locked methods. Warns about
  * scheduled methods that several processes may run, and about keys that are probably mistakes.
  */
 export function reportBoot(

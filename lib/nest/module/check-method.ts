@@ -21,8 +21,7 @@ const HANDLER_MARKS = [
 ];
 
 /**
- * The plan of a method in an application, if it can work. Checks the method without calling it, and adds its mistakes to
- * `problems`.
+ * A method's plan in an application, if it can work. Checks the method without calling it, and adds any mistakes to `problems`.
  */
 export function checkMethod(
   method: DeclaredMethod,

@@ -14,7 +14,7 @@ import {
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
 const REDIS_CALL = 'new RedisLockProvider({ url })';
-/** The call that fits a word, which is the name of a server or of its client, or an address. */
+/** The call that fits a word: the name of a server or its client, or an address. */
 const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^(?:postgres|pg|mysql|mariadb|sql)/, 'new SqlVersionLockProvider({ url })'],
   [/^(?:typeorm|dataSource)/, 'new TypeOrmVersionLockProvider({ dataSource })'],
@@ -86,7 +86,7 @@ function contextOf(context: unknown, owner: Owner, option: string): object | und
 }
 
 /**
- * Rejects a provider or a client passed as the options: Nest copies the options of `forRoot()`, and such a copy is empty.
+ * Rejects a provider or a client passed as the options: Nest copies the options of `forRoot()`, and the copy would be empty.
  *
  * @throws LockConfigError
  */
@@ -106,7 +106,7 @@ function nameOfClass(value: object): string {
   return (value.constructor as { readonly name?: string } | undefined)?.name || 'RedisLockProvider';
 }
 
-/** The complaint about an option that is not a lock provider. */
+/** The error message for an option that is not a lock provider. */
 function whyNoProvider(option: string, provider: unknown): string | undefined {
   if (typeof (provider as Partial<LockProvider> | undefined)?.createBackend === 'function') return undefined;
   if (typeof provider === 'function') {

@@ -29,7 +29,7 @@ export class DistributedLockModule {
    * ```ts
    * DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })
    * ```
-   * @throws LockConfigError for a provider in place of the options; at boot for other wrong options
+   * @throws LockConfigError if given a provider in place of the options; at startup, for other invalid options
    */
   static forRoot(options: DistributedLockModuleOptions = {}): DynamicModule {
     assertNoProvider(options);

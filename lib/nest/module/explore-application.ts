@@ -21,18 +21,18 @@ export interface DecoratedProvider {
   readonly isSingleton: boolean;
 }
 
-/** The decorated methods of an application, and the findings of the exploration. */
+/** An application's decorated methods, and the exploration's findings. */
 export interface Application {
   readonly service: LockService;
   readonly providers: readonly DecoratedProvider[];
   /** The methods whose options can work. */
   readonly plans: ReadonlyMap<DeclaredMethod, MethodPlan>;
-  /** Mistakes, each of which fails the boot. */
+  /** Mistakes, each of which makes startup fail. */
   readonly problems: Set<string>;
   readonly warnings: Set<string>;
 }
 
-/** An application with the campaigns and jobs that start at the end of the boot. */
+/** An application with the campaigns and jobs that start at the end of startup. */
 export interface ExploredApplication extends Application {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;
@@ -40,7 +40,7 @@ export interface ExploredApplication extends Application {
 
 /**
  * Passes the lock service to instances that Nest did not construct (`useFactory`, `useValue`), and checks every
- * decorated method, so that all mistakes are listed at boot instead of one by one at the first call.
+ * decorated method, so all mistakes are listed at startup instead of one by one on the first call.
  *
  * @throws LockConfigError with the list of mistakes
  */

@@ -6,7 +6,7 @@ import type { Application } from './explore-application.js';
 
 /**
  * Finds locks that can only time out, because another lock of the same application holds the key for longer: two locks
- * of one method, and a lock of a key that a leader holds for its whole term. A job would be skipped silently, and a
+ * of one method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a
  * call would fail after its whole wait.
  */
 export function findKeysHeldLonger({ plans, problems, warnings }: Application): void {

@@ -16,7 +16,7 @@ interface ModuleCampaign {
   readonly task: LeaderTask | undefined;
 }
 
-/** The campaigns that the decorators of an application need. */
+/** The campaigns that an application's decorators need. */
 export class LeaderCampaigns {
   readonly #service: LockService;
   readonly #byKey = new Map<string, ModuleCampaign>();
@@ -36,7 +36,7 @@ export class LeaderCampaigns {
     }
   }
 
-  /** The method of each campaign. */
+  /** Each campaign's method. */
   get methods(): DeclaredMethod[] {
     return Array.from(this.#byKey.values(), ({ method }) => method);
   }
@@ -48,7 +48,7 @@ export class LeaderCampaigns {
       const onError = (error: unknown) => {
         logger.error(`${method.name} failed as leader of "${key}"; it campaigns again. ${describe(error)}`);
       };
-      // Elections and terms outlive the boot.
+      // Elections and terms outlive startup.
       const campaign = detached(() =>
         task ? leadership.run(key, task, plan, { onError }) : leadership.runIdle(key, plan, onError),
       );
@@ -58,7 +58,7 @@ export class LeaderCampaigns {
     }
   }
 
-  /** Adds the campaign of a method. @returns the mistake that keeps it from working */
+  /** Adds a method's campaign. @returns the mistake that keeps it from working */
   #add(method: DeclaredMethod, plan: LockPlan, { instance, isSingleton }: DecoratedProvider): string | undefined {
     const key = method.key.source as string;
     const id = campaignIdOf(key, plan);

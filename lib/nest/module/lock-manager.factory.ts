@@ -6,7 +6,7 @@ import { assertUsable } from './check-module-options.js';
 import { logger } from '../options/module-logger.js';
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
-/** Creates and starts the `LockManager` of an application, so that it is usable wherever it is injected. */
+/** Creates and starts an application's `LockManager`, so it is usable wherever it is injected. */
 export async function createLockManager(options: DistributedLockModuleOptions): Promise<LockManager> {
   assertUsable(options);
   const { namespace, instance, defaults, shutdownGrace, failFast } = options;

@@ -19,8 +19,8 @@ import { LockService } from '../service/lock.service.js';
 const SIGNAL_CHECK_AFTER_MS = 1_000;
 
 /**
- * Starts and stops the module in an application. At the start, it explores the application, then starts the campaigns
- * of leader methods. At the end, it drains and stops the core, after all other modules, because the module is global.
+ * Starts and stops the module in an application. At startup, it explores the application, then starts the leader
+ * methods' campaigns. At shutdown, it drains and stops the core after all other modules, because the module is global.
  */
 @Injectable()
 export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
@@ -57,7 +57,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     liveServices.add(this.#service);
     warnOfSkippedRuns(explored);
     explored.jobs.start();
-    // An application context can call enableShutdownHooks() only after its boot.
+    // On an application context, enableShutdownHooks() can only be called after startup.
     this.#signalCheck = setTimeout(() => {
       warnOfUnhandledSignals(explored);
     }, SIGNAL_CHECK_AFTER_MS).unref();
@@ -103,7 +103,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }
   }
 
-  // Injectables are guards, interceptors, pipes and filters that are specified as classes.
+  // Injectables are guards, interceptors, pipes, and filters that are specified as classes.
   *#wrappers(): Generator<InstanceWrapper> {
     for (const module of this.modules.values()) {
       yield* module.providers.values();
@@ -114,7 +114,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 }
 
 /**
- * Ends the boot of the lock module after the hooks of all other modules. `ScheduleModule` creates its jobs in such a
+ * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
  * hook and is also global, so the order of the two would depend on the application's imports. A job that runs for a
  * missed tick may need the result of any other hook.
  */

@@ -5,13 +5,13 @@ import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js'
 import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
-/** The method that has the key of a job. */
+/** The method that has a job's key. */
 interface KeyOwner {
   readonly prototype: object;
   readonly method: DeclaredMethod;
 }
 
-/** The methods of an application that run once for each tick. */
+/** An application's methods that run once per tick. */
 export class ScheduledJobs {
   readonly #scheduler: Scheduler;
   /** The jobs that this process schedules. */
@@ -69,7 +69,7 @@ export class ScheduledJobs {
   }
 }
 
-/** The instances of a class of `ScheduleModule`. It is found by its methods, because bundlers rename classes. */
+/** The instances of a `ScheduleModule` class. The class is found by its methods, because bundlers rename classes. */
 function instancesWith<T>(wrappers: readonly InstanceWrapper[], ...methods: readonly string[]): T[] {
   return wrappers
     .filter(({ metatype }) => {

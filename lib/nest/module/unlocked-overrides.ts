@@ -14,7 +14,7 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
       isUnlocked(level, name) || methods.some(({ target, methodName }) => target === level && methodName === name);
     const overridden = new Map<string | symbol, DeclaredMethod>();
     for (const method of methods) {
-      // A term calls the method of the instance, which may be an override.
+      // A term calls the instance's method, which may be an override.
       const isWrapped = method.decorator !== '@RunAsLeader';
       if (isWrapped && !overridden.has(method.methodName)) overridden.set(method.methodName, method);
     }
@@ -30,8 +30,8 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
 }
 
 /**
- * Warns about locked methods inside the Proxy of another decorator, such as `@Transactional` of nestjs-cls. It commits
- * after the lock is released, so the next holder would read the data from before the commit.
+ * Warns about locked methods inside another decorator's Proxy, such as `@Transactional` from nestjs-cls. That decorator
+ * commits after the lock is released, so the next holder would read data from before the commit.
  */
 export function findTransactionsAbove({ providers, warnings }: Application): void {
   for (const level of providers.flatMap(({ prototype }) => prototypesOf(prototype))) {
@@ -77,7 +77,7 @@ function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | u
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether the text of a class contains a method with this name. Otherwise other code, such as a tracer, has added it. */
+/** Whether the text of a class contains a method with this name. Otherwise, other code, such as a tracer, added it. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }

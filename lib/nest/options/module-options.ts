@@ -20,18 +20,17 @@ export interface DistributedLockModuleOptions {
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   namespace?: string;
   /**
-   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as the
-   * name of a pod. Default: the host name and the process id. A non-ASCII host name is escaped as in a URL.
+   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as a pod
+   * name. Default: the host name and the process id. A non-ASCII host name is escaped as in a URL.
    */
   instance?: string | undefined;
   /** Defaults for calls and methods that do not set an option. */
   defaults?: LockDefaults | undefined;
-  /** The values for `#{ctx.name}` in key templates, such as the tenant of the current request. */
+  /** The values for `#{ctx.name}` in key templates, such as the current request's tenant. */
   context?: KeyContext | undefined;
   /**
-   * The argument of option functions in decorators, such as the `ConfigService` of the application:
-   * `@DistributedLock(key, (config: ConfigService) => ({ lease: config.get('LOCK_LEASE') }))`. They are called once, at
-   * boot.
+   * The argument for option functions in decorators, such as the application's `ConfigService`:
+   * `@DistributedLock(key, (config: ConfigService) => ({ lease: config.get('LOCK_LEASE') }))`. The functions are called once, at startup.
    */
   config?: unknown;
   /**
@@ -40,11 +39,11 @@ export interface DistributedLockModuleOptions {
    */
   mapErrors?: false | { http?: { busy?: number } } | undefined;
   /**
-   * How long a stopping application waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills
-   * after 10 s, and the last releases may take 2 s.
+   * How long a stopping application waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills a
+   * container after 10 s, and the last releases may take 2 s.
    */
   shutdownGrace?: ConfiguredDuration | undefined;
-  /** Whether the boot fails if a backend cannot be reached. Default true. */
+  /** Whether startup fails if a backend cannot be reached. Default true. */
   failFast?: boolean | undefined;
 }
 

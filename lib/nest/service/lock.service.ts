@@ -56,7 +56,7 @@ export class LockService {
   /**
    * Acquires the lock.
    *
-   * @throws LockBusyError if it was busy for the whole `wait` (default 5 s).
+   * @throws LockBusyError if the lock was busy for the whole `wait` (default 5 s).
    * @throws LockUnavailableError if the backend is down or the outcome is unknown.
    * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for calls that can never work.
    */
@@ -77,7 +77,7 @@ export class LockService {
   /**
    * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
    *
-   * A nested call for the same key re-enters the lock if you pass it on: under `lock.run()`, or with
+   * A nested call for the same key re-enters the lock if you pass the lock on: under `lock.run()`, or with
    * `{ within: lock }`. Await such a call: while it runs, it keeps the lock held, even after this call has resolved.
    *
    * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise, the same errors as {@link acquire}.
@@ -88,20 +88,21 @@ export class LockService {
   }
 
   /**
-   * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. For jobs
-   * that you schedule at run time; for a method, use `@RunOnce`.
+   * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. Use this
+   * for jobs that you schedule at run time; for a method, use `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes call. With
-   * `minHold`, the key stays locked for that time instead, which must be longer than the gap between the calls and
+   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes' calls are.
+   * With `minHold`, the key stays locked for that time instead, which must be longer than the gap between the calls and
    * shorter than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
-   * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time was started, if another
-   * process ran it within `minHold` ms, or if one runs it now. The event `skipped` has the reason. A task that fails is
-   * not repeated
-   * @throws LockUnavailableError if the backend is down: then no process runs it. If the answer to the start is lost
-   * for 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for `due`
-   * on a provider without records. Otherwise as {@link withLock}, but never LockBusyError of this lock
+   * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time has already been started, if
+   * another process ran it within `minHold` ms, or if one is running it now. The `skipped` event has the reason. A
+   * failed task is not repeated
+   * @throws LockUnavailableError if the backend is down: then no process runs it. If no response to the start arrives
+   * within 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for
+   * `due`
+   * on a provider without records. Otherwise, like {@link withLock}, but never LockBusyError for this lock
    */
   runOnce<T>(
     key: LockKey,
@@ -114,16 +115,16 @@ export class LockService {
   }
 
   /**
-   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss, or when the task has ended,
-   * it campaigns again, after a random pause of up to a second, or up to 30 s if the task keeps ending early. Two tasks
-   * of one call never run at the same time: after a loss, the campaign waits for the old task to end. While the backend
+   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss or once the task has ended,
+   * it campaigns again after a random pause of up to a second, or up to 30 s if the task keeps ending early. One call
+   * never runs two tasks at the same time: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *
    * Resolves once `signal` has aborted or the application stops, after the task has ended and the lock has been released.
    *
    * @param task must end when `term.signal` aborts; its errors after that are ignored
    * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for calls that
-   * can never work. Never LockBusyError or LockUnavailableError of this lock.
+   * can never work. Never LockBusyError or LockUnavailableError for this lock.
    */
   async runAsLeader(
     key: string,
@@ -138,16 +139,16 @@ export class LockService {
   }
 
   /**
-   * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It checks
-   * the validity of the lock at this moment, without a request to the backend. The answer may be outdated when you use
-   * it, so send the fencing token along with a write.
+   * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It
+   * checks whether the lock is valid at this moment, without a request to the backend. The answer may be outdated by
+   * the time you use it, so send the fencing token along with any write.
    */
   isLeader(key: string): boolean {
     return this.leadership.isLeader(key, this.provider);
   }
 
   /**
-   * The process that leads the key in the whole fleet: the holder of its lock, or `null` while it is free. It sends a
+   * The process that leads the key in the whole fleet: its lock's holder, or `null` while the lock is free. It sends a
    * request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
    * arrives.
    *
@@ -194,7 +195,7 @@ export class LockService {
     return sibling;
   }
 
-  /** The events of the locks of this application, on all providers. */
+  /** This application's lock events, on all providers. */
   get events(): LockEvents {
     return this.manager.events;
   }

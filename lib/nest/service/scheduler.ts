@@ -1,6 +1,6 @@
 import { type CronTimeClass, type Schedule, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
 
-/** When a job of `@nestjs/schedule` is due: the part of its `CronTime` that is used here. */
+/** When a `@nestjs/schedule` job is due: the part of its `CronTime` that is used here. */
 interface DueTimes extends ScheduleZone {
   readonly source: string | { valueOf(): number };
 }
@@ -17,8 +17,7 @@ export interface CronRegistry {
 }
 
 /**
- * The part of its `SchedulerOrchestrator` that is used here. No public interface shows which job belongs to a `@Cron` without a
- * name.
+ * The part of its `SchedulerOrchestrator` that is used here. No public interface shows which job belongs to an unnamed `@Cron`.
  */
 export interface CronOrchestrator {
   /** The jobs by their names in the registry. The options are the metadata of `@Cron`. */
@@ -32,7 +31,7 @@ export interface CronMark extends ScheduleZone {
   readonly disabled?: boolean | undefined;
 }
 
-/** The scheduler of an application, read from its `SchedulerRegistry`. */
+/** An application's scheduler, read from its `SchedulerRegistry`. */
 export class Scheduler {
   #registries: readonly CronRegistry[] = [];
   #orchestrators: readonly CronOrchestrator[] = [];
@@ -44,7 +43,7 @@ export class Scheduler {
     this.#orchestrators = orchestrators;
   }
 
-  /** The class that computes the ticks of the jobs, taken from the first job. `undefined` while there are no jobs. */
+  /** The class that computes the jobs' ticks, taken from the first job. `undefined` while there are no jobs. */
   get cronTime(): CronTimeClass | undefined {
     if (this.#cronTime) return this.#cronTime;
     for (const registry of this.#registries) {
@@ -56,7 +55,7 @@ export class Scheduler {
   }
 
   /**
-   * A function that returns the current schedule of a job, which `CronJob.setTime()` may change. `undefined` while
+   * A function that returns a job's current schedule, which `CronJob.setTime()` may change. `undefined` while
    * there is no {@link cronTime}.
    */
   scheduleOf(cron: CronMark): () => Schedule | undefined {
@@ -72,14 +71,13 @@ export class Scheduler {
   }
 
   /**
-   * Whether the scheduler fires a job. It does not after `CronJob.stop()` or `deleteCronJob()`, nor during its
-   * `initialDelay`.
+   * Whether the scheduler fires a job. It doesn't after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
    */
   fires(cron: CronMark): boolean {
     return this.#jobsOf(cron)?.some(isFired) ?? true;
   }
 
-  /** The jobs of one declaration: each instance of its class has one. `undefined` if they cannot be found. */
+  /** A declaration's jobs: each instance of its class has one. `undefined` if they cannot be found. */
   #jobsOf(cron: CronMark): CronJob[] | undefined {
     const names = this.#namesOf(cron);
     return names?.flatMap((name) => this.#registries.flatMap((registry) => registry.getCronJobs().get(name) ?? []));

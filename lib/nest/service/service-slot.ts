@@ -2,19 +2,19 @@ import { Inject } from '@nestjs/common';
 import { LockConfigError } from '../../api/errors.js';
 import { LockService } from './lock.service.js';
 
-// Nest prints this description if it cannot fill the slot, so it says what to do.
+// Nest prints this description if it can't fill the slot, so the text says what to do.
 const SLOT = Symbol(
   'LockService for @DistributedLock: import DistributedLockModule.forRoot() in the root module; in a unit test, add provideLockServiceStub() to the providers',
 );
 
-// A property cannot be added to a frozen object. A WeakMap alone would not be enough: it does not recognize a Proxy or
+// You can't add a property to a frozen object. A WeakMap alone wouldn't be enough: it doesn't recognize a Proxy or
 // Object.create(instance).
 const frozen = new WeakMap<object, readonly LockService[]>();
 
-/** The lock services of the applications that run in this process. */
+/** The lock services of the applications running in this process. */
 export const liveServices = new Set<LockService>();
 
-/** The services of applications that are booting. Some never finish: Nest does not report a failed boot. */
+/** The services of applications that are booting. Some stay here, because Nest doesn't report a failed boot. */
 export const bootingServices = new Set<LockService>();
 
 interface WithSlot {
@@ -23,8 +23,8 @@ interface WithSlot {
 }
 
 /**
- * Lets Nest inject the lock service into each instance of the class. The property has a private symbol and is not
- * enumerable, so that the instance's JSON, `Object.keys` and equality do not change.
+ * Lets Nest inject the lock service into each instance of the class. The property is keyed by a private symbol and not
+ * enumerable, so the instance's JSON, `Object.keys`, and equality don't change.
  */
 export function reserveServiceSlot(prototype: object): void {
   if (SLOT in prototype) return;
@@ -37,7 +37,7 @@ export function reserveServiceSlot(prototype: object): void {
       fillSlot(this, [service]);
     },
   });
-  // Not optional, because a missing module must make the boot fail, not the first call.
+  // Not optional: a missing module must cause a failure at startup, not at the first call.
   Inject(LockService)(prototype, SLOT);
 }
 
@@ -61,9 +61,9 @@ function fillSlot(instance: object, services: readonly LockService[]): void {
 }
 
 /**
- * The lock service for a call of the method `name` on `self`.
+ * The lock service for a call to the method `name` on `self`.
  *
- * @throws LockConfigError outside of a running application.
+ * @throws LockConfigError outside a running application.
  */
 export function serviceOf(name: string, self: unknown): LockService {
   const instance = Object(self) as WithSlot;
@@ -75,7 +75,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   service ??= onlyLiveService();
   if (service instanceof LockService) return service;
   if (service !== undefined) {
-    // Otherwise an automatic mock would answer the call instead of the method.
+    // Otherwise, an automatic mock would handle the call instead of the method.
     throw new LockConfigError(
       `${name} was given a mock as its lock service, so it would never run: provide LockService with provideLockServiceStub(), or import DistributedLockTestingModule, instead of your own mock or useMocker().`,
     );
@@ -86,7 +86,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   );
 }
 
-/** The service, if there is exactly one. With several, a guess could lock in the wrong application. */
+/** The service, if there is exactly one. With several, a guess could pick the wrong application. */
 function onlyLiveService(): LockService | undefined {
   const candidates = liveServices.size > 0 ? liveServices : bootingServices;
   const [first] = candidates;

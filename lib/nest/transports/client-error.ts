@@ -11,15 +11,14 @@ import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
 /**
- * A lock error as clients see it, on every transport. It never contains a key or a provider, which are internal to the
- * server.
+ * A lock error as clients see it, on every transport. It never names the key or the provider, which are internal to the server.
  */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
   readonly message: string;
   /** The lock error's own code, such as `LOCK_BUSY`. */
   readonly code: string;
-  /** The number of seconds after which to retry. Absent if a retry would not help. */
+  /** The number of seconds to wait before retrying. Absent if a retry wouldn't help. */
   readonly retryAfter?: number;
 }
 
@@ -51,8 +50,8 @@ export function toClientError(error: LockError): ClientError {
 }
 
 /**
- * Logs a loss that the application threw itself, such as a write that the database rejected in favor of a later holder.
- * The client sees neither key nor reason, and the core logs only the losses that it finds.
+ * Logs a loss error that the application itself threw, for example after the database rejected a write in favor of a
+ * later holder. The client sees neither the key nor the reason, and the core logs only losses that it detects.
  */
 function logLoss(error: LockLostError): void {
   if (isReported(error)) return;
@@ -60,13 +59,13 @@ function logLoss(error: LockLostError): void {
   logger.warn(error.message);
 }
 
-/** Logs misuse that a filter answers, since Nest does not log errors that a filter has answered. */
+/** Logs misuse errors that a filter handles, since Nest doesn't log handled errors. */
 export function logMisuse(error: LockError): void {
   if (!isReported(error)) logger.error(error);
 }
 
 /**
- * The error that the client of a message transport (RPC, WebSocket) gets, in the shape of Nest's own exceptions there.
+ * The error that clients of a message transport (RPC, WebSocket) receive, in the same shape as Nest's own exceptions.
  */
 export interface MessageError {
   readonly status: 'error';

@@ -3,20 +3,20 @@ import { EXCEPTION_FILTERS_METADATA, FILTER_CATCH_EXCEPTIONS } from '@nestjs/com
 import type { LockError } from '../../api/errors.js';
 import { toMessageError } from './client-error.js';
 
-/** A client of socket.io. */
+/** A socket.io client. */
 interface Emitter {
   emit(event: string, data: unknown): void;
 }
 
-/** A client of `ws`, or of another library that follows the browser standard. */
+/** A client from `ws` or another library that follows the browser standard. */
 interface NativeSocket {
   readonly readyState: number;
   send(message: string): void;
 }
 
 /**
- * Sends the `exception` event that Nest sends for a `WsException`. Like Nest, it chooses based on the client's capabilities: a `ws`
- * client also has an `emit`, which notifies only this process.
+ * Sends the `exception` event that Nest sends for a `WsException`. Like Nest, it first checks what the client can do: a
+ * `ws` client also has an `emit`, but that notifies only this process.
  */
 export function sendException(client: Emitter | NativeSocket, error: LockError): void {
   const data = toMessageError(error);
@@ -27,7 +27,7 @@ export function sendException(client: Emitter | NativeSocket, error: LockError):
   }
 }
 
-/** Whether a filter of the handler or of its gateway catches the error. A filter without a type catches all errors. */
+/** Whether a filter on the handler or its gateway catches the error. A filter without a type catches all errors. */
 export function isCaught(error: LockError, context: ExecutionContext): boolean {
   const filters = [context.getHandler(), context.getClass()].flatMap(
     (place) => (Reflect.getMetadata(EXCEPTION_FILTERS_METADATA, place) ?? []) as object[],

@@ -5,21 +5,21 @@ import type { DistributedLockModuleOptions } from '../options/module-options.js'
 import { logMisuse, toClientError } from './client-error.js';
 import { LockHttpException, STATUSES } from './lock-http-exception.js';
 
-/** How an application answers lock errors over HTTP. */
+/** How an application responds to lock errors over HTTP. */
 export class HttpErrors {
   constructor(
     private readonly options: DistributedLockModuleOptions,
-    // The host, not its adapter, because a testing module gets the adapter only after it is compiled.
+    // The host, not its adapter, because a testing module gets its adapter only after compilation.
     private readonly host: HttpAdapterHost,
   ) {}
 
-  /** The HTTP error that filters get for a lock error. Sets its header on the response. Misuse stays as it is. */
+  /** The HTTP error that filters receive for a lock error. Sets the error's header on the response. Misuse is left unchanged. */
   map(error: LockError, response: unknown): LockHttpException | LockError {
     const clientError = toClientError(error);
     return clientError.kind === 'misuse' ? error : this.#exceptionOf(error, response);
   }
 
-  /** Answers with an RFC 9457 problem, or ends a response that has already started. */
+  /** Responds with an RFC 9457 problem, or ends a response that has already started. */
   answer(thrown: LockError | LockHttpException, response: unknown): void {
     const { httpAdapter } = this.host;
     // The interceptor does not see errors from guards.
@@ -29,17 +29,18 @@ export class HttpErrors {
       return;
     }
     httpAdapter.setHeader(response, 'Content-Type', 'application/problem+json');
-    // As text, because the Express adapter of Nest 11 sends every object with an error as application/json.
+    // Sent as text, because Nest 11's Express adapter sends every error object as application/json.
     httpAdapter.reply(response, JSON.stringify(exception.getResponse()), exception.getStatus());
   }
 
   /**
-   * Answers a lock error in a file's stream before its first byte like any other lock error. Express reads the stream after
-   * the filters have run, and would answer 400. An error handler that the application set on the file is kept.
+   * Handles a lock error in a file's stream, before the first byte, like any other lock error. Express reads the stream
+   * after the filters have run, and would respond with 400. Keeps any error handler that the application set on the
+   * file.
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;
-    // Each file has its own function with the same text.
+    // Each file has its own default handler, all with the same text.
     if (String(handle) !== String(new StreamableFile(new Uint8Array()).errorHandler)) return;
     file.setErrorHandler((error: Error, response) => {
       if (LockError.is(error) && !response.headersSent && !response.destroyed) this.answer(error, response);

@@ -9,7 +9,7 @@ import { LockHttpException } from './lock-http-exception.js';
 import { rpcFailure } from './rpc-failure.js';
 
 /**
- * Answers lock errors in the form of each transport. `DistributedLockModule` registers it globally.
+ * Responds to lock errors in each transport's own format. `DistributedLockModule` registers it globally.
  *
  * Global filters do not apply to gateways or to a hybrid application without `inheritAppConfig`: add
  * `@UseFilters(LockErrorFilter)` there.

@@ -4,7 +4,7 @@ import { toClientError } from './client-error.js';
 
 /**
  * A lock error as GraphQL reports it. The lock error itself is the `cause`. GraphQL copies the `extensions` of any
- * error that a resolver throws, so this class does not need `GraphQLError`, and loads no GraphQL package.
+ * error that a resolver throws, so this class doesn't need `GraphQLError` or load a GraphQL package.
  */
 export class LockGraphqlError extends Error {
   override readonly name = 'LockGraphqlError';
@@ -12,7 +12,7 @@ export class LockGraphqlError extends Error {
   /** @internal */
   constructor(
     message: string,
-    /** The lock error's code, such as `LOCK_BUSY`, and the number of seconds after which to retry, if a retry helps. */
+    /** The lock error's code, such as `LOCK_BUSY`, and the number of seconds to wait before retrying, if a retry helps. */
     readonly extensions: { readonly code: string; readonly retryAfter?: number },
     cause: LockError,
   ) {
@@ -21,7 +21,7 @@ export class LockGraphqlError extends Error {
 }
 
 /**
- * The error that a resolver throws instead of a lock error. Misuse stays as it is, like any other bug in a resolver.
+ * The error that a resolver throws instead of a lock error. Misuse is left unchanged, like any other bug in a resolver.
  */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const { kind, message, code, retryAfter } = toClientError(error);
@@ -29,18 +29,17 @@ export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
 }
 
-/** The part of GraphQL's `info`, the fourth argument of a resolver, that is read here. */
+/** The part of GraphQL's `info` (a resolver's fourth argument) that is read here. */
 interface ResolveInfo {
   readonly operation: { readonly operation: string };
   readonly path: { readonly prev: unknown };
 }
 
 /**
- * The result of a resolver: if GraphQL iterates it, its lock errors are mapped; any other value stays as it is.
+ * A resolver's result. If GraphQL iterates it, its lock errors are mapped; any other value is left unchanged.
  *
- * A generator acquires its lock at its first `next()`, and may lose it later. Nest's filters have run by then. Only
- * GraphQL gets the mapped errors: a caller inside the application that iterates the same method gets the lock errors
- * themselves.
+ * A generator acquires its lock on the first `next()` call, and may lose it later. Nest's filters have run by then. Only
+ * GraphQL gets the mapped errors: application code that iterates the same method's result gets the lock errors themselves.
  */
 export function reportedToGraphql(value: unknown, info: unknown): unknown {
   return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
@@ -68,7 +67,7 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
 }
 
-// GraphQL iterates the result of a subscription, and a generator for a list (GraphQL 17). Any other async iterable may
+// GraphQL iterates a subscription's result and, in GraphQL 17, a generator for a list. Any other async iterable may
 // be an object whose fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;

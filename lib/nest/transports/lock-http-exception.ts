@@ -7,7 +7,7 @@ export const STATUSES = { busy: 423, unavailable: 503, lost: 500, conflict: 409,
 
 /** The body of a lock error over HTTP: an RFC 9457 problem with the default `type`, `about:blank`. */
 export interface LockProblem {
-  /** The standard phrase of the status, such as `Locked`. */
+  /** The status code's standard phrase, such as `Locked`. */
   readonly title: string;
   readonly status: number;
   /** A human-readable sentence, without the key. */
@@ -17,8 +17,8 @@ export interface LockProblem {
 }
 
 /**
- * A lock error as a Nest HTTP error. The lock error itself is the `cause`. `getResponse()` is the
- * {@link LockProblem}, which is sent as `application/problem+json` unless a filter of the application answers.
+ * A lock error as a Nest HTTP error. The lock error itself is the `cause`. `getResponse()` returns the {@link
+ * LockProblem}, which is sent as `application/problem+json` unless an application filter responds.
  */
 export class LockHttpException extends HttpException {
   /** Seconds for the `Retry-After` header, or `undefined` if a retry would not help. */

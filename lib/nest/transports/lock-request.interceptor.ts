@@ -23,7 +23,7 @@ import { reportedToGraphql } from './lock-graphql-error.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';
 
 /**
- * Handles each request around its locks: makes the request available to key templates (`#{request…}`), acquires the
+ * Runs around each request: makes the request available to key templates (`#{request…}`), acquires the
  * locks of handlers with `around: 'request'`, and maps lock errors to the transport's own errors. `DistributedLockModule`
  * registers it globally.
  */
@@ -45,7 +45,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const methods = locksBehind(context.getHandler());
     const [method] = methods;
     const isAround = method?.isAroundRequest === true;
-    // An interceptor runs twice if it is registered globally and also specified by the controller.
+    // An interceptor runs twice if it is registered globally and also set on the controller.
     if (isAround && requestLockOf(method)) return next.handle();
     const type = context.getType<string>();
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
@@ -59,9 +59,9 @@ export class LockRequestInterceptor implements NestInterceptor {
     const mapsErrors = this.options.mapErrors !== false;
     result = result.pipe(
       map((value) => {
-        // The lock of a generator is held until its last value is read.
+        // A generator's lock is held until its last value has been read.
         if (method && !isAround && type === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
-        // Streams and generators are read after the filters have run. Their lock errors must arrive like all others.
+        // Streams and generators are read after the filters have run. Their lock errors must reach clients like any others.
         if (mapsErrors && value instanceof StreamableFile && type === 'http') this.#http.answerFor(value);
         return mapsErrors && type === 'graphql' ? reportedToGraphql(value, context.getArgByIndex(3)) : value;
       }),
@@ -76,7 +76,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     next: CallHandler,
   ): Observable<unknown> {
     const plan = method.planIn(this.service);
-    // Nest 11 drops the messages of a gRPC client that ended its stream before the handler runs.
+    // Nest 11 drops a gRPC client's messages if the client ends its stream before the handler runs.
     keepRequestStreams(context.getArgs());
     const isHttp = context.getType() === 'http';
     const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
@@ -91,8 +91,8 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // Only the response shows that a method streams; its type rarely does. A default bound would be worse: a response
-  // that continues under a lost lock looks complete.
+  // Only the response shows whether a method streams; its type rarely does. A default limit would be worse: a response
+  // that continues after its lock is lost looks complete.
   #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;
@@ -103,7 +103,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // RPC and GraphQL leave the error to the filter, which needs no classes from packages that may be absent.
+  // RPC and GraphQL leave the error to the filter, which doesn't need classes from packages that may be missing.
   #failed(error: unknown, context: ExecutionContext): Observable<never> {
     if (!LockError.is(error)) throw error;
     const type = context.getType();
@@ -115,7 +115,7 @@ export class LockRequestInterceptor implements NestInterceptor {
   }
 }
 
-/** The value of `#{request…}` on each transport, or `undefined` on other transports. */
+/** The value of `#{request…}` for the transport, or `undefined` if it has none. */
 function requestOf(context: ExecutionContext): unknown {
   switch (context.getType<string>()) {
     case 'http':
@@ -125,14 +125,14 @@ function requestOf(context: ExecutionContext): unknown {
     case 'ws':
       return { client: context.switchToWs().getClient<unknown>(), data: context.switchToWs().getData<unknown>() };
     case 'graphql':
-      // The arguments of a resolver: root, args, context, info.
+      // A resolver's arguments: root, args, context, info.
       return { args: context.getArgByIndex<unknown>(1), context: context.getArgByIndex<unknown>(2) };
     default:
       return undefined;
   }
 }
 
-// The end of a stream is known only over HTTP.
+// Only HTTP lets us know when a stream has ended.
 function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;

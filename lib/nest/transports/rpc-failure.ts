@@ -15,7 +15,7 @@ interface GrpcFailure {
   readonly metadata: GrpcMetadata;
 }
 
-/** The stream that a handler of `@GrpcStreamCall` gets. */
+/** The stream that a `@GrpcStreamCall` handler receives. */
 interface GrpcStream {
   readonly metadata: GrpcMetadata;
   emit(event: 'error', failure: GrpcFailure): void;
@@ -23,21 +23,21 @@ interface GrpcStream {
 
 type GrpcCallback = (failure: GrpcFailure) => void;
 
-// After busy and unavailable, the method has not run, so clients and proxies may repeat the call. Proxies built on
+// If the lock was busy or unavailable, the method hasn't run, so clients and proxies may repeat the call. Proxies built on
 // Envoy can retry RESOURCE_EXHAUSTED and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher level
-// (https://grpc.io/docs/guides/status-codes). A lost call and a changed row must not be repeated as they are.
+// (https://grpc.io/docs/guides/status-codes). After a lost lock or a changed row, the call must not be repeated as is.
 const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 } as const;
 
 /**
- * The answer of a microservice's filter: an observable that fails with the client's error. Nest turns an `RpcException`
- * into the same, so no class from
+ * What a microservice's filter returns: an observable that fails with the client's error. Nest turns an `RpcException`
+ * into the same thing, so no class from
  * @nestjs/microservices is needed; this package never loads it.
  */
 export function rpcFailure(error: LockError, host: ArgumentsHost): Observable<unknown> {
   const [first, second] = host.getArgs<[unknown, unknown]>();
   if (isMetadata(second)) return throwError(() => toGrpcFailure(error, second));
   if (!isStream(first)) return throwError(() => toMessageError(error));
-  // Nest passes the stream to the handler and does not answer, so a thrown error would be an unhandled rejection.
+  // Nest passes the stream to the handler and doesn't respond, so a thrown error would become an unhandled rejection.
   const failure = toGrpcFailure(error, first.metadata);
   if (typeof second === 'function') (second as GrpcCallback)(failure);
   else first.emit('error', failure);
@@ -50,7 +50,7 @@ function toGrpcFailure(error: LockError, { constructor }: GrpcMetadata): GrpcFai
   const failure = { code: STATUSES[toClientError(error).kind], message, metadata };
   if (code === undefined) return failure;
   metadata.set('lock-code', code);
-  // A negative value keeps the client's retry policy from repeating the call, regardless of its statuses (gRFC A6).
+  // A negative value keeps the client from retrying the call, whatever statuses its retry policy lists (gRFC A6).
   if (retryAfter === undefined) metadata.set('grpc-retry-pushback-ms', '-1');
   else metadata.set('retry-after', String(retryAfter));
   return failure;

@@ -18,8 +18,8 @@ export function streamedResponse(
 }
 
 /**
- * Aborts when the response has been sent, for example by a timeout in another interceptor. It does not abort if the
- * client only disconnects: senders of webhooks do not wait for the response, but expect the work to be done.
+ * Aborts when the response has been sent, for example by a timeout in another interceptor. Doesn't abort if the client
+ * merely disconnects: webhook senders don't wait for the response, but they expect the work to be done.
  */
 export function signalOfResponse(context: ExecutionContext, method: string): AbortSignal {
   const raw = rawResponse(context);
@@ -39,25 +39,24 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
   return controller.signal;
 }
 
-/** Whether Node.js ends idle connections, which it does not do by default. */
+/** Whether Node.js ends idle connections, which it doesn't do by default. */
 export function hasSocketTimeout(context: ExecutionContext): boolean {
   return Boolean(rawResponse(context).socket?.timeout);
 }
 
-// Fastify wraps Node's response, Express extends it.
+// Fastify wraps Node's response; Express extends it.
 function rawResponse(context: ExecutionContext): ServerResponse {
   const response: ServerResponse & { raw?: ServerResponse } = context.switchToHttp().getResponse();
   return response.raw ?? response;
 }
 
-// Nest also sends the stream in `{ data: stream }`, into which an interceptor may have wrapped it.
+// Nest also sends a stream that an interceptor has wrapped in `{ data: stream }`.
 function holdsStream(result: unknown): boolean {
   return isStream(result) || (typeof result === 'object' && result !== null && Object.values(result).some(isStream));
 }
 
 /**
- * Whether Nest leaves the response to the handler, which may return before the first byte, as after
- * `file.pipe(response)`.
+ * Whether Nest leaves the response to the handler, which may return before the first byte is sent, as with `file.pipe(response)`.
  */
 function respondsByItself(controller: object, handler: string | symbol): boolean {
   if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;

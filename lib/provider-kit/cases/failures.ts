@@ -3,7 +3,7 @@ import { LockConfigError, LockError, LockUnavailableError } from '../../api/erro
 import { cutOff, refusal, silence, type CaseDefinition } from '../case-definition.js';
 import { rejection, rejectsWith } from '../expectations.js';
 
-/** A backend that is gone does not count as a busy lock, and is used again when it is back. */
+/** An unreachable backend doesn't count as a busy lock, and is used again once it recovers. */
 export const failureCases: readonly CaseDefinition[] = [
   {
     id: '#53',
@@ -35,13 +35,13 @@ export const failureCases: readonly CaseDefinition[] = [
       const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
       let outcome = await renewal();
       if (typeof outcome === 'object') {
-        // A confirmation from before the cut that is not only about this lock may count from its next renewal onwards.
+        // A confirmation from before the cut that covers more than this lock may first count at the lock's next renewal.
         assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
         outcome = await renewal();
       }
       assert.equal(outcome, 'unknown');
       const release = await stage.within(noAnswer, ann.release(grant), 'the release');
-      // A session that was given up in the meantime has taken its locks with it.
+      // If the session was given up in the meantime, its locks are gone too.
       if (stage.capabilities.lease !== 'session' || release !== 'lost') assert.equal(release, 'unknown');
     },
   },

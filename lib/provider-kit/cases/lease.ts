@@ -58,7 +58,7 @@ export const leaseCases: readonly CaseDefinition[] = [
         assert.equal(await clock.during(() => bob.ask(key)), 'busy', 'a lease that has not ended');
         await stage.leaseEnds();
         await clock.during(() => stage.assertFree(bob, key));
-        // The keys that it writes itself are right for others.
+        // Keys that it writes itself expire correctly for others.
         await clock.during(() => bob.take(key, { lease: stage.lease }));
         assert.equal(await ann.ask(key), 'busy', 'a lease of a process with another clock');
         await stage.leaseEnds();
@@ -108,7 +108,7 @@ export const leaseCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       for (let round = 0; round < stage.rounds(20); round += 1) {
         const lock = await ann.locks.acquire('order', stage.shortLease);
-        // The backend may see either of the two first, but the key must be free afterwards.
+        // The backend may process either one first, but the key must be free afterwards.
         const extension = lock.extend().catch(() => undefined);
         assert.equal(await lock.release(), 'released');
         await extension;
@@ -149,7 +149,7 @@ export const leaseCases: readonly CaseDefinition[] = [
   },
 ];
 
-/** The number of leases, out of {@link LEASES}, for which the lock is held while `other` tries to get it. */
+/** The number of leases, out of {@link LEASES}, for which the lock stays held while `other` tries to acquire it. */
 async function leasesKept(stage: Stage, lock: Lock, lease: number, other: TestProcess): Promise<number> {
   for (let kept = 0; kept < LEASES; kept += 0.5) {
     await stage.sleep(lease / 2);

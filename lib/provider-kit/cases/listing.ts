@@ -9,7 +9,7 @@ const listing: Need = ({ capabilities }) => (capabilities.list ? undefined : unc
 const limits: Need = ({ capabilities }) => (capabilities.limits ? undefined : unclaimed('it has no limits'));
 const minHold: Need = ({ capabilities }) => (capabilities.minHold ? undefined : unclaimed('it has no minHold'));
 
-// More than one page of any backend, but few enough for a backend where each lock costs a file or a node.
+// More than one page on any backend, but few enough for one where each lock takes up a file or a node.
 const MANY = 600;
 const IN_FLIGHT = 50;
 

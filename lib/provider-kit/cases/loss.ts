@@ -67,7 +67,7 @@ export const lossCases: readonly CaseDefinition[] = [
       });
       next.catch(() => undefined);
       await stage.sleep(lock.remaining());
-      // A reply that arrived before the cut may have renewed it again.
+      // A reply that arrived before the cut may have renewed the lock again.
       await stage.sleep(lock.remaining());
       assert.equal(lock.isHeld(), false);
       await stage.eventually(0, () => signal.aborted, 'the signal aborts at the deadline');
@@ -80,7 +80,7 @@ export const lossCases: readonly CaseDefinition[] = [
     needs: [cutOff],
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      // Long enough for a connection to come back in the second half.
+      // Long enough to reconnect during the second half.
       const perLock = stage.capabilities.lease === 'per-lock';
       const lease = perLock ? 3 * stage.lease : stage.lease;
       const lock = await ann.locks.acquire('order', perLock ? { lease } : {});

@@ -2,7 +2,7 @@ import type { CaseDefinition } from '../case-definition.js';
 import { LockModel } from '../lock-model.js';
 import { SeededRandom } from '../seeded-random.js';
 
-/** Orders of events that nobody thought of. */
+/** Sequences of events that nobody thought of. */
 export const randomSequenceCases: readonly CaseDefinition[] = [
   {
     id: '#11',

@@ -10,7 +10,7 @@ import { HOSTILE } from './names.js';
 const DAY = 86_400_000;
 const WRITERS = 4;
 const WRITES = 10;
-// More than one page of any backend.
+// More than one page on any backend.
 const MANY = 600;
 const IN_FLIGHT = 50;
 const LOST_REPLIES = 3;
@@ -25,7 +25,7 @@ const NAMES = [
 ];
 const VALUES = ['', ' ', '0', 'null', '"\'\\`%_$1', 'ü€😀\0\n\u2028', 'x'.repeat(4_096), '😀'.repeat(1_000)];
 
-/** The records of jobs, alongside their locks. */
+/** Job records, alongside the jobs' locks. */
 export const recordCases: readonly CaseDefinition[] = [
   {
     id: '#60',

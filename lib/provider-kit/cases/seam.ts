@@ -19,7 +19,7 @@ export const seamCases: readonly CaseDefinition[] = [
       await stage.sleep(stage.lease * 0.3);
       const again = await ann.take('order', { request: grant.request });
       assert.equal(again.fencingToken, grant.fencingToken);
-      // If the backend reports how much time remains, the second deadline may be closer to the real end of the lease.
+      // If the backend reports how much time remains, the second deadline may be closer to the lease's real end.
       const most = stage.capabilities.lease === 'per-lock' ? answeredAt + stage.lease : Infinity;
       assertBetween(again.validUntil, 0, most, 'the deadline after the second ask');
       await bob.assertBusy('order');
@@ -65,7 +65,7 @@ export const seamCases: readonly CaseDefinition[] = [
         const answer = bob.ask('order', { request: attempt, wait: 10_000, signal: leaving.signal });
         leaving.abort();
         await bob.release(attempt);
-        // As the core does with a grant that has crossed the abort.
+        // The core does this with a grant that crossed the abort.
         if ((await stage.within(stage.bounds.noAnswer, answer, 'the answer')) !== 'busy') await bob.release(attempt);
         if (held) await ann.release(held);
         await stage.assertFree(cid, 'order');
@@ -147,7 +147,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'of many renewals in one tick, each is answered for its own lock',
     async run(stage) {
       const ann = await stage.direct();
-      // If a lock may cost a connection, only a few are held, but just as many are renewed.
+      // If each lock may cost a connection, only a few are held, but just as many renewals are sent.
       const heldCount = stage.capabilities.lease === 'per-lock' ? 150 : 4;
       const grants: DirectGrant[] = [];
       const isHeld = (index: number) => index % Math.floor(300 / heldCount) === 0;
@@ -224,7 +224,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'a request that names the one before it takes effect only if that is granted, where the backend offers it',
     async run(stage) {
       const [ann, bob, cid] = await stage.directs(3);
-      // In a backend with several servers, only some keys can be requested together.
+      // On a backend with several servers, only some keys can be requested together.
       const numbered = Array.from({ length: 200 }, (_, index) => `k${index}`);
       const keys = numbered.filter((key) => key === 'k0' || bob.backend.chains?.('k0', key)).slice(0, 4);
       if (keys.length < 4) {
@@ -284,7 +284,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
       for (const request of [refused, waiting.request]) {
         const holding = bob.backend.heldBy(request);
-        // Unknown is allowed, but another holder is not.
+        // An unknown holder is allowed, but a wrong one isn't.
         if (holding === null) continue;
         assert.equal(holding.holders, 1, 'one holder keeps it out');
         const { instance, since, seenAt } = holding;
@@ -321,7 +321,7 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.equal(await bob.backend.labelOf('order'), null, 'under the next holder');
       bob.backend.label?.(second.request, 'of the second', lease);
       await stage.eventually(stage.bounds.handoff, isShown('of the second'), 'the next label is shown');
-      // In transit for so long that its lock has another holder.
+      // In transit for so long that the lock now has another holder.
       ann.backend.label(first.request, 'of the first', lease);
       await stage.sleep(stage.time.pause);
       assert.notEqual(await bob.backend.labelOf('order'), 'of the first', 'a label that comes late');

@@ -16,7 +16,7 @@ import { timeoutsOf } from '../shared/members.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
-// Released at startup, to see which members answer.
+// Released at startup to see which members respond.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
 
 /** One lock across several members, for one application. */
@@ -24,10 +24,10 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   readonly capabilities: LockCapabilities;
   /** Members are called one after the other and may each time out, so this is the sum of their timeouts. */
   readonly commandTimeout: number | undefined;
-  /** Defined only if all members have it. */
+  /** Defined only if all members support it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  /** The last known holder for requests that were busy and whose `CombinedRequest` is gone. */
+  /** The last known holders for busy requests whose `CombinedRequest` is gone. */
   readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
@@ -67,7 +67,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   async acquire(request: AcquireRequest<CombinedRequest>): Promise<Grant | 'busy'> {
     const { clock, random } = this.context;
     for (;;) {
-      // A new one with new ids, unless the previous attempt is still valid.
+      // A new request with new ids, unless the previous attempt is still valid.
       const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
       const answer = await own.acquire();
       if (typeof answer === 'object') return answer;
@@ -128,7 +128,7 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
     all.every((capabilities) => capabilities[capability]);
   return {
     shared: allCan('shared'),
-    // Members are locked in order, so the queue of the first one decides.
+    // Members are locked in order, so the first one's queue decides.
     fair: allCan('fair'),
     fencing: false,
     lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
@@ -141,7 +141,7 @@ function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
 /** Releases a lock that no process holds, which has no effect. */
 async function isReachable(member: Member, { random }: BackendContext): Promise<boolean> {
   try {
-    // Some backends answer the release without contacting the server, but all contact it for `inspect`.
+    // Some backends handle the release without contacting the server, but all of them contact it for `inspect`.
     await member.inspect?.(PROBE_KEY);
     const probe = probeFor(PROBE_KEY, random.id(), 0, new AbortController().signal);
     return (await member.request(probe).release(UNUSED)) !== 'unknown';
@@ -160,8 +160,7 @@ async function inspect(members: readonly Member[], key: string): Promise<LockInf
 }
 
 /**
- * Frees members in reverse order, as a release does. Succeeds if one member is freed: its holder then loses the lock
- * and releases the rest.
+ * Frees members in reverse order, as a release does. Succeeds if one member is freed: the holder then loses the lock and releases the rest.
  */
 async function forceRelease(members: readonly Member[], key: string): Promise<boolean> {
   const failures: unknown[] = [];

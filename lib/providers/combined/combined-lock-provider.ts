@@ -16,12 +16,12 @@ const OPTIONS = { providers: namesOfMembers() } satisfies OptionTable<CombinedLo
 /**
  * Locks several providers of the application as one: a lock is held while all of them grant it.
  *
- * Mutual exclusion holds as long as at least one provider keeps the lock, among all processes that use that provider,
- * directly or combined. This lets an application migrate from one provider to another. If any provider is down, no
+ * As long as at least one provider keeps the lock, mutual exclusion holds among all processes that use that provider,
+ * directly or combined. You can use this to migrate from one provider to another. If any provider is down, no
  * locks can be acquired.
  *
  * All processes must list the same providers, except during a migration as described in docs/providers/failover.md.
- * There is no fencing token, because tokens of different providers can't be compared.
+ * There is no fencing token, because tokens from different providers can't be compared.
  */
 export class CombinedLockProvider implements LockProvider {
   readonly members: readonly string[];

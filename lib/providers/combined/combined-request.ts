@@ -21,12 +21,12 @@ const NEVER = new AbortController().signal;
  * One request to all members, and the resulting lock, which is held while every member holds it.
  *
  * Members are requested one after the other in the configured order, so processes can't deadlock. They are released in
- * reverse order, so that a caller who finds the first member free finds the others free as well.
+ * reverse order, so a caller that finds the first member free finds the others free as well.
  */
 export class CombinedRequest {
   /** The member requests so far, in configured order. */
   readonly #parts: MemberLockRequest[] = [];
-  /** How many members have granted. The request after these is in flight. */
+  /** How many members have granted the lock. The next member's request is in flight. */
   #granted = 0;
   /** The shortest lease granted by any member. */
   #lease = Infinity;
@@ -36,7 +36,7 @@ export class CombinedRequest {
   #reportedUntil = -Infinity;
   /** Aborts the wait for a member. */
   #waiting: AbortController | undefined;
-  /** Answers the attempt in flight with busy. */
+  /** Ends the attempt in flight as busy. */
   #answerBusy: () => void = () => undefined;
 
   constructor(
@@ -47,10 +47,11 @@ export class CombinedRequest {
   ) {}
 
   /**
-   * Requests the members in order, starting with the first that has not granted yet. Resolves to `lost` if a member
-   * lost its lock before all had granted. After `busy` or `lost`, the caller must release what was granted.
+   * Requests the lock from the members in order, starting with the first that hasn't granted it. Resolves to `lost` if
+   * a member lost its lock before all had granted theirs. After `busy` or `lost`, the caller must release what was
+   * granted.
    *
-   * @throws LockUnavailableError if a member did not answer; the request can be repeated
+   * @throws LockUnavailableError if a member did not respond; the request can be repeated
    */
   async acquire(): Promise<Grant | 'busy' | 'lost'> {
     const end = new AbortController();
@@ -92,10 +93,10 @@ export class CombinedRequest {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /** Renews all members concurrently. A member that has lost its lock reports the loss itself, so no loss has to wait for silent members. */
+  /** Renews all members concurrently. A member that has lost its lock reports the loss itself, so a loss never has to wait for silent members. */
   async renew(lease: number): Promise<RenewOutcome> {
     if (this.#isReleased) return 'lost';
-    // A failed renewal is an unanswered one.
+    // A failed renewal counts as unanswered.
     const outcomes = this.#grantedParts.map((part) => part.renew(lease).catch(() => 'unknown' as const));
     const all = await Promise.all(outcomes);
     if (this.#hasLost()) return 'lost';
@@ -103,9 +104,9 @@ export class CombinedRequest {
   }
 
   /**
-   * Releases the members in reverse order. Resolves as soon as one reports a loss, otherwise after all have answered.
+   * Releases the members in reverse order. Resolves as soon as one reports a loss, or otherwise after all have responded.
    *
-   * If one member lost the lock, the others retain it for the validity last reported, because the holder may not have
+   * If one member lost the lock, the others retain it for the last reported validity, because the holder may not have
    * stopped yet.
    */
   release({ keepFor, failed }: ReleaseOptions): Promise<ReleaseOutcome> {
@@ -159,7 +160,7 @@ export class CombinedRequest {
     else this.#stopWaiting();
   }
 
-  /** Answers the attempt in flight with busy, even if the member never answers. */
+  /** Ends the attempt in flight as busy, even if the member never responds. */
   #stopWaiting(): void {
     void this.#inFlight?.release(UNUSED);
     this.#answerBusy();
@@ -174,7 +175,7 @@ export class CombinedRequest {
     try {
       return await Promise.race([part.acquire(), stopped]);
     } catch (error) {
-      // Even if this command was not sent, earlier members have locks to release.
+      // Even if this command wasn't sent, earlier members still have locks to release.
       if (isUnavailable(error) && !error.sent && this.#granted > 0) {
         const { key, provider } = error;
         throw new LockUnavailableError(error.message, { key, provider, cause: error });
@@ -205,7 +206,7 @@ export class CombinedRequest {
     return this.#isComplete ? 'released' : 'lost';
   }
 
-  /** Whether the lock of any member has expired. */
+  /** Whether any member's lock has expired. */
   #hasLost(): boolean {
     const now = this.clock.now();
     return this.#grantedParts.some(({ validUntil }) => validUntil <= now);

@@ -1,7 +1,7 @@
 import { validUntil } from '../../core/toolkit/validity.js';
 import type { EpochRecord } from './epoch-record.js';
 
-// Mirrors the margin in `validUntil`: the clock rates of two machines may differ by 1 %, and timers have a resolution of 1
+// Mirrors the margin in `validUntil`: two machines' clock rates may differ by 1 %, and timers have a resolution of 1
 // ms.
 const FASTEST = 1.01;
 const GRANULARITY = 2;
@@ -15,18 +15,18 @@ const GRANULARITY = 2;
  * every confirmation of the old epoch was executed, and therefore sent, before the switch. A process learns of the
  * switch after that write. Once more than `window` ms have passed since then on any clock, the last lock of the old
  * epoch has ended everywhere, even in a process that is cut off and hasn't seen the switch. Only then does the new
- * member grant. The first process that has waited writes `settled`, so later ones don't have to wait.
+ * member grant locks. The first process to finish waiting writes `settled`, so later ones don't have to wait.
  *
  * Processes may have different windows, for example during a rollout that changes the window. No process confirms before the
- * record contains its own window. The record keeps the longest one, and processes wait for that.
+ * record contains its own window. The record keeps the longest window, and processes wait that long.
  *
- * No clocks are compared: each bound is measured on the monotonic clock of one process, between two events in that
- * process. The rule relies on two facts: writes to the record are ordered and never lost, and clock rates differ by at
+ * No clocks are compared: each bound is measured on one process's monotonic clock, between two events in that process.
+ * The rule relies on two facts: writes to the record are ordered and never lost, and clock rates differ by at
  * most 1 %.
  */
 export class Confirmation {
   private constructor(
-    /** How long a confirmation of this process is valid, in ms. */
+    /** How long this process's confirmations are valid, in ms. */
     readonly window: number,
     /** The record as last seen. */
     readonly record: EpochRecord | undefined,

@@ -14,17 +14,17 @@ export interface EpochRecord {
   readonly id: string;
   /** The member that grants locks in this epoch. */
   readonly active: string;
-  /** Whether a process has waited until all locks of earlier epochs ended. */
+  /** Whether a process has waited until all locks from earlier epochs had ended. */
   readonly settled: boolean;
   /** The longest window, in ms, of any process that has ever taken part: a lock may be valid somewhere for that long. */
   readonly window: number;
-  /** The number of failbacks. Each one doubles the time for which the preferred member stays unused after a switch. */
+  /** The number of failbacks. Each one doubles the time that the preferred member stays unused after a switch. */
   readonly failbacks: number;
   /** Whether an operator chose the active member, for reasons that processes can't see. Prevents failback. */
   readonly pinned: boolean;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
-  /** Reports, keyed by a random id for each process. The report of a crashed process stays until the next roll call. */
+  /** Reports, keyed by a random id per process. The report of a crashed process stays until the next roll call. */
   readonly reports: Readonly<Record<string, Report>>;
   /** The number of roll calls: see {@link counting}. */
   readonly count: number;
@@ -32,9 +32,9 @@ export interface EpochRecord {
   readonly counted: boolean;
 }
 
-/** The report of one process. */
+/** One process's report. */
 export interface Report {
-  /** The members that don't answer the process. */
+  /** The members that don't respond to the process. */
   readonly down: readonly string[];
   /** The latest roll call that the process answered. */
   readonly count: number;
@@ -84,14 +84,14 @@ export function reported(record: EpochRecord, process: string, down: readonly st
   return { ...record, reports: Object.fromEntries(all.slice(-MOST_REPORTS)) };
 }
 
-/** Removes the report of a process that is stopping. */
+/** Removes a stopping process's report. */
 export function unreported(record: EpochRecord, process: string): EpochRecord {
   const others = Object.entries(record.reports).filter(([id]) => id !== process);
   return { ...record, reports: Object.fromEntries(others) };
 }
 
 /**
- * Starts a roll call of the processes, because the reports of crashed ones could outvote live ones. Each process answers
+ * Starts a roll call of the processes, because crashed processes' reports could outvote live ones. Each process answers
  * with its next write. After one window, every process with a valid confirmation has written, so the others are gone.
  */
 export function counting(record: EpochRecord): EpochRecord {

@@ -8,7 +8,7 @@ import type { FailoverSettings } from './failover-options.js';
 import { SharedRecord } from './shared-record.js';
 import { SwitchPolicy } from './switch-policy.js';
 
-/** A period in which one member grants. */
+/** A period during which one member grants locks. */
 export interface Epoch {
   readonly number: number;
   readonly member: FailoverMember;
@@ -22,7 +22,7 @@ export interface Epoch {
  */
 export const TOKENS_PER_EPOCH = 2n ** 52n;
 
-/** Determines which member grants, from the shared record and the health of the members. */
+/** Determines which member grants, from the shared record and the members' health. */
 export class Epochs {
   readonly record: SharedRecord;
   /** In order of preference. */
@@ -51,7 +51,7 @@ export class Epochs {
     this.record = new SharedRecord(context, settings, casStore, suspension, policy, onEpoch);
   }
 
-  /** @throws LockUnavailableError if no member answers, or the record can't be written */
+  /** @throws LockUnavailableError if no member responds or the record can't be written */
   async connect(): Promise<void> {
     const answered = Promise.all(Array.from(this.#members.values(), (member) => member.connect()));
     await this.record.connect();

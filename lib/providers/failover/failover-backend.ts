@@ -28,12 +28,11 @@ import { type Epoch, Epochs, TOKENS_PER_EPOCH } from './epochs.js';
 import { FailoverRequest } from './failover-request.js';
 import type { FailoverSettings } from './failover-options.js';
 
-/** How long to wait for a member's answer to a renewal before reporting only the confirmation. */
+/** How long to wait for a member's response to a renewal before reporting only the confirmation. */
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
 
 /**
- * How long a member keeps the lock of a crashed process, in ms. Long enough that two renewals, one every third of a
- * window, can fail.
+ * How long a member keeps the lock of a crashed process, in ms. Long enough for two renewals, one every third of a window, to fail.
  */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
@@ -41,7 +40,7 @@ export function memberLease({ window }: FailoverSettings): number {
 
 /**
  * Failover in one application. Each request goes to the member that is active at that time, and its release goes to the
- * same member. `Confirmation` explains why no two members grant at the same time.
+ * same member. `Confirmation` explains why two members never grant at the same time.
  */
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
@@ -50,7 +49,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly records?: RecordStore;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
-  /** All requests that wait or hold. */
+  /** All requests that wait for or hold a lock. */
   readonly #requests = new DenseSet<FailoverRequest>();
 
   /** `members` contains exactly `settings.providers`, in that order; the provider checks this. */
@@ -100,13 +99,13 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   #acquireFromMember(own: FailoverRequest): Promise<Grant | 'busy'> {
     const { member } = own.epoch;
     const onAnswer = (answer: Grant | 'busy'): Grant | 'busy' => {
-      // Busy doesn't prove health: a caller that gives up gets it even if the server is silent.
+      // A busy result doesn't prove health: a caller that gives up gets one even if the server is silent.
       if (answer !== 'busy') member.health.succeeded();
       return this.#admit(own, answer);
     };
     const onFailure = (error: unknown): never => {
       member.notGranted(error);
-      // If there is another member, report unavailable, so that callers wait for the switch.
+      // If there is another member, report unavailable, so callers wait for the switch.
       if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
       throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
     };
@@ -121,15 +120,15 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const suspensions = this.#suspension.observe();
     const own = request.state;
     if (own?.isOver !== false || !own.grant) return 'lost';
-    // Renewals of one lock may overlap. Each reports what was gained since it started.
+    // Renewals of one lock may overlap. Each reports the time gained since it started.
     const { reportedUntil } = own;
     const outcome = this.#isDue(own, own.grant, suspensions)
       ? await this.#renewOnMember(own, own.grant, suspensions)
       : undefined;
     if (outcome === 'lost') return 'lost';
-    // Wait for a scheduled write. Renewals are as frequent as confirmations, so a write for each would double the load.
+    // Wait for a scheduled write. Renewals are as frequent as confirmations, so one write per renewal would double the load.
     if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
-    // If the member didn't answer, the lock's validity is unchanged, unless the machine was suspended in the meantime.
+    // If the member didn't respond, the lock's validity is unchanged, unless the machine was suspended in the meantime.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
     const validUntil = this.#heldUntil(own, this.context.clock.now());
     if (validUntil <= reportedUntil) return 'unknown';
@@ -138,8 +137,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   }
 
   /**
-   * Releases on the member that received the request, even after a switch. The core repeats the release there if it isn't
-   * answered.
+   * Releases the lock on the member that received the request, even after a switch. The core repeats the release there if it gets no response.
    */
   release(request: AcquireRequest<FailoverRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const own = request.state;
@@ -192,7 +190,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return this.#epochs.switchTo(provider);
   }
 
-  /** How many requests wait or hold, for leak tests. */
+  /** How many requests wait for or hold a lock, for leak tests. */
   get size(): number {
     return this.#requests.size;
   }
@@ -215,7 +213,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return own;
   }
 
-  /** Decides whether a member's answer still counts. */
+  /** Decides whether a member's response still counts. */
   #admit(own: FailoverRequest, answer: Grant | 'busy'): Grant | 'busy' {
     const { epoch } = own;
     if (own.isOver) return 'busy';
@@ -244,7 +242,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return this.context.clock.now() >= atMember.validUntil - (lease * 2 + this.settings.window) / 3;
   }
 
-  /** Doesn't wait too long, so that the confirmation can still be reported in time. A later answer still counts. */
+  /** Doesn't wait too long, so the confirmation can still be reported in time. A later response still counts. */
   #renewOnMember(own: FailoverRequest, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
     const answer = own.epoch.member.renew(own.atMember, grant.lease).then((outcome) => {
@@ -329,7 +327,7 @@ function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapab
     fair: false,
     fencing,
     wideTokens: fencing,
-    // All locks depend on the confirmations of the process.
+    // All locks depend on the process's confirmations.
     lease: 'session',
     maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
     // A switch doesn't preserve retained keys.

@@ -4,11 +4,12 @@ import { FailoverBackend, memberLease } from './failover-backend.js';
 import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
 /**
- * Combines several providers: locks are on the preferred one as long as it works, and on the next one if it fails.
+ * Combines several providers: locks use the preferred one as long as it works, and the next one if it fails.
  *
  * Mutual exclusion holds through every switch, regardless of which parts of the network each process can reach. A lock
- * is valid only if its process has recently written to a record shared by all processes, and a new provider grants only
- * when all earlier locks have ended (see `Confirmation`). In exchange, each process writes to the record every third of
+ * is valid only if its process has recently written to a record shared by all processes, and a new provider grants
+ * locks only after all earlier ones have ended (see `Confirmation`). In exchange, each process writes to the record
+ * every third of
  * `window`, no locks are granted while the record is unreachable, and a switch pauses locks for about one `window`.
  * Fencing tokens keep increasing across switches: epoch · 2^52 + the provider's token.
  *

@@ -14,7 +14,7 @@ const PROBES_WHILE_FAILING = 4;
 const PROBE_JITTER = 0.25;
 
 /**
- * A member of the failover. Its health is learned from every call and, because an idle member gets none, from a probe
+ * A failover member. Its health is determined from every call and, because an idle member receives none, from a probe
  * that acquires and releases a lock.
  */
 export class FailoverMember {
@@ -75,7 +75,7 @@ export class FailoverMember {
 
   /**
    * Called when a caller's request failed. A rejection doesn't count, because the caller may have requested something
-   * impossible. The probe detects real ones.
+   * impossible. The probe detects real rejections.
    */
   notGranted(error: unknown): void {
     if (isUnavailable(error)) this.#failed();
@@ -89,8 +89,7 @@ export class FailoverMember {
   async #probe(): Promise<void> {
     const { random, name } = this.context;
     const leaving = new AbortController();
-    // One key for all processes, because a SQL member keeps a row for each key. If another process is probing, "busy"
-    // is an answer too.
+    // One key for all processes, because a SQL member keeps one row per key. If another process is probing, "busy" counts as a response too.
     const key = `failover:${name}:probe`;
     const probe = this.locking.request(probeFor(key, random.id(), PROBE_LEASE, leaving.signal));
     try {

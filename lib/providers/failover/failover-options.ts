@@ -12,7 +12,7 @@ export interface FailoverLockProviderOptions {
    */
   readonly casStore: string;
   /**
-   * How long locks stay valid without an answer from the record, in ms. Each process writes to the record every third
+   * How long locks stay valid without a response from the record's provider, in ms. Each process writes to the record every third
    * of this time, and a switch pauses locks for about as long. Each provider is also probed every third of this time, by acquiring
    * and releasing a lock. A preferred provider is used again ten windows after the switch at the earliest. Default 6 s,
    * at least 1 s and at most a day. All processes must use the same value.
@@ -20,7 +20,7 @@ export interface FailoverLockProviderOptions {
   readonly window?: ConfiguredDuration | undefined;
 }
 
-// The record is written three times a window. With a shorter window, the round trips would take up most of it.
+// The record is written three times per window. With a shorter window, the round trips would take up most of it.
 const MIN_WINDOW = 1_000;
 // Some timers run a little longer than the window, and beyond 24.8 days they would overflow and fire immediately and
 // repeatedly.

@@ -5,7 +5,7 @@ import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
 /**
- * One request in one epoch, sent to the member of that epoch. It has its own id, because the caller's request may
+ * One request in one epoch, sent to that epoch's member. It has its own id, because the caller's request may
  * return to the same member in a later epoch. A late release from the earlier epoch must not free the later lock.
  */
 export class FailoverRequest implements MemberTerms, DenseSetItem {

@@ -6,7 +6,7 @@ const FAILURES = 3;
 
 /** How long a member must fail or work before its state changes, in ms. */
 export interface HealthThresholds {
-  /** Down after this long without an answer. */
+  /** Down after this long without a response. */
   readonly failingFor: number;
   /** Down after this long without granting a lock, even if it still renews. */
   readonly refusingFor: number;
@@ -15,15 +15,14 @@ export interface HealthThresholds {
 }
 
 /**
- * A circuit breaker that tracks the health of a member based on the outcome of each call.
+ * A circuit breaker that tracks a member's health based on the outcome of each call.
  *
  * A member that renews locks but rejects new ones (Redis out of memory, a read-only database) is useless for new
- * callers, so it counts as down too. That takes longer than for a silent member, because a switch ends the locks that it still
- * renews.
+ * callers, so it counts as down too. That takes longer than for a silent member, because a switch ends the locks that the member still renews.
  */
 export class MemberHealth {
   #state: ProviderState = 'up';
-  /** Since the last answer. */
+  /** Since the last response. */
   readonly #failures = new Streak();
   /** Since the last grant. */
   readonly #refusals = new Streak();
@@ -39,12 +38,12 @@ export class MemberHealth {
     return this.#state;
   }
 
-  /** Whether the last call was not answered. */
+  /** Whether the last call got no response. */
   get isFailing(): boolean {
     return this.#failures.count > 0;
   }
 
-  /** The member granted a lock or answered that it is busy. */
+  /** The member granted a lock or reported it as busy. */
   succeeded(): void {
     this.#failures.end();
     this.#refusals.end();
@@ -61,7 +60,7 @@ export class MemberHealth {
     this.#failures.end();
   }
 
-  /** The member did not answer. */
+  /** The member didn't respond. */
   failed(): void {
     const now = this.clock.now();
     this.#failures.add(now);

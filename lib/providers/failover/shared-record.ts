@@ -9,32 +9,32 @@ import { type EpochRecord, firstRecord, readRecord } from './epoch-record.js';
 import type { FailoverSettings } from './failover-options.js';
 import type { SwitchPolicy } from './switch-policy.js';
 
-/** A confirmation outlasts three writes, so one lost answer does no harm. */
+/** A confirmation outlasts three writes, so one lost response does no harm. */
 const WRITES_PER_WINDOW = 3;
 /** How soon a failed write is retried. */
 const TRIES_PER_WINDOW = 4;
 /**
- * How long to wait for an answer. A confirmation counts from when it was sent, so an answer is useful as long as the
- * next write can be answered before the confirmation ends. Consecutive writes that take half a window each leave no
- * gap, and a lost answer leaves time for one more write. So an outage of half a window does no harm.
+ * How long to wait for a response. A confirmation counts from when it was sent, so a response is useful as long as the
+ * next write can be confirmed before this confirmation ends. Consecutive writes that take half a window each leave no
+ * gap, and a lost response leaves time for one more write. So an outage of half a window does no harm.
  */
 const ANSWERS_PER_WINDOW = 2;
 const JITTER = 0.1;
 /**
- * How many times a write tries to change the record before it only confirms what it finds. Many processes may report at the
- * same time, and one that keeps conflicting would lose its locks; see {@link SharedRecord}.
+ * How many times a write tries to change the record before it only confirms what it finds. Many processes may report at
+ * the same time, and one whose writes keep conflicting would lose its locks; see {@link SharedRecord}.
  */
 const REPORT_TRIES = 2;
 
 /**
  * The shared record as this process sees and writes it.
  *
- * One conditional write every third of a window confirms the epoch and carries the report of this process. As long as
+ * One conditional write every third of a window confirms the epoch and carries this process's report. As long as
  * no report changes, all processes write exactly the text they found, so they never conflict. A write that changes the
  * record costs every other process one conflict and a retry.
  *
- * Reports never starve confirmations. A write changes the record only while the confirmation of its process is younger
- * than half a window, and only in its first two tries. Otherwise it writes back what it found, which conflicts with no
+ * Reports never starve confirmations. A write changes the record only while its process's confirmation is less than
+ * half a window old, and only in its first two tries. Otherwise it writes back what it found, which conflicts with no
  * other process. During a storm of reports, confirmations age, so fewer processes change the record, and after half a
  * window at the latest every process only confirms.
  */
@@ -45,7 +45,7 @@ export class SharedRecord {
   /** The number of suspensions that the confirmation accounts for. */
   #suspensions = 0;
   #lastWrite: Promise<void> = Promise.resolve();
-  /** A write that was requested but not sent. */
+  /** A write that has been requested but not sent. */
   #requested: Promise<void> | undefined;
   readonly #awaiting = new Set<() => void>();
   #sentAt = -Infinity;
@@ -61,7 +61,7 @@ export class SharedRecord {
     private readonly casStore: CasStore,
     private readonly suspension: SuspensionDetector,
     private readonly policy: SwitchPolicy,
-    /** Called with each epoch that this process starts or learns of. The first has no reason. */
+    /** Called with each epoch that this process starts or learns of. The first call has no reason. */
     private readonly onEpoch: (record: EpochRecord, reason: SwitchReason | undefined) => void,
   ) {
     this.#confirmation = Confirmation.unknown(settings.window);
@@ -77,7 +77,7 @@ export class SharedRecord {
   }
 
   /**
-   * Removes the report of this process, so that it doesn't count against a switch. Resolves when no write is in flight.
+   * Removes this process's report, so it doesn't count against a switch. Resolves when no write is in flight.
    */
   async close(): Promise<void> {
     const leave = (record: EpochRecord, tries: number) => (tries < REPORT_TRIES ? this.policy.left(record) : record);
@@ -90,7 +90,7 @@ export class SharedRecord {
   }
 
   /**
-   * The confirmation at `now`, for an answer that has arrived. Checks for a suspension each time. After one, the
+   * The confirmation at `now`, for a response that has arrived. Checks for a suspension each time. After one, the
    * monotonic clock shows that no time has passed, so an earlier check would seem recent.
    */
   confirmationAt(now: number): Confirmation {
@@ -99,7 +99,7 @@ export class SharedRecord {
   }
 
   /**
-   * The same for a request. Its answer is checked again, so the last check for a suspension may be up to a second
+   * The same for a request. Its response is checked again, so the last check for a suspension may be up to a second
    * old.
    */
   recentConfirmation(now: number): Confirmation {
@@ -154,7 +154,7 @@ export class SharedRecord {
     return done;
   }
 
-  /** Writes the result of applying `change` to the record, and retries with each other record that it finds instead. */
+  /** Writes the result of applying `change` to the record, and retries with any other record that it finds instead. */
   async #amend(
     change: (record: EpochRecord, tries: number) => EpochRecord,
     timeout = this.settings.window / ANSWERS_PER_WINDOW,
@@ -216,7 +216,7 @@ export class SharedRecord {
     }
   }
 
-  /** Parses the record that another process wrote. */
+  /** Parses a record written by another process. */
   #read(found: string | null): EpochRecord {
     const known = this.#confirmation.record;
     const record = found === null ? undefined : readRecord(found);
@@ -225,7 +225,7 @@ export class SharedRecord {
     }
     const { clock, logger } = this.context;
     const wasConfirmed = clock.now() < this.#confirmation.validUntil(this.#confirmation.epoch);
-    // It is no longer known which locks other processes hold under it.
+    // We no longer know which locks other processes hold under this record.
     this.#confirmation = this.#confirmation.dropped();
     const error = this.#unavailable(
       'found its record deleted, damaged or restored from a backup. Stop all instances, then start them again',

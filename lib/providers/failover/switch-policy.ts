@@ -9,9 +9,9 @@ const LONGEST_STAY = 3_600_000;
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**
- * Decides what this process writes to the shared record: which members don't answer it, and a switch when one is due.
+ * Decides what this process writes to the shared record: which members don't respond to it, and a switch when one is due.
  *
- * The active member is abandoned when it answers neither this process nor most of the reporting processes. If only
+ * The active member is abandoned when it responds to neither this process nor most of the reporting processes. If only
  * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late or lost report
  * only costs time.
  */
@@ -27,7 +27,7 @@ export class SwitchPolicy {
     /** In order of preference. */
     private readonly health: ReadonlyMap<string, Pick<MemberHealth, 'state'>>,
   ) {
-    // Half an id, because every write contains one for each process.
+    // Half an id, because every write contains one per process.
     this.#self = context.random.id().slice(-16);
   }
 

@@ -31,7 +31,7 @@ interface Client {
   createNode(host: string, port: number, options: { readonly timeout: number }): Node;
 }
 
-// Older servers answer the meta commands differently, so no lock would ever be granted.
+// Older servers respond to the meta commands differently, so no lock would ever be granted.
 const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
@@ -40,8 +40,7 @@ const CLIENT: string = 'memcache';
 const NO_IDLE_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**
- * A single connection, from open to close. It never reconnects, so it can't mistake a reply to an earlier connection
- * for its own.
+ * A single connection, from open to close. It never reconnects, so it can't mistake a reply meant for an earlier connection for its own.
  *
  * It uses a node of the `memcache` package, one layer below that package's cache. The cache reports a failed command
  * like a rejected one (`add` returns false, `get` undefined) and doesn't expose CAS ids.
@@ -168,7 +167,7 @@ export class Connection {
 function decide(reply: unknown, yes: string, ...no: readonly unknown[]): boolean {
   if (reply === yes) return true;
   if (no.includes(reply)) return false;
-  // For example "SERVER_ERROR out of memory": nothing was written, but that doesn't mean the key is busy.
+  // For example, "SERVER_ERROR out of memory": nothing was written, but that doesn't mean the key is busy.
   throw new Error(`The server answered ${String(reply).slice(0, 80)}`);
 }
 

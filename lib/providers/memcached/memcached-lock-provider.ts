@@ -5,7 +5,7 @@ import { type MemcachedLockProviderOptions, type MemcachedSettings, readOptions 
 /**
  * Locks on one memcached server (1.6 or later), to avoid duplicate work. Don't use it to protect data.
  *
- * Two callers never hold a lock as long as the server keeps its items. But memcached evicts items when its memory is
+ * Two callers never hold the same lock as long as the server keeps its items. But memcached evicts items when its memory is
  * full, and a restart or a `flush_all` deletes them all. The next caller then gets the lock while the holder keeps
  * working until its next renewal, and there is no fencing token to tell the two apart. If an overlap would do damage,
  * use another provider.

@@ -8,7 +8,7 @@ import type { ReconnectingConnection } from './reconnecting-connection.js';
 // memcached doesn't announce releases, so waiters poll.
 const POLL_DELAY = { first: 10, most: 200 };
 
-/** One attempt to acquire a lock, from the first command to the answer. */
+/** One attempt to acquire a lock, from the first command to the result. */
 export class MemcachedRequest {
   readonly answer: Promise<Grant | 'busy'>;
   #isReleased = false;

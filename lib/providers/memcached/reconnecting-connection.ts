@@ -44,7 +44,7 @@ export class ReconnectingConnection {
    * Runs `work` on the connection.
    *
    * @param key the key to name in errors
-   * @throws LockUnavailableError if there is no answer, so the outcome is unknown
+   * @throws LockUnavailableError if no response arrives, so the outcome is unknown
    * @throws LockConfigError while the server rejects connections
    */
   async use<T>(work: (connection: Connection) => Promise<T>, key?: string): Promise<T> {
@@ -87,8 +87,7 @@ export class ReconnectingConnection {
     if (this.#isClosed) return;
     const { clock, random } = this.context;
     const delay = backOff(random, this.#attempts, RETRY);
-    // A successful connect proves nothing: a server that is starting or full, or a proxy without a server, accepts and
-    // closes.
+    // A successful connection proves nothing: a server that is starting or full, or a proxy without a server, accepts and then closes it.
     this.#attempts += 1;
     this.#timer = clock.setTimer(() => void this.#reconnect(), delay, true);
   }

@@ -21,7 +21,7 @@ export class ExpiringTexts {
 
   set(name: string, text: string): void {
     this.#expire();
-    // Delete first, so that the entry moves to the end.
+    // Delete first, so the entry moves to the end.
     this.#kept.delete(name);
     this.#kept.set(name, { text, until: this.now() + this.keepFor });
   }

@@ -1,10 +1,10 @@
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * The holders of one key by id, oldest first. There may be many, so no operation on a single holder iterates over all
+ * One key's holders by id, oldest first. There may be many, so no operation on a single holder iterates over all
  * of them.
  *
- * Most keys have at most one holder, which is kept without a map: the map cost 5 % of an uncontended lock.
+ * Most keys have at most one holder, which is stored without a map: a map was 5 % of an uncontended lock's cost.
  */
 export class Holders {
   #only: StoredHold | undefined;

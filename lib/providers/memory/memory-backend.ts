@@ -22,8 +22,7 @@ import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * The locks of one application in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so
- * locks are granted in the order of the calls.
+ * The locks of one application in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so locks are granted in call order.
  */
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {

@@ -1,7 +1,7 @@
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-/** The job records of one namespace in a `MemoryStore`. */
+/** One namespace's job records in a `MemoryStore`. */
 export class MemoryRecords implements RecordStore {
   constructor(
     private readonly store: MemoryStore,

@@ -77,7 +77,7 @@ export class MemoryStore {
     this.#instances.delete(id);
   }
 
-  /** @internal The name of an application, or its id if the application has stopped. */
+  /** @internal An application's name, or its id if it has stopped. */
   nameOf(id: string): string {
     return this.#instances.get(id) ?? id;
   }
@@ -172,7 +172,7 @@ export class MemoryStore {
   }
 
   /**
-   * @internal Any one hold of a key and the number of holders, excluding retained holds. Does not remove expired holds
+   * @internal Any one of a key's holds and the number of holders, excluding retained holds. Does not remove expired holds
    * first.
    */
   holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
@@ -244,7 +244,7 @@ export class MemoryStore {
     return hold;
   }
 
-  // A hybrid logical clock: tokens increase with every grant, and across restarts unless the wall clock goes back.
+  // A hybrid logical clock: tokens increase with every grant, and across restarts unless the wall clock goes backward.
   #nextToken(): bigint {
     // A number is exact up to 2^53, which is enough for microseconds until the year 2255.
     this.#token = Math.max(this.#token + 1, Math.floor(this.wallTime() * 1000));
@@ -266,7 +266,7 @@ export class MemoryStore {
       slot.wakesAt = Infinity;
       this.#refresh(key, slot, this.#now());
     };
-    // Referenced, so that a process with waiters stays alive.
+    // Referenced, so a process with waiters stays alive.
     slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)), true);
   }
 

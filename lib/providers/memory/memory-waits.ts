@@ -1,14 +1,14 @@
 import type { SeenGrant, WaitBoard } from '../../api/lock-provider.js';
 import type { MemoryStore } from './memory-store.js';
 
-/** The wait board of one namespace in a `MemoryStore`. */
+/** One namespace's wait board in a `MemoryStore`. */
 export class MemoryWaits implements WaitBoard {
   constructor(
     private readonly store: MemoryStore,
     /** Prefix of the names in this namespace. */
     private readonly prefix: string,
     private readonly provider: string,
-    /** The instance id of this process. */
+    /** This process's instance id. */
     private readonly instance: string,
   ) {}
 
@@ -19,7 +19,7 @@ export class MemoryWaits implements WaitBoard {
   publish(text: string | null, keepFor: number): Promise<void> {
     const all = this.store.texts;
     const now = this.store.wallTime();
-    // Remove leftovers of applications that ended without removing their own.
+    // Remove entries that applications left behind when they ended.
     for (const [name, { until }] of all) if (until <= now) all.delete(name);
     const name = this.#nameOf(this.instance);
     if (text === null) all.delete(name);

@@ -3,7 +3,7 @@ import type { LimitShare, LockMode } from '../../api/lock-mode.js';
 import { Holders } from './holders.js';
 import type { StoredHold, StoreRequest } from './stored-hold.js';
 
-/** A request in the queue of a key. */
+/** A request in a key's queue. */
 export interface Waiter {
   readonly request: StoreRequest;
   /** When its oldest caller started to wait. */
@@ -16,9 +16,9 @@ const NO_WAITERS: readonly Waiter[] = [];
 // Shared by all keys without limited locks.
 const NO_LIMITS = new Map<number, number>();
 
-/** The holders and waiters of one key. */
+/** One key's holders and waiters. */
 export class Slot {
-  /** Oldest first. At most one for each application and nesting depth. */
+  /** Oldest first. At most one per application and nesting depth. */
   waiters = NO_WAITERS;
   timer: Timer | undefined;
   /** When the timer fires, or `Infinity` if it isn't set. */
@@ -29,11 +29,11 @@ export class Slot {
   /** The number of holds that aren't retained. */
   #live = 0;
   #lastToken = 0n;
-  /** All retained readers as one hold, with the latest end. */
+  /** All retained readers as one hold that ends when the last one does. */
   #retainedByReaders: StoredHold | undefined;
   /** The total weight of limited holds. */
   #used = 0;
-  /** The number of limited holds for each limit. Two limits can coexist while the configured limit is being changed. */
+  /** The number of limited holds per limit. Two limits can coexist while the configured limit is being changed. */
   #limits = NO_LIMITS;
 
   get holds(): readonly StoredHold[] {
@@ -69,7 +69,7 @@ export class Slot {
     return Math.min(...this.#limits.keys());
   }
 
-  /** The hold of this holder, unless it is retained. */
+  /** This holder's hold, unless it's retained. */
   heldBy(holder: string): StoredHold | undefined {
     const hold = this.#holds.get(holder);
     return hold?.isRetained ? undefined : hold;

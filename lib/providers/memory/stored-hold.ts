@@ -18,7 +18,7 @@ export interface StoredHold {
    * Whether the hold was released before `keepUntil`. It has no holder anymore, but excludes others until it expires.
    */
   isRetained: boolean;
-  /** The trace label of the holder, for waiters to read. */
+  /** The holder's trace label, for waiters to read. */
   label?: string;
   /** The request to notify if the lock is taken away. */
   readonly request: StoreRequest;

@@ -120,7 +120,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
       await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
   }
 
-  /** Reads the slot map until the master of every shard is connected and subscribed to. */
+  /** Reads the slot map until every shard's master is connected and subscribed to. */
   #refreshUntilServed(): void {
     if (this.#isRefreshing) return;
     this.#isRefreshing = true;
@@ -229,7 +229,7 @@ const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(S
 /**
  * Reads the reply to `CLUSTER SLOTS`: the address of each shard's master, or `undefined` if no master serves it.
  *
- * A node that does not know its own host leaves it empty, so we use the host at which we queried it.
+ * A node that does not know its own host leaves it empty, so we use the host where we queried it.
  */
 export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (Address | undefined)[] {
   const ranges = Array.isArray(reply) ? (reply as [number, number, [string | null, number]][]) : [];

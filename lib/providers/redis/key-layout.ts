@@ -1,8 +1,9 @@
 import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
 
 /**
- * The number of buckets over which the locks of a namespace are spread. All records of a lock are in one hash slot, so that a Redis Cluster
- * can run the script. This number must never change: two versions of this package with different numbers would not see each other's locks.
+ * The number of buckets over which a namespace's locks are spread. All of a lock's records are in one hash slot, so a
+ * Redis Cluster can run the script. This number must never change: two versions of this package with different numbers
+ * would not see each other's locks.
  */
 export const BUCKETS = 16;
 
@@ -12,10 +13,10 @@ const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
 const ANY_LOCK = /^([A-Za-z0-9_.-]{1,64}):\{(?:\d|1[0-5])\}:[^}]*$/s;
 
-/** The `SCAN` pattern for the locks of all namespaces. */
+/** The `SCAN` pattern for all namespaces' locks. */
 export const ANY_LOCK_PATTERN = '*:{*}:*';
 
-/** The namespace of a lock, by its key in Redis; `undefined` for any other key. */
+/** A lock's namespace, by its Redis key; `undefined` for any other key. */
 export function namespaceIn(name: string): string | undefined {
   return ANY_LOCK.exec(name)?.[1];
 }
@@ -30,16 +31,17 @@ export function holdersOf(lock: string): string {
   return `${lock}}r`;
 }
 
-/** The Redis key for the processes that wait for locks with this counter. */
+/** The Redis key for processes waiting for locks with this counter. */
 export function processesOf(counter: string): string {
   return `${counter}seen`;
 }
 
-/** The Redis keys and channels of a namespace. */
+/** A namespace's Redis keys and channels. */
 export class KeyLayout {
   /**
-   * The key of the token counter, which is also the prefix of the key for waiting processes. On a single server, all buckets share one
-   * counter, so that a call can carry operations on any lock. In a Cluster, each bucket has its own: see {@link counterOf}.
+   * The key of the token counter, which is also the prefix of the key for waiting processes. On a single server, all
+   * buckets share one counter, so a call can carry operations on any lock. In a Cluster, each bucket has its own: see
+   * {@link counterOf}.
    */
   readonly counter: string;
   readonly #namespace: string;
@@ -49,7 +51,7 @@ export class KeyLayout {
     this.counter = this.counterOf(0);
   }
 
-  /** The counter of a bucket in a Cluster, in the hash slot of its locks. */
+  /** A bucket's counter in a Cluster, in the hash slot of the bucket's locks. */
   counterOf(bucket: number): string {
     return `${this.#namespace}:{${bucket}}`;
   }
@@ -59,12 +61,12 @@ export class KeyLayout {
     return Array.from({ length: BUCKETS }, (_, bucket) => this.counterOf(bucket));
   }
 
-  /** The bucket of a lock, by its key in Redis. */
+  /** A lock's bucket, by its Redis key. */
   bucketIn(lock: string): number {
     return Number.parseInt(lock.slice(this.#namespace.length + 2), 10);
   }
 
-  /** The Redis key of a lock, which is also the prefix of the keys for its queue and its holders. */
+  /** A lock's Redis key, which is also the prefix of its queue and holder keys. */
   lockOf(key: string): string {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
@@ -74,7 +76,7 @@ export class KeyLayout {
     return this.#decode(name, LOCK);
   }
 
-  /** The Redis key of a job record. It has no `:` after the hash tag, which distinguishes it from a lock, and the name is never hashed. */
+  /** A job record's Redis key. It has no `:` after the hash tag, which distinguishes it from a lock, and the name is never hashed. */
   recordOf(name: string): string {
     return `${this.#namespace}:{${bucketOf(name)}}record:${encodeCharacters(name)}`;
   }
@@ -100,8 +102,8 @@ export class KeyLayout {
   }
 
   /**
-   * The Redis key of a text that a process publishes for others. It has no `:` after the hash tag, which distinguishes it from a lock. The
-   * label of a key is in the bucket of its lock, so both are on the same server.
+   * The Redis key for a text that a process publishes for others. It has no `:` after the hash tag, which distinguishes
+   * it from a lock. A key's label is in its lock's bucket, so both are on the same server.
    */
   textOf(kind: 'instance' | 'label' | 'waits', name: string): string {
     return `${this.counterOf(bucketOf(name))}${kind}:${encodeKey(name)}`;

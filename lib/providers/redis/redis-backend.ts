@@ -32,10 +32,10 @@ import type { ServersListener } from './redis-server.js';
 import { type RedisServers, SingleServer } from './redis-servers.js';
 import { notConnected, notListed, unavailable } from './unavailable.js';
 
-/** The id of a process in queues and on its channel: 48 random bits, the width that the script expects. */
+/** A process's id in queues and on its channel: 48 random bits, the width that the script expects. */
 const PROCESS_ID_DIGITS = 12;
 
-/** A Cluster node rejects keys of other nodes, and may fail over to a server that a single-server provider does not know. */
+/** A Cluster node rejects other nodes' keys and may fail over to a server that a single-server provider doesn't know about. */
 const CLUSTERED =
   'this server is a Cluster node, but is configured as a single server. Pass its nodes as "cluster", such as { cluster: [{ host, port }] }, or pass a Cluster client.';
 
@@ -45,7 +45,7 @@ const UNDECLARED_KEY_SCRIPT = "return redis.call('EXISTS', ARGV[1])";
 const STRICT_CLUSTER =
   'this Cluster rejects scripts that touch undeclared keys, so no lock could be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or use a single server.';
 
-/** The backend of one provider on Redis. */
+/** A Redis provider's backend. */
 export class RedisBackend implements LockBackend<RedisRequest>, ServersListener {
   readonly capabilities: LockCapabilities = {
     shared: true,
@@ -100,7 +100,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
       if (cause instanceof LockConfigError) throw cause;
       throw notConnected(name, cause);
     } finally {
-      // The connections keep trying in the background. From here on, a success is a recovery.
+      // The connections keep retrying in the background. From here on, a success counts as a recovery.
       this.#wasConnected = true;
     }
   }
@@ -185,7 +185,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError for a server that cannot keep locks. If INFO is denied, the first lock reveals the problem. */
+  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the first lock reveals the problem. */
   async #refuseUnfit(): Promise<void> {
     const infos = await Promise.all(
       this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),
@@ -215,7 +215,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#requests.close(new Error('The backend was closed.'));
-    // Wait for the end of this tick, when the operations added in it are sent.
+    // Wait for the end of this tick, when operations added during it are sent.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });

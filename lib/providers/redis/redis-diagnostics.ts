@@ -15,8 +15,8 @@ export interface Usage {
 }
 
 /**
- * Reports server settings that weaken the guarantee, as far as `INFO` and the ACL show them, and what could not be checked. A message that
- * several servers have in common is reported only once.
+ * Reports server settings that weaken the guarantee, as far as `INFO` and the ACL show them, and anything that couldn't
+ * be checked. A message shared by several servers is reported only once.
  */
 export async function diagnoseServers(serverCalls: readonly ServerCall[], usage: Usage): Promise<Diagnostic[]> {
   const diagnostics = await Promise.all(
@@ -26,7 +26,7 @@ export async function diagnoseServers(serverCalls: readonly ServerCall[], usage:
 }
 
 /**
- * Checks the commands that locks on a single server or a Cluster need.
+ * Checks permission for the commands that locks need on a single server or a Cluster.
  *
  * ARGV: a key, a channel, whether the server is a Cluster node, and how many replicas must acknowledge writes.
  */

@@ -6,18 +6,18 @@ import { ANY_LOCK_PATTERN, type KeyLayout, namespaceIn } from './key-layout.js';
 import type { RedisTexts } from './redis-texts.js';
 import type { RedisServers } from './redis-servers.js';
 
-/** A lock that is held or retained, as the server reported it. */
+/** A held or retained lock, as reported by the server. */
 interface SeenLock {
   readonly info: Omit<LockInfo, 'instances' | 'since'>;
-  /** The token of the latest holder. */
+  /** The latest holder's token. */
   readonly token: bigint;
-  /** The server's time at the inspection, in ms since 1970. */
+  /** The server's time during the inspection, in ms since 1970. */
   readonly serverTime: number;
   /** The instance ids of the first 100 holders. */
   readonly instances: readonly string[];
 }
 
-/** Lists, inspects and frees the locks of all instances, for operators. */
+/** Lets operators list, inspect, and release the locks of all instances. */
 export class RedisOperatorView {
   constructor(
     private readonly servers: RedisServers,
@@ -38,7 +38,7 @@ export class RedisOperatorView {
     return (await this.servers.shardOf(lock).batcher.run(lock, 'F', HEAVY)) === 1;
   }
 
-  /** Reads page by page, and each page in small calls, so that the server can serve other clients in between. */
+  /** Reads page by page, each in small calls, so that the server can serve other clients in between. */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const instances = new Map<string, string>();
     for await (const names of this.servers.scan(this.layout.patternOf(prefix))) {
@@ -52,7 +52,7 @@ export class RedisOperatorView {
     }
   }
 
-  /** Scans all keys of the server, as `list` does. */
+  /** Scans all of the server's keys, as `list` does. */
   async namespaces(): Promise<readonly string[]> {
     const found = new Set<string>();
     for await (const names of this.servers.scan(ANY_LOCK_PATTERN)) {
@@ -62,7 +62,7 @@ export class RedisOperatorView {
     return [...found];
   }
 
-  /** Inspects a lock; `null` if it is free. Inspections of the same tick travel in the same call. */
+  /** Inspects a lock; `null` if it is free. Inspections in the same tick share one call. */
   async #read(lock: string, key: string): Promise<SeenLock | null> {
     for (;;) {
       const reply = await this.servers.shardOf(lock).batcher.run(lock, 'I', INSPECTION);
@@ -98,7 +98,7 @@ export class RedisOperatorView {
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => names.get(id) ?? id))],
-      // Shared and limited holders all have the token of the first one.
+      // Shared and limited holders all have the first one's token.
       since: info.mode === 'exclusive' ? timeOfToken(token, serverTime) : null,
     }));
   }
@@ -108,7 +108,7 @@ const INSPECT_REPLY =
   /^(held|retained) (exclusive|shared|limited) (\d{1,9}) (\d{1,9}) (-?\d{1,15}) (\d{16}) (\d{16}) ([\w,]*)(?: (\d{1,15}) (\d{1,15}|inf))?$/;
 
 /**
- * Reads state, mode, holders, waiters, ms left, token, server time and instances, and for a limited lock also the used weight and the limit.
+ * Reads the state, mode, holders, waiters, ms left, token, server time, and instances, plus a limited lock's used weight and limit.
  *
  * @throws SyntaxError for any other reply
  */
@@ -135,7 +135,7 @@ function readInspection(key: string, reply: unknown): SeenLock | null {
   };
 }
 
-/** Whether the error means that a key has a value that our script did not write. */
+/** Whether the error means that a key's value wasn't written by our script. */
 function isForeign(error: unknown): error is Error {
   if (error instanceof SyntaxError) return true;
   return error instanceof Error && error.name === 'ReplyError' && /WRONGTYPE|user_script/.test(error.message);

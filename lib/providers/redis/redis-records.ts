@@ -7,11 +7,11 @@ import { recordsNotListed, recordUnavailable } from './unavailable.js';
 /** How long a record lives after its last write, in ms: 400 days, so that the record of a yearly job survives. */
 const RECORD_TTL = String(400 * 86_400_000);
 const ANSWER = /^(\d{13})(?:=(.*))?$/s;
-/** How many records a list reads in parallel. */
+/** How many records a listing reads in parallel. */
 const READS = 32;
 
 /**
- * The job records of a namespace, each stored as a string. Every operation is one script call, which also returns the server's time.
+ * A namespace's job records, each stored as a string. Every operation is one script call, which also returns the server's time.
  *
  * A record is as durable as a lock. With `waitReplicas`, that many replicas have everything that was written or read. To ensure this, a read
  * also sets the expiry, because `WAIT` only covers writes on its own connection.

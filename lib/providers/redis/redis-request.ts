@@ -21,31 +21,31 @@ import {
 
 /** How often a queued request polls, in ms: well below the 3 s after which its process counts as dead. */
 export const POLL_INTERVAL = 1_000;
-/** How many callers of a process may use one grant of a limited lock, one after the other. */
+/** How many of a process's callers may use one grant of a limited lock, one after another. */
 const COHORT = 64;
 
 /**
- * The state of a request.
+ * A request's state.
  *
- * - `acquiring`: waits for the first reply, or for the first one after a failure.
- * - `queued`: is in the server's queue and polls. A message announces the grant.
+ * - `acquiring`: waiting for the first reply, or for the first one after a failure.
+ * - `queued`: in the server's queue and polling. A message announces the grant.
  * - `unconfirmed`: the server has granted the lock, and a renewal must confirm the grant before it is reported to the core.
- * - `granted`: the grant was reported.
- * - `unknown`: reported without a grant. The core sends the request again, or releases it.
+ * - `granted`: the grant has been reported.
+ * - `unknown`: ended without a grant. The core resends the request or releases it.
  */
 type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 
 /**
  * One request for a lock, from its first acquire to its release.
  *
- * The object is itself the acquire operation that it sends. At most one acquire is in flight, because the server could grant two of them.
+ * The object is itself the acquire operation that it sends. At most one acquire is in flight, because the server could grant both of two.
  *
- * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease would not be renewed otherwise.
+ * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't otherwise be renewed.
  */
 export class RedisRequest implements Operation {
   #state: State = 'unknown';
   #weight = HEAVY;
-  /** The request before this one in its chain, for the first acquire. */
+  /** The previous request in the chain, for the first acquire. */
   #after: RedisRequest | undefined;
   /** When the acquire in flight was sent (monotonic clock). */
   #acquireSentAt: number | undefined;
@@ -56,13 +56,13 @@ export class RedisRequest implements Operation {
   #sent = false;
   /** Whether the request may be in the server's queue. */
   #mayBeQueued = false;
-  /** The arrival time of the oldest caller, as sent with the last acquire. */
+  /** The oldest caller's arrival time, as sent with the last acquire. */
   #sentSince: number | undefined;
-  /** The arrival time of the oldest caller on which the position in the server's queue is based. */
+  /** The oldest caller's arrival time that the position in the server's queue is based on. */
   #queuedSince: number | undefined;
   /** The number of callers in the last acquire. */
   #callers = 1;
-  /** The last token of the block that the server has granted. */
+  /** The last token in the block that the server granted. */
   #token = 0n;
   /** The size of that block: one token for each caller that may hold the lock. */
   #tokens = 1;
@@ -70,7 +70,7 @@ export class RedisRequest implements Operation {
   #reject!: (error: Error) => void;
   /** The listener on the caller's signal while the request is queued. */
   #onAbort: (() => void) | undefined;
-  /** Polls when the lock becomes free without a release, if that is before the next poll. */
+  /** Polls when the lock becomes free without a release, if that comes before the next poll. */
   #wakeTimer: { readonly timer: Timer; readonly at: number } | undefined;
 
   constructor(
@@ -79,7 +79,7 @@ export class RedisRequest implements Operation {
     private readonly requests: RedisRequests,
   ) {}
 
-  /** Whether the core still waits for the outcome. */
+  /** Whether the core is still waiting for the outcome. */
   get isOpen(): boolean {
     return this.#state !== 'granted' && this.#state !== 'unknown';
   }
@@ -97,12 +97,12 @@ export class RedisRequest implements Operation {
     return this.#after;
   }
 
-  /** The weight of the last acquire. */
+  /** The last acquire's weight. */
   get weight(): number {
     return this.#weight;
   }
 
-  /** How long the acquire in flight has been without a reply, in ms; `Infinity` while a grant waits for its confirmation. */
+  /** How long the acquire in flight has gone without a reply, in ms; `Infinity` while a grant awaits confirmation. */
   get unansweredFor(): number {
     if (this.#state === 'unconfirmed') return Infinity;
     return this.#acquireSentAt === undefined ? 0 : this.requests.context.clock.now() - this.#acquireSentAt;
@@ -112,7 +112,7 @@ export class RedisRequest implements Operation {
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     this.#state = 'acquiring';
     this.#after = this.request.after?.state as RedisRequest | undefined;
-    // After a failure, the position in the queue may be lost.
+    // After a failure, the position in the queue may have been lost.
     this.#queuedSince = undefined;
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -197,14 +197,14 @@ export class RedisRequest implements Operation {
     this.#wakeTimer = { timer: clock.setTimer(wake, freeIn + 1), at };
   }
 
-  /** The lock was handed to this request at `grantedAt` (monotonic clock), or `undefined` if that time is unknown. */
+  /** The lock was handed to this request at `grantedAt` (monotonic clock; `undefined` if unknown). */
   onHandoff({ token, tokens, provisional }: Notice, grantedAt: number | undefined): void {
     // An acquire in flight may queue the request again.
     this.#mayBeQueued = this.#acquireSentAt !== undefined;
     this.#grant(token, tokens, grantedAt === undefined ? -Infinity : validUntil(grantedAt, provisional), false);
   }
 
-  /** The fields of an acquire, or `undefined` if the core already has its outcome. */
+  /** An acquire's fields, or `undefined` if the core already has the outcome. */
   encode(now: number): OperationArguments | undefined {
     if (!this.isOpen) {
       this.#acquireSentAt = undefined;
@@ -215,7 +215,7 @@ export class RedisRequest implements Operation {
     this.#callers = request.mode === 'exclusive' && request.minHold === 0 ? request.callers : 1;
     this.#sentSince = since;
     this.#sent = true;
-    // A queued request keeps its position, even if its oldest caller no longer waits.
+    // A queued request keeps its position, even if its oldest caller is no longer waiting.
     if (request.wait === 0 && this.#queuedSince === undefined) {
       return encodeTryAcquire(request, this.#callers, this.#mayBeQueued);
     }

@@ -8,18 +8,18 @@ import { POLL_INTERVAL, RedisRequest } from './redis-request.js';
 import type { RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
-/** The source of a notice: the reply to a call that was sent at `sentAt`, or a channel, to which anyone may publish. */
+/** The source of a notice: the reply to a call that was sent at `sentAt`, or a channel, which anyone may publish to. */
 type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
 
 /**
- * All requests of this process by id, from the first acquire to the release, because a message may refer to any of them.
+ * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of them.
  *
- * A grant for an unknown id is released: the server restored that id from a snapshot or a lagging replica, and would block other processes
- * for it.
+ * A grant for an unknown id is released: the server restored that id from a snapshot or a lagging replica and would
+ * block other processes on its behalf.
  */
 export class RedisRequests {
   readonly #requests = new HolderTable<RedisRequest>();
-  /** Polls for each request that waits. */
+  /** Polls for each waiting request. */
   #timer: Timer | undefined;
 
   constructor(
@@ -46,7 +46,7 @@ export class RedisRequests {
   onNotice(text: string, origin: NoticeOrigin): void {
     const frees = readFreeIn(text);
     if (frees) {
-      // The acquire may still be in flight: its result may come later in the same reply, or the message has overtaken it.
+      // The acquire may still be in flight: its result may come later in the same reply, or the message may have overtaken it.
       this.#requests.get(frees.holder)?.wakeIn(frees.freeIn);
       return;
     }
@@ -57,7 +57,7 @@ export class RedisRequests {
       this.#releaseOrphan(notice);
       return;
     }
-    // The message may come after an acquire that has already found the grant.
+    // The message may arrive after an acquire has already found the grant.
     if (!known.isOpen || known.lock !== notice.lock) return;
     const { clock } = this.context;
     const grantedAt =
@@ -67,7 +67,7 @@ export class RedisRequests {
     known.onHandoff(notice, grantedAt);
   }
 
-  /** Whether a notice is about a lock of this namespace and bucket. Otherwise, any publisher could make this process change unrelated keys. */
+  /** Whether a notice is about a lock in this namespace and bucket. Otherwise, any publisher could make this process change unrelated keys. */
   #isOurLock(lock: string, origin: NoticeOrigin): boolean {
     if ('sentAt' in origin) return true;
     return this.layout.keyOf(lock) !== undefined && this.servers.shardOf(lock).channel === origin.channel;
@@ -78,7 +78,7 @@ export class RedisRequests {
     for (const known of this.#oldestFirst(({ isOpen }) => isOpen)) known.pollAfterReply();
   }
 
-  /** Schedules the next poll of waiting requests. Polls show that this process is alive, and find grants whose message was lost. */
+  /** Schedules the next poll for waiting requests. Polls show that this process is alive and find grants whose messages were lost. */
   schedulePoll(): void {
     this.#timer ??= this.context.clock.setTimer(() => {
       this.#timer = undefined;
@@ -88,7 +88,7 @@ export class RedisRequests {
     }, POLL_INTERVAL);
   }
 
-  /** Fails requests that wait on an unreachable server. The core sends them again after the recovery. */
+  /** Fails requests that are waiting on an unreachable server. The core resends them after recovery. */
   onDown(cause: unknown): void {
     for (const known of this.#waiting()) {
       if (!this.servers.shardOf(known.lock).batcher.isReachable) known.fail(cause);
@@ -106,7 +106,7 @@ export class RedisRequests {
     return this.#oldestFirst(({ isWaiting }) => isWaiting);
   }
 
-  /** The oldest first, because if the server has lost its queue, the first acquire gets the lock. */
+  /** Oldest first, because if the server has lost its queue, the first acquire gets the lock. */
   #oldestFirst(which: (known: RedisRequest) => boolean): RedisRequest[] {
     return this.#requests
       .values()

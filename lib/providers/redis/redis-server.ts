@@ -9,21 +9,21 @@ import { WaitConnection } from './wait-connection.js';
 /** The settings that all servers of a backend share. */
 export interface ServerSettings extends ConnectionSettings {
   readonly layout: KeyLayout;
-  /** The id of this process in the queues and on its channels. */
+  /** This process's id in the queues and on its channels. */
   readonly process: string;
   readonly waitReplicas: number;
 }
 
-/** Reacts to events of the servers. */
+/** Reacts to server events. */
 export interface ServersListener extends ConnectionListener, SubscriptionListener {
   /** A grant in the reply to a call that was sent at `sentAt`. */
   onNotice(notice: string, sentAt: number): void;
 }
 
 /**
- * Our connections to one server: for commands, for messages and, with `waitReplicas`, for commands that replicas must acknowledge.
+ * Our connections to one server: for commands, for messages, and, with `waitReplicas`, for commands that replicas must acknowledge.
  *
- * Only one of the connections may notice a failover: the address points to the new master, but an established connection still leads to the
+ * Sometimes only one of the connections notices a failover: the address points to the new master, but an established connection still leads to the
  * old one. If that master woke up, it would keep granting locks on that connection. So when the command connection is replaced, the others are too.
  */
 export class RedisServer implements ConnectionListener {

@@ -4,18 +4,18 @@ import { type Connect, NotSent } from './client/redis-connection.js';
 import { CLUSTER_LOCK_SCRIPT, LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
 import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
 
-// The number of keys that one SCAN reads: 0.5 to 0.9 ms on a busy machine.
+// How many keys one SCAN reads, which takes 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
 /** Cluster: handles a rejected call to a shard. See `Redirect`. */
 export type RedirectOf = (shard: Shard, error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** Locks with the same counter, channel and server: all locks of a namespace on a single server, or one bucket in a Cluster. */
+/** Locks with the same counter, channel and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
 export class Shard {
   /** The channel on which this process receives notices about these locks. */
   readonly channel: string;
   readonly batcher: Batcher;
-  /** Runs operations on job records. Their replies are delivered after `waitReplicas` replicas have acknowledged them. */
+  /** Runs operations on job records. Their replies are delivered once `waitReplicas` replicas have acknowledged them. */
   readonly recorder: Batcher;
   readonly #confirmer: Batcher;
   #server: RedisServer | undefined;
@@ -47,13 +47,13 @@ export class Shard {
     this.recorder.connection = server.confirmations ?? server.commands;
   }
 
-  /** Sends a renewal for `lease` ms. Its reply is delivered after `waitReplicas` replicas have acknowledged it. */
+  /** Sends a renewal for `lease` ms. Its reply is delivered once `waitReplicas` replicas have acknowledged it. */
   confirm(operation: Operation, lease: number): void {
     this.#server?.confirmations?.limit(lease);
     this.#confirmer.add(operation);
   }
 
-  /** Sends a plain command. Commands of the same tick are pipelined. */
+  /** Sends a plain command. Commands in the same tick are pipelined. */
   call(command: string, ...args: string[]): Promise<unknown> {
     return (
       this.#server?.commands.call(command, ...args) ?? Promise.reject(new NotSent('No known server stores this key.'))
@@ -61,7 +61,7 @@ export class Shard {
   }
 }
 
-/** The servers of a backend: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on one of them. */
+/** A backend's servers: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on one of them. */
 export abstract class RedisServers {
   protected readonly shards: readonly Shard[];
 
@@ -97,7 +97,7 @@ export abstract class RedisServers {
     );
   }
 
-  /** The shard of a lock, or of any other Redis key of ours. */
+  /** The shard of a lock or of any of our other Redis keys. */
   shardOf(lock: string): Shard {
     return (this.shards[this.isCluster ? this.settings.layout.bucketIn(lock) : 0] ?? this.shards[0]) as Shard;
   }
@@ -107,7 +107,7 @@ export abstract class RedisServers {
    * during the scan. Both are reported as `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
-    // The keys of a disconnected shard would be missing.
+    // A disconnected shard's keys would be missing.
     if (!this.shards.every(({ batcher }) => batcher.isReachable)) throw new Error('A server is not connected.');
     for (const call of this.serverCalls) {
       let cursor = '0';

@@ -7,8 +7,9 @@ import { holderIn, readHolders } from './wire.js';
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /**
- * Texts that processes publish on the server for each other, each a string with an expiry: instance names, trace labels of holders, and what the
- * callers of a process wait for. Plain commands read and write them, so that they cost the lock script nothing.
+ * Texts that processes publish on the server for each other, each a string with an expiry: instance names, holders'
+ * trace labels, and what a process's callers are waiting for. They are read and written with plain commands, so they
+ * cost the lock script nothing.
  */
 export class RedisTexts implements WaitBoard {
   constructor(
@@ -18,20 +19,21 @@ export class RedisTexts implements WaitBoard {
     private readonly instance: Instance,
   ) {}
 
-  /** Publishes the name of this instance. Its id is the prefix of its holders' ids. */
+  /** Publishes this instance's name. The instance id is the prefix of its holders' ids. */
   register(): Promise<void> {
     return this.#write(this.layout.textOf('instance', this.instance.id), this.instance.name, INSTANCE_NAMES_KEPT);
   }
 
-  /** The name of an instance, or its id if the name is unknown or cannot be read. */
+  /** An instance's name, or its id if the name is unknown or can't be read. */
   async nameOf(id: string): Promise<string> {
     const name = await this.#read(this.layout.textOf('instance', id)).catch(() => null);
     return isInstanceName(name) ? name : id;
   }
 
   /**
-   * Stores the label behind the id of the request that holds the lock. The lock has the same id, so a reader can ignore the label of an earlier
-   * holder, and no release has to delete it. A failure is not reported, because the lock does not depend on it.
+   * Stores the label after the id of the request that holds the lock. The lock has the same id, so a reader can ignore
+   * an earlier holder's label, and no release has to delete it. A failure is not reported, because the lock doesn't
+   * depend on the label.
    */
   label({ key, id }: AcquireRequest, text: string, duration: number): void {
     this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
@@ -66,7 +68,7 @@ export class RedisTexts implements WaitBoard {
     return readHolders(value, records);
   }
 
-  /** Always reads the same server's time, so that all processes agree even in a Cluster. */
+  /** Always reads the time from the same server, so all processes agree even in a Cluster. */
   async serverTime(): Promise<number> {
     const time = String(await this.servers.shardOf(this.layout.counter).call('time'));
     const [, seconds, micros] = /^(\d{1,12}),(\d{1,6})$/.exec(time) ?? [];
@@ -74,7 +76,7 @@ export class RedisTexts implements WaitBoard {
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 
-  /** Includes the provider's name, because two providers of one application may share a server and a namespace. */
+  /** Includes the provider's name, because two providers in one application may share a server and a namespace. */
   #waitsOf(instance: string): string {
     return this.layout.textOf('waits', `${instance}:${this.provider}`);
   }

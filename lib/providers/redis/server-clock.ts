@@ -2,8 +2,8 @@
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
  * A message about a grant does not show how long it was in flight. But a command whose reply contains the server's time ran after it was sent. So a
- * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different clock speeds. Clocks of two
- * machines are never compared: both times come from the same server.
+ * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different
+ * clock speeds. Two machines' clocks are never compared: both times come from the same server.
  */
 export class ServerClock {
   #sentAt = 0;
@@ -22,7 +22,7 @@ export class ServerClock {
     this.#known = false;
   }
 
-  /** The earliest time for the server time `serverTime` (µs); `undefined` without a recent observation. */
+  /** The earliest time for the server time `serverTime` (µs); `undefined` if there is no recent observation. */
   earliest(serverTime: number, now: number): number | undefined {
     // Over longer periods, the clocks drift apart, and the server's clock is more likely to have been stepped.
     if (!this.#known || now - this.#sentAt > RECENT) return undefined;
@@ -32,5 +32,5 @@ export class ServerClock {
 }
 
 const RECENT = 10_000;
-/** The same share as in the margin of a lease. If the estimate were too late by more than that, a lease would be trusted after its end. */
+/** The same share as in a lease's margin. If the estimate were too late by more than that, a lease would still be trusted after it ended. */
 const DRIFT = 0.01;

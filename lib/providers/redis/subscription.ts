@@ -2,11 +2,11 @@ import type { Timer } from '../../api/clock.js';
 import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
 import { isReplyError, type RedisConnection } from './client/redis-connection.js';
 
-/** Reacts to events of a subscription. */
+/** Reacts to subscription events. */
 export interface SubscriptionListener {
   /** The subscription is listening: for the first time, or again after messages may have been missed. */
   onListening(): void;
-  /** A Cluster server does not have the slot of a channel, or has lost it and ended the subscription. */
+  /** A Cluster server doesn't have a channel's slot, or has lost it and ended the subscription. */
   onRefused?(): void;
   onMessage(message: string, channel: string, from: Subscription): void;
 }
@@ -20,7 +20,7 @@ export interface SubscriptionListener {
 export class Subscription extends OpenConnection {
   #probe: Timer | undefined;
   #channels: readonly string[] = [];
-  /** Whether to use sharded channels: in a Cluster, since Redis 7. */
+  /** Whether to use sharded channels (in a Cluster with Redis 7 or later). */
   #isSharded: boolean;
 
   constructor(
@@ -49,7 +49,7 @@ export class Subscription extends OpenConnection {
     void this.#subscribe(this.#channels);
   }
 
-  /** Replaces the list of channels. A Cluster server itself ends subscriptions to channels that have moved. */
+  /** Replaces the list of channels. A Cluster server ends subscriptions to moved channels on its own. */
   listenTo(channels: readonly string[]): void {
     const added = channels.filter((channel) => !this.#channels.includes(channel));
     this.#channels = channels;
@@ -99,7 +99,7 @@ export class Subscription extends OpenConnection {
   /** Returns whether the channel is now subscribed. */
   async #subscribeTo(channel: string): Promise<boolean> {
     try {
-      // One channel at a time, because the channels of one SSUBSCRIBE must be in the same hash slot.
+      // One channel at a time, because all channels in one SSUBSCRIBE must be in the same hash slot.
       await (this.#isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
       return true;
     } catch (error) {
@@ -110,7 +110,7 @@ export class Subscription extends OpenConnection {
             `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.#isSharded && error.message.includes('unknown command')) {
-        // Redis before 7 has no SSUBSCRIBE. The script falls back the same way.
+        // Redis before 7 doesn't support SSUBSCRIBE. The script falls back the same way.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
       } else if (this.#isSharded) this.#forget([channel]);
@@ -118,7 +118,7 @@ export class Subscription extends OpenConnection {
     }
   }
 
-  /** Removes channels, so that the next `listenTo` subscribes again. By then, a server may know that it has the slots. */
+  /** Removes channels, so the next `listenTo` subscribes again. By then, a server may know that it has the slots. */
   #forget(channels: readonly string[]): void {
     this.#channels = this.#channels.filter((each) => !channels.includes(each));
     this.listener.onRefused?.();

@@ -38,7 +38,7 @@ export function notConnected(provider: string, cause: unknown): LockError {
 /**
  * Makes a `LockUnavailableError` for an outage, or a {@link LockConfigError} if Redis definitely refused. The message explains a refusal.
  *
- * @param otherwise the reason if Redis refused nothing
+ * @param otherwise the reason if Redis didn't refuse anything
  */
 function errorOf(
   what: string,

@@ -15,9 +15,9 @@ export class NotReplicated extends Error {
 }
 
 /**
- * Sends commands, and delivers their replies after `replicas` replicas have acknowledged the writes.
+ * Sends commands, and delivers their replies once `replicas` replicas have acknowledged the writes.
  *
- * `WAIT` covers the writes of its own connection, and blocks that connection, so it needs a separate one. Commands are sent in batches, each
+ * `WAIT` covers the writes on its own connection and blocks it, so a separate one is needed. Commands are sent in batches, each
  * followed by one `WAIT`. Commands that arrive in the meantime go into the next batch.
  */
 export class WaitConnection extends CommandConnection {
@@ -46,7 +46,7 @@ export class WaitConnection extends CommandConnection {
   }
 
   #flush(): void {
-    // At most half the timeout, because WAIT blocks, and a server that is silent for longer counts as dead.
+    // At most half the timeout: WAIT blocks, and a server that is silent for the whole timeout counts as dead.
     const { commandTimeout } = this.settings;
     const limit = Math.max(1, Math.floor(Math.min(this.#limit, commandTimeout / 2)));
     this.#limit = commandTimeout;

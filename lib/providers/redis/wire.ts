@@ -7,12 +7,12 @@ import type { SeenHolder } from '../shared/seen-holders.js';
  */
 
 /**
- * The provisional lease of a handoff, in ms, until the receiver confirms it. If the head of the queue is a dead or frozen process, the others
- * wait for this time instead of a whole lease.
+ * A handoff's provisional lease, in ms, until the receiver confirms it. If the head of the queue is a dead or frozen
+ * process, the others wait this long instead of a whole lease.
  */
 const PROVISIONAL = 3_000;
 
-/** The codes of acquires: with queueing, and without. */
+/** Acquire codes, with and without queueing. */
 const ACQUIRE = {
   exclusive: ['A', 'T'],
   several: ['N', 'M'],
@@ -51,7 +51,7 @@ export function encodeTryAcquire(request: AcquireRequest, callers: number, leave
   return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
 }
 
-/** A renewal; with the `minHold` of the request, a confirmation. */
+/** A renewal, or with the request's `minHold`, a confirmation. */
 export function encodeRenewal(request: AcquireRequest, lease: number, minHold = 0): OperationArguments {
   return [`C${minHold > 0 ? wholeMs(minHold) : ''}${termsOf(request)}`, request.id, wholeMs(lease)];
 }
@@ -72,23 +72,23 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, with the mark `m` for a request with a `minHold`, whose grant cannot pass to another caller of the process. */
+/** The provisional lease, marked `m` if the request has a `minHold`, because its grant can't pass to another of the process's callers. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
 
-/** The weight and the limit of a limited lock. */
+/** A limited lock's weight and limit. */
 function termsOf({ limited }: AcquireRequest): string {
   return limited ? ` ${limited.weight} ${limited.limit}` : '';
 }
 
-/** The last field of an acquire; empty for a single caller without a `minHold`. */
+/** An acquire's last field; empty for a single caller without a `minHold`. */
 function callersOf({ minHold }: AcquireRequest, callers: number): string {
   if (minHold > 0) return `:${wholeMs(minHold)}`;
   return callers > 1 ? `::${callers}` : '';
 }
 
-/** Whole milliseconds for the script. Rounded up, because the server may keep a lock for longer than we rely on it. */
+/** Whole milliseconds for the script, rounded up because the server may keep a lock longer than we rely on it. */
 function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
@@ -99,11 +99,11 @@ export interface HeldReply {
   readonly token: bigint;
   /** Whether this call granted the lock, for the full lease. */
   readonly isFullLease: boolean;
-  /** The remaining lease at the server, in ms. */
+  /** The remaining lease on the server, in ms. */
   readonly left: number;
 }
 
-// Replies are parsed strictly. A parser that throws would end the process, and the other operations of the call would get no reply.
+// Replies are parsed strictly. A parser that throws would end the process, and the call's other operations would get no reply.
 const HELD = /^(?:(\d{16})|h(\d{16})(-?\d{1,15}))$/;
 
 /** Reads `token` or `h token ms`; `undefined` for any other reply. */
@@ -118,7 +118,7 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
 export interface QueuedReply {
   /** The server's time when it queued the request, in µs. */
   readonly serverTime: number;
-  /** How many ms remain until the lock becomes free unless its holder renews it. */
+  /** How many ms until the lock becomes free, unless its holder renews it. */
   readonly freeIn: number;
 }
 
@@ -133,7 +133,7 @@ export function readQueued(reply: unknown): QueuedReply | undefined {
 
 const HOLDER = / (?:\+(\d+)|([0-9a-f]{12})(?: (\d+))?)$/;
 
-/** Whether the reply is `b holder`: the lock is busy, for an acquire without queueing. */
+/** Whether the reply is `b holder`: an acquire without queueing found the lock busy. */
 export function isBusyReply(reply: unknown): boolean {
   return typeof reply === 'string' && /^b(?: |$)/.test(reply);
 }
@@ -145,7 +145,7 @@ export function readHolder(reply: unknown): SeenHolder | undefined {
   return { holders: Number(holders ?? 1), instance, heldFor: heldFor === undefined ? null : Number(heldFor) };
 }
 
-/** A grant to a request of this process, in a reply or in a message. */
+/** A grant to one of this process's requests, in a reply or a message. */
 export interface Notice {
   readonly lock: string;
   readonly holder: string;
@@ -177,15 +177,15 @@ export function readNotice(text: string): Notice | undefined {
 
 const FREE_IN = /^k(\d+):([0-9a-f]{32})$/;
 
-/** Reads `k ms ':' holder`: the lock for which this request waits becomes free in that many ms. */
+/** Reads `k ms ':' holder`: the lock that this request is waiting for becomes free in that many ms. */
 export function readFreeIn(text: string): { readonly holder: string; readonly freeIn: number } | undefined {
   const [, freeIn, holder] = FREE_IN.exec(text) ?? [];
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
 }
 
-/** The value of a lock with one holder: `p` and `w` token holder, `m` token time holder, `c` token time process holder. */
+/** The value of a lock with one holder: `p` or `w`, token, holder; `m`, token, time, holder; or `c`, token, time, process, holder. */
 const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
-/** The value of a lock with readers. Their records are `h` holder, or `c` process holder. */
+/** The value of a lock with readers. Each reader's record is `h` and holder, or `c`, process, and holder. */
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 

@@ -37,7 +37,7 @@ class Inspection extends Poll<Shown> {
 /**
  * Reports the holder with a majority of the votes; `null` if there is none.
  *
- * @throws LockUnavailableError if no majority answers
+ * @throws LockUnavailableError if no majority responds
  */
 export async function inspect(
   nodes: RedlockNodes,

@@ -1,13 +1,13 @@
 import { encodeKey } from '../redis/client/encode-key.js';
 
 /**
- * The Redis keys of a namespace, on every node. They must never change: two versions of this package with different keys would not see each
+ * A namespace's Redis keys on every node. They must never change: two versions of this package with different keys would not see each
  * other's locks. No key starts like a `RedisLockProvider` key (`namespace:{`), so both providers may share a server.
  */
 export class RedlockKeyLayout {
-  /** The key of the token counter. */
+  /** The token counter's key. */
   readonly counter: string;
-  /** The key under which a process records on a node that the node's current run has lasted for `maxLease`. */
+  /** The key under which a process records, on a node, that the node's current run has lasted for `maxLease`. */
   readonly run: string;
 
   constructor(namespace: string) {

@@ -1,10 +1,10 @@
 import { type OperationArguments, scriptOf } from '../redis/client/batcher.js';
 import TEXT from './lock-script.lua.js';
 
-/** The script that runs operations on a node. lock-script.lua describes them. */
+/** The script that runs the operations described in lock-script.lua on a node. */
 export const LOCK_SCRIPT = scriptOf(TEXT);
 
-/** The codes of the operations, described in lock-script.lua. */
+/** The operation codes, described in lock-script.lua. */
 export const Code = {
   vote: 'V',
   writeToken: 'W',
@@ -23,7 +23,7 @@ export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
 /** The duration argument of an operation that needs none. */
 export const NO_MS = '0';
 export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
-/** The holder of a retained key. */
+/** A retained key's holder. */
 export const RETAINED = '-'.repeat(32);
 const HOLDER_DIGITS = RETAINED.length;
 
@@ -45,7 +45,7 @@ export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
 }
 
-/** Whole milliseconds for the script. Rounded up, because a node may keep a vote for longer than we rely on it. */
+/** Whole milliseconds for the script, rounded up because a node may keep a vote longer than we rely on it. */
 export function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
@@ -56,13 +56,13 @@ export interface Vote {
   readonly written: number;
   /** The smallest token that the node would accept. */
   readonly least: number;
-  /** Whether the node has a counter, so it knows the tokens granted before. */
+  /** Whether the node has a counter, and so knows the tokens granted before. */
   readonly remembers: boolean;
   /** Milliseconds until the vote ends. */
   readonly left: number;
 }
 
-// 0 or 1, a vote, the round of a vote, or the reply to `I`.
+// 0 or 1, a vote, a vote's round, or the reply to `I`.
 const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
 
 /** Whether the reply has a valid form. Otherwise, it counts as a fault of the node: a parser that throws would end the process. */
@@ -80,7 +80,7 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** A vote, as `I` shows it. The holder's id must not leave the backend, because anyone who knows it can release the lock. */
+/** A vote, as returned by `I`. The holder's id must not leave the backend, because anyone who knows it can release the lock. */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

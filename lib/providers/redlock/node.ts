@@ -14,13 +14,13 @@ const SAME_SERVER =
 const CLUSTERED =
   'belongs to a Redis Cluster, but Redlock needs independent servers. For a Cluster, use RedisLockProvider.';
 
-/** An operation on one lock that is sent to nodes. */
+/** An operation on one lock, sent to the nodes. */
 export interface RedlockCommand {
   readonly lock: string;
   readonly args: OperationArguments;
   /** The votes of the request that the operation belongs to. */
   readonly votes?: Votes | undefined;
-  /** Whether a caller still waits for the outcome. Default true. Otherwise, no vote is requested. */
+  /** Whether a caller is still waiting for the outcome. Default true. If false, no vote is requested. */
   readonly isOpen?: boolean;
   onReply?(reply: unknown, node: number): void;
   /** Called instead of `onReply` if the node is down, refuses, may not vote yet, or loses its connection. */
@@ -29,7 +29,7 @@ export interface RedlockCommand {
 
 /** A node: one of the independent servers that vote. */
 export class RedlockNode implements ConnectionListener {
-  /** The server's id for its current run, which changes with each start. */
+  /** The server's run id, which changes with each start. */
   runId: string | undefined;
   /** Why the server cannot be a node: it does not fail independently of the others, or is too old. Nothing is sent to such a server. */
   unfitness: string | undefined;
@@ -37,9 +37,9 @@ export class RedlockNode implements ConnectionListener {
   /** Has a connection only while the node is ready. */
   readonly #batcher: Batcher;
   readonly #probation: Probation | undefined;
-  /** Releases that failed on this node, and are sent again when it is back. */
+  /** Releases that failed on this node and are resent when it is back. */
   readonly #pending = new PendingReleases();
-  /** Stands for the votes of every pending release: a vote was requested from this node. */
+  /** Represents the votes of every pending release: a vote was requested from this node. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
   #identified = Promise.resolve();
@@ -57,7 +57,7 @@ export class RedlockNode implements ConnectionListener {
   ) {
     const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    // 'whole': a release wakes the waiters of this process. A request that got "busy" in the same call as the grant must be waiting by then.
+    // 'whole': a release wakes this process's waiters. A request that got "busy" in the same call as the grant must be waiting by then.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
@@ -81,7 +81,7 @@ export class RedlockNode implements ConnectionListener {
     return this.#batcher.connection !== undefined;
   }
 
-  /** How many calls have no reply yet. */
+  /** How many calls haven't received a reply yet. */
   get unanswered(): number {
     return this.#connection.unanswered;
   }
@@ -112,7 +112,7 @@ export class RedlockNode implements ConnectionListener {
   }
 
   /**
-   * Sends the command at the end of this tick, batched with the others of the tick. A vote that no caller is still waiting for is dropped. That
+   * Sends the command at the end of this tick, batched with the tick's other commands. A vote that no caller is waiting for anymore is dropped. That
    * also applies when a call is repeated because the node did not know the script: by then, the vote's clean-up may have been sent.
    */
   send(command: RedlockCommand, weight = HEAVY): void {
@@ -123,7 +123,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Kept even if the node is down for longer than any lease: it may be frozen, and still have votes to read.
+      // Kept even if the node is down for longer than any lease: it may be frozen and still have vote requests to read.
       if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -158,7 +158,7 @@ export class RedlockNode implements ConnectionListener {
         this.#refusal = new Error(`The node ${this.unfitness}`);
         return;
       }
-      // After the check above, because a Cluster node would reject the script with a less helpful error.
+      // Runs after the check above, because a Cluster node would reject the script with a less helpful error.
       await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
@@ -176,7 +176,7 @@ export class RedlockNode implements ConnectionListener {
     const isDouble =
       this.runId !== undefined && this.all.some(({ runId, index }) => runId === this.runId && index !== this.index);
     if (isDouble) return SAME_SERVER;
-    // A Cluster node rejects keys of other nodes, and may fail over.
+    // A Cluster node rejects other nodes' keys and may fail over.
     if (/^(redis|server)_mode:cluster/m.test(info)) return CLUSTERED;
     const reason = whyTooOldRedis(info);
     return reason && `cannot be used: ${reason}`;
@@ -207,7 +207,7 @@ export class RedlockNode implements ConnectionListener {
  */
 const MAX_PENDING = 10_000;
 
-/** The failed releases of one node, at most one per request. Without them, the votes would block their keys for a lease. */
+/** One node's failed releases, at most one per request. Without them, the votes would block their keys for a lease. */
 export class PendingReleases {
   readonly #byHolder = new Map<string, RedlockCommand>();
 
@@ -231,7 +231,7 @@ export class PendingReleases {
     }
   }
 
-  /** Removes all of them and returns them, to be sent again. */
+  /** Removes and returns all of them, to be resent. */
   take(): RedlockCommand[] {
     const all = [...this.#byHolder.values()];
     this.#byHolder.clear();
@@ -249,7 +249,7 @@ function isVote({ args: [code] }: RedlockCommand): boolean {
   return code === Code.vote || code === Code.restoreVote;
 }
 
-/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not sent again: the node's vote keeps it locked. */
+/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not resent: the node's vote keeps it locked. */
 function isRelease({ args: [code, , ms] }: RedlockCommand): boolean {
   return code === Code.cleanUp || (code === Code.release && ms === NO_MS);
 }

@@ -19,7 +19,7 @@ interface Faults {
   readonly refusals: number;
 }
 
-/** All nodes of a provider. */
+/** All of a provider's nodes. */
 export class RedlockNodes {
   /** Empty until {@link connect}. */
   readonly all: RedlockNode[] = [];
@@ -57,7 +57,7 @@ export class RedlockNodes {
   /**
    * Connects to all nodes. A majority is enough.
    *
-   * @throws LockConfigError if two nodes are the same server, or one belongs to a Cluster; LockUnavailableError if no majority answers
+   * @throws LockConfigError if two nodes are the same server, or one belongs to a Cluster; LockUnavailableError if no majority responds
    */
   async connect(): Promise<void> {
     const { context, settings, layout, all } = this;
@@ -76,7 +76,7 @@ export class RedlockNodes {
     });
     const tries = Promise.allSettled(all.map((node) => node.connect()));
     await Promise.race([tries, majority]);
-    // Give the other nodes a moment, to find mistakes in their addresses at startup.
+    // Give the other nodes a moment, to catch address mistakes at startup.
     await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
     this.#refuseUnfit();
@@ -102,7 +102,7 @@ export class RedlockNodes {
   }
 
   /**
-   * The error for a poll that no majority has answered.
+   * The error for a poll without replies from a majority.
    *
    * @param refusals how many nodes definitely refused it
    */
@@ -121,7 +121,7 @@ export class RedlockNodes {
     await Promise.all(this.all.map((node) => node.close()));
   }
 
-  /** @throws LockConfigError for nodes that are too old, or do not fail independently of each other */
+  /** @throws LockConfigError if nodes are too old or don't fail independently of each other */
   #refuseUnfit(): void {
     const { name } = this.context;
     for (const { unfitness, cause, index } of this.all) {
@@ -148,7 +148,8 @@ export class RedlockNodes {
   }
 
   /**
-   * Makes the error for a missing majority. If a node refuses, its remedy comes first. The error is a `LockConfigError` if so many nodes refuse
+   * Creates the error for a missing majority. If a node refuses, the remedy for that comes first. The error is a
+   * `LockConfigError` if so many nodes refuse
    * that the others are not a majority. Otherwise, nodes that are down may come back.
    */
   #errorOf(
@@ -179,8 +180,8 @@ const RECENT = 60_000;
  *
  * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
  * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
- * is enough. The estimate grows with the clock, from the last agreed token, so that tokens stay close to their time. It need not be right:
- * a node that knows a larger token returns it, and the round takes two round trips.
+ * is enough. The estimate grows with the clock, from the last agreed token, so that tokens stay close to their time. It
+ * doesn't have to be right: if a node knows a larger token, it returns that, and the round takes two round trips.
  */
 class Tokens {
   #isMissingAtNode = false;

@@ -24,7 +24,7 @@ export abstract class Poll<T> implements RedlockCommand {
   yes = 0;
   no = 0;
   faults = 0;
-  /** How many of the faults are definite refusals. */
+  /** How many faults are definite refusals. */
   refusals = 0;
   isTimedOut = false;
   /** When the operation was sent (monotonic clock), before any node received it. */
@@ -49,7 +49,7 @@ export abstract class Poll<T> implements RedlockCommand {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. Give replies that have arrived a chance.
+      // After the event loop was blocked, timers run before sockets are read. Give replies that have already arrived a chance.
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');

@@ -3,11 +3,11 @@ import type { CommandConnection } from '../redis/client/command-connection.js';
 import { isReplyError } from '../redis/client/redis-connection.js';
 
 /**
- * Decides when a node may vote, with `delayedRestart`.
+ * With `delayedRestart`, decides when a node may vote.
  *
- * A node may have lost a vote that it gave before it started. Any such vote has expired once a process has observed the server's current run for
+ * A node may have lost a vote that it cast before it started. Any such vote has expired once a process has observed the server's current run for
  * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock, which jumps when it is
- * corrected after a boot. At the end, this process stores the run's id on the node, so that later processes need not wait again.
+ * corrected after a boot. At the end, this process stores the run's id on the node, so later processes don't have to wait again.
  */
 export class Probation {
   #votesFrom = Infinity;
@@ -30,7 +30,7 @@ export class Probation {
   /**
    * Called for each new connection, with the server's run id. If the id is unknown because the ACL denies `INFO`, the probation never ends.
    *
-   * @throws the connection's error if it is lost again
+   * @throws the connection's error if the connection is lost again
    */
   async begin(runId: string | undefined): Promise<void> {
     this.#votesFrom = Infinity;
@@ -49,7 +49,7 @@ export class Probation {
     this.#timer = undefined;
   }
 
-  /** Reads the note on the node; '' if the ACL denies the key. */
+  /** Reads the note on the node; '' if the ACL denies access to the key. */
   async #note(): Promise<string> {
     try {
       return String(await this.connection.call('get', this.runKey));

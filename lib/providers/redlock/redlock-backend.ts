@@ -20,7 +20,7 @@ import { type Agreement, AgreementPoll, Poll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { RedlockRenewal } from './renewal.js';
 
-/** The backend of one Redlock provider. */
+/** A Redlock provider's backend. */
 export class RedlockBackend implements LockBackend<RedlockRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number;

@@ -6,7 +6,7 @@ import type { RedlockNode } from './node.js';
 
 const PERMISSION_SCRIPT = permissionScript('');
 
-/** Reports settings of the nodes that weaken the guarantee. */
+/** Reports node settings that weaken the guarantee. */
 export async function diagnoseNodes(
   nodes: readonly RedlockNode[],
   layout: RedlockKeyLayout,

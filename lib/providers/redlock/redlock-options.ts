@@ -8,7 +8,7 @@ import {
   SERVER_OWNER,
 } from '../redis/client/redis-options.js';
 
-/** The address of one node: exactly one of `client`, `url` and `options`, as for a single server. */
+/** One node's address: exactly one of `client`, `url`, and `options`, as for a single server. */
 export type RedlockNodeOptions = RedisServerOptions;
 
 export interface RedlockLockProviderOptions {

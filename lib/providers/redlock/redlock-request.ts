@@ -4,11 +4,12 @@ import type { RedlockNodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
-// The pause after a failed round is random, from a window that doubles. Requests that have split the votes then retry at different times, since
-// a round takes about a millisecond, and a request that has waited a long time retries about eight times a second.
+// The pause after a failed round is random, within a window that doubles. Since a round takes about a millisecond,
+// requests that have split the votes then retry at different times, and a request that has waited a long time retries
+// about eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
-// The last round starts this many ms before the wait ends, so that a key that becomes free shortly before is not missed.
+// The last round starts this many ms before the wait ends, so as not to miss a key that becomes free shortly before.
 const LAST_ROUND = 20;
 
 /** A request for a majority of the votes, repeated in rounds while its callers wait; then its grant. */
@@ -30,7 +31,7 @@ export class RedlockRequest {
     readonly request: AcquireRequest,
   ) {}
 
-  /** @throws LockUnavailableError if no majority answers */
+  /** @throws LockUnavailableError if no majority responds */
   async run(): Promise<RedlockGrant | 'busy'> {
     const { request } = this;
     this.#isWaiting = false;
@@ -56,12 +57,12 @@ export class RedlockRequest {
     return this.#roundStartedAt === undefined ? 0 : this.context.clock.now() - this.#roundStartedAt;
   }
 
-  /** Ends a pause, because this process has just released the key: the next round directly follows the release. */
+  /** Ends a pause, because this process has just released the key: the next round immediately follows the release. */
   retryNow(): void {
     this.#pausing?.abort();
   }
 
-  /** Ends the request, because its callers have left or its release is sent. No further vote may be requested. */
+  /** Ends the request, because its callers have left or its release is being sent. No further vote may be requested. */
   leave(): void {
     this.#hasLeft = true;
     this.#round?.end();
@@ -92,7 +93,7 @@ export class RedlockRequest {
   }
 }
 
-/** The requests that found their lock busy and are retrying. There may be several per key: the core makes one for each number of other keys held. */
+/** The requests that found their lock busy and are retrying. There may be several per key: the core creates one for each number of other keys held. */
 export class WaitingRequests {
   readonly #byLock = new Map<string, Set<RedlockRequest>>();
 

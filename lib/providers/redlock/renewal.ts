@@ -9,11 +9,11 @@ import type { RedlockGrant } from './round.js';
  * Checks whether a majority of the nodes still has votes that count. If so, all votes that were acknowledged before it was sent count as well.
  *
  * A vote that is acknowledged after the grant triggers a recount immediately. If it had to wait for the next renewal, up to a third of the lease,
- * a node that restarts empty in the meantime would end the hold, although a majority still has votes for it.
+ * a node that restarts empty in the meantime would end the hold, even though a majority still has votes for it.
  */
 class Recount extends Poll<Agreement> {
   readonly #acknowledgedBefore: readonly (string | undefined)[];
-  /** The round of each node's vote, by node. */
+  /** Each node's vote round, by node. */
   readonly #standing: string[] = [];
 
   /** @param ms the new duration of the votes; {@link NO_MS} does not extend them */
@@ -68,7 +68,7 @@ export function recount(own: RedlockRequest, lease: number): void {
 
 /**
  * Renews a lock: a majority of the nodes must extend votes that count. It is decided as soon as a majority has replied for this lock. Only after
- * a success are nodes that have lost their vote requested to restore it.
+ * a success are nodes that have lost their vote asked to restore it.
  */
 export class RedlockRenewal extends Recount {
   readonly #ms: string;

@@ -19,15 +19,16 @@ export interface RedlockGrant extends Grant {
  *
  * Mutual exclusion: two majorities that exist at the same time share a node, and a node votes for one holder only.
  *
- * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of those nodes. The majority
- * of a later holder shares a node with them. That node could give its new vote only after the old one had ended, so after the write, and
+ * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of
+ * those nodes. A later holder's majority shares a node with them. That node could cast its new vote only after the old
+ * one had ended, so after the write, and
  * it returns a larger token. The new grant takes the largest token returned. This needs a majority with counters. A node without one has lost
  * it, and only contributes its clock. If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks
  * are left.
  *
- * Callers of a process that hold the lock one after the other get a block of tokens. The nodes compare its first token with their counter, and
- * store its last one. So the first token is larger than all earlier blocks, and the first token of a later block is larger than this block's
- * last. If a hold is found again, only its last token is known, so it has no followers.
+ * Callers in one process that hold the lock one after another get a block of tokens. The nodes compare its first token with their counter, and
+ * store its last one. So the first token is larger than any in earlier blocks, and a later block's first token is
+ * larger than this block's last. If a hold is found again, only its last token is known, so it has no followers.
  *
  * All keys share a node's counter. A node that has lost it gets a new one only from a write that arrives together with its own vote: a majority
  * with counters returned that token after the loss, so it is larger than all tokens granted before. Any other write may have been in flight
@@ -65,7 +66,7 @@ export class Round extends Poll<RoundOutcome> {
     this.#named = { written: last, least: last, remembers: true, left: kept };
   }
 
-  /** @throws LockUnavailableError if no majority answers */
+  /** @throws LockUnavailableError if no majority responds */
   async run(): Promise<RedlockGrant | 'busy'> {
     const outcome = await this.start();
     if (outcome === 'busy') {
@@ -89,7 +90,7 @@ export class Round extends Poll<RoundOutcome> {
     return this.#grant(token - followers, followers);
   }
 
-  /** Ends the round as `busy`, because the callers have left. Votes that are still given are cleaned up. */
+  /** Ends the round as `busy`, because the callers have left. Votes that still arrive are cleaned up. */
   end(): void {
     this.settle('busy');
   }
@@ -119,8 +120,8 @@ export class Round extends Poll<RoundOutcome> {
   }
 
   /**
-   * A vote that arrives after the grant counts if it carries the grant's token: the node knew no larger token, so its vote contributed to no
-   * other grant in between. Any other vote needs a recount.
+   * A vote that arrives after the grant counts if it carries the grant's token: the node knew no larger token, so its
+   * vote didn't contribute to any other grant in between. Any other vote needs a recount.
    */
   protected override onLate(reply: unknown, node: number): void {
     const vote = this.#read(reply, node);
@@ -174,7 +175,7 @@ export class Round extends Poll<RoundOutcome> {
     };
   }
 
-  /** How long a majority of the votes lasts after `sentAt`, in ms. */
+  /** How long after `sentAt` a majority of the votes lasts, in ms. */
   #lasting(): number {
     const left = this.#received.map((vote) => Math.min(vote.left, this.#kept)).sort((a, b) => b - a);
     return left[this.nodes.majority - 1] ?? 0;

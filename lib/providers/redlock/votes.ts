@@ -1,15 +1,16 @@
 /**
- * Records the votes of a request. A node is identified by its index, and a vote by its round, which the node stores with it: a vote that was lost
- * and restored has another round.
+ * Records a request's votes. A node is identified by its index, and a vote by its round, which the node stores with it:
+ * a vote that was lost and restored has a different round.
  *
- * Only votes that count can renew a lock. The votes of the grant count. A later vote counts after a renewal or recount that was sent after the
- * vote was acknowledged and that succeeded without it: then a majority and this vote existed at the same time. If it counted earlier, a hold
+ * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
+ * after its acknowledgment has succeeded without it: then a majority and this vote existed at the same time. If it
+ * counted earlier, a hold
  * could come back to life after another caller had held the lock (`test/redlock/vote-model.ts` finds the sequence).
  *
  * The lists are indexed by node. Each request has one of these objects, and a list is smaller than a `Map`.
  */
 export class Votes {
-  /** Whether the release was sent. No vote may be requested after it. */
+  /** Whether the release was sent. No vote may be requested after that. */
   isReleased = false;
   readonly #sent: (string | undefined)[] = [];
   readonly #acknowledged: string[] = [];
@@ -21,13 +22,13 @@ export class Votes {
   }
 
   /**
-   * The node replied in this round that another holder has its vote. If a later round was already sent to it, that one may still get a vote.
+   * The node replied in this round that another holder has its vote. If a later round has already been sent to it, that one may still get a vote.
    */
   refused(node: number, round: string): void {
     if (this.#sent[node] === round) this.#sent[node] = undefined;
   }
 
-  /** Whether a node may have a vote of this request. */
+  /** Whether a node may have a vote for this request. */
   get isSent(): boolean {
     return this.#sent.some((round) => round !== undefined);
   }
@@ -36,7 +37,7 @@ export class Votes {
     return this.#sent[node] !== undefined;
   }
 
-  /** The node reported its vote of this round. Returns whether that is new. */
+  /** The node reported its vote in this round. Returns whether this is new. */
   acknowledge(node: number, round: string): boolean {
     return raise(this.#acknowledged, node, round);
   }
@@ -50,7 +51,7 @@ export class Votes {
     return this.#counted[node] === round;
   }
 
-  /** From now on, all votes of this round that are acknowledged count. */
+  /** From now on, all acknowledged votes from this round count. */
   countRound(round: string): void {
     for (let node = 0; node < this.#acknowledged.length; node += 1) {
       if (this.#acknowledged[node] === round) this.#counted[node] = round;

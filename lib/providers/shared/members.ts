@@ -3,15 +3,14 @@ import { shown } from '../../api/printable.js';
 import { option, type Option, refuse } from '../../core/toolkit/options.js';
 
 /**
- * The `commandTimeout` of each member. Undefined if one of them doesn't declare it, which means that it may not
- * reconnect automatically.
+ * Each member's `commandTimeout`. Undefined if one of them doesn't declare it, which means that member may not reconnect automatically.
  */
 export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {
   const timeouts = members.flatMap(({ commandTimeout }) => commandTimeout ?? []);
   return timeouts.length === members.length ? timeouts : undefined;
 }
 
-/** The `providers` option of a composite provider: at least two distinct names. */
+/** A composite provider's `providers` option: at least two distinct names. */
 export function namesOfMembers(): Option<readonly string[]> {
   const wanted = "a list of lock provider names, such as ['redis', 'sql']";
   return option<readonly string[]>(wanted, (given, owner, name) => {

@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 
 /**
- * Returns an error sentence if the server is older than `oldest`; undefined if it isn't or its version is unknown. A
+ * Returns an error message if the server is older than `oldest`; undefined if it isn't or its version is unknown. A
  * shorter `oldest` covers all of its patch releases: 10.6 allows any 10.6.x.
  */
 export function whyTooOld(product: string, version: string, oldest: string): string | undefined {

@@ -8,7 +8,7 @@ export interface SeenHolder {
   readonly holders: number;
   /** The instance id; `null` if there are several holders. */
   readonly instance: string | null;
-  /** How long the lock had been held when the server answered, in ms; `null` if unknown. */
+  /** How long the lock had been held when the server responded, in ms; `null` if unknown. */
   readonly heldFor: number | null;
   /** Where the holder's name is stored, if not under its instance id. */
   readonly nameAt?: string;
@@ -20,7 +20,7 @@ interface Seen extends Omit<Holding, 'instance'> {
 }
 
 /**
- * The holders that block requests of this process, as last reported by the server. Instance names are read in the
+ * The holders that block this process's requests, as last reported by the server. Instance names are read in the
  * background, so no caller waits for them.
  */
 export class SeenHolders {
@@ -67,7 +67,7 @@ export class SeenHolders {
       (name) => {
         if (this.#names.has(id)) this.#names.set(id, name);
       },
-      // The next answer with this id tries again.
+      // Try again when this id is next reported.
       () => this.#names.delete(id),
     );
   }

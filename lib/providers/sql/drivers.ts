@@ -18,21 +18,20 @@ export interface SqlServerSettings {
  * connections with their own time limits, and waiters in a pool would block the application. It is read for each
  * connection, so a getter may return a rotated password.
  */
-// For a configuration that doesn't match, the compiler explains the last member, and most users pass a URL.
+// If a configuration doesn't match, the compiler's error describes the last member, and most users pass a URL.
 export type SqlConnectionOptions =
   /**
    * The configuration for `new Client(…)` of `pg`, including TLS, a socket, or a function that returns the password.
    */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
   /**
-   * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket or
-   * `authPlugins`, but not `queryFormat`.
+   * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket, or `authPlugins`, but not `queryFormat`.
    */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
-  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with a user, password and database. */
+  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with a user, password, and database. */
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
-// In a variable, so that bundlers and compilers don't try to resolve optional peers.
+// Stored in a variable so that bundlers and compilers don't try to resolve optional peers.
 const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
 const PROTOCOLS = new Map([
   ['postgres:', 'postgres'],
@@ -48,7 +47,7 @@ const ADDRESS = {
   mysql: foreign(CONFIGURATION, configurationOf).written(),
 } satisfies OptionTable<SqlConnectionOptions>;
 
-/** @throws LockConfigError if the options specify no server or several, or are invalid */
+/** @throws LockConfigError if the options are invalid or don't specify exactly one server */
 export function readOptions(name: string, kind: SqlKind, options: SqlConnectionOptions): SqlSettings {
   const owner = {
     name,

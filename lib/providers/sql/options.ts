@@ -22,7 +22,7 @@ export interface SqlLockOptions {
   /** Whether to create the table if it does not exist. Otherwise, a migration must create it. Default false. */
   readonly synchronize?: boolean | undefined;
   /**
-   * How long the database may take to answer a statement, in ms. After that, the outcome counts as unknown. At least
+   * How long the database may take to respond to a statement, in ms. After that, the outcome is unknown. At least
    * 50 ms and at most 24.8 days. Default 2 s.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
@@ -36,15 +36,16 @@ export interface SqlLockOptions {
 
 export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
-   * How long a frozen or disconnected process may be silent before the server frees its locks. Heartbeats are sent at
-   * a third of this interval. The COMMIT of writes made through `sqlClientOf(lock)` or `entityManagerOf(lock)` may take just
-   * as long; after that, its outcome is unknown, and the call rejects with `LockLostError`, reason `commit-unknown`.
+   * How long a frozen or disconnected process may be silent before the server frees its locks. Heartbeats are sent
+   * every third of this interval. The COMMIT of writes made through `sqlClientOf(lock)` or `entityManagerOf(lock)` may
+   * take just
+   * as long; after that, its outcome is unknown, and the call rejects with `LockLostError` (reason `commit-unknown`).
    * Default 30 s, at least 1 s and at most 24.8 days.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**
    * The maximum number of connections that this process uses for locks. Default 10. Up to four more are opened when
-   * needed, to create rows, count tokens and end other connections.
+   * needed, to create rows, count tokens, and end other connections.
    */
   readonly maxConnections?: number | undefined;
   /**
@@ -57,14 +58,14 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
 /** Each key that is held or waited for uses one of `maxConnections`. */
 export interface SqlRowLockOptions extends SqlSessionLockOptions {
   /**
-   * How many of `maxConnections` are reserved for callers that already hold a row lock. Default 1, so that two nested
-   * locks always progress. Locks nested `d` levels deep, and calls that lock `d` keys, need `d - 1`.
+   * How many of `maxConnections` are reserved for callers that already hold a row lock. Default 1, so two nested locks
+   * can always make progress. Locks nested `d` levels deep, and calls that lock `d` keys, need `d - 1`.
    */
   readonly nestedConnections?: number | undefined;
   /**
    * Statements to run first on each connection used for locks, such as `SET TIME ZONE 'UTC'`: whatever the application
-   * sets on its own connections and expects from `sqlClientOf(lock)` or `entityManagerOf(lock)`. Isolation level and
-   * time limits are set afterwards. If the server rejects one, the application doesn't start. Default none.
+   * sets on its own connections and expects from `sqlClientOf(lock)` or `entityManagerOf(lock)`. The isolation level
+   * and time limits are set afterward. If the server rejects one, the application doesn't start. Default none.
    */
   readonly connectionInitSql?: readonly string[] | undefined;
 }
@@ -77,7 +78,7 @@ export interface SqlVersionLockOptions extends SqlLockOptions {
   readonly maxConnections?: number | undefined;
 }
 
-/** The options for all kinds of SQL locks, because applications share one options object among them. */
+/** The options for all kinds of SQL locks, because applications use one options object for all of them. */
 const OPTIONS = {
   table: tableName(),
   synchronize: flag().or(false),
@@ -121,7 +122,7 @@ export function readSqlOptions(
   sourceOf: () => SqlSource,
 ): SqlSettings {
   const all = Object.entries(read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] }));
-  // Leave out the address, which may contain a password, because the settings of a backend may be printed.
+  // Leave out the address, which may contain a password, because a backend's settings may be printed.
   const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {

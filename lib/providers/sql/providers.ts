@@ -47,9 +47,9 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  * A holder notices a loss by its deadline.
  *
  * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
- * database's clock jumps (forwards, leases end early; backwards, they last longer, but tokens still grow); or if a
+ * database's clock jumps (if forward, leases end early; if backward, they last longer, but tokens still grow); or if a
  * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
- * write, so let your data compare tokens.
+ * write, so compare tokens when you write.
  */
 export class SqlVersionLockProvider implements LockProvider {
   readonly #settings: SqlSettings;

@@ -14,7 +14,7 @@ import { purge, readUnusedFor } from './table/purge.js';
  * Row locks and advisory locks belong to a server session. These backends only connect and create requests.
  */
 
-/** The row locks of one application. */
+/** One application's row locks. */
 export class RowLockBackend extends SqlBackend<Database> {
   // On Postgres, readers would overtake a waiting writer, which could starve.
   readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'mysql');
@@ -33,8 +33,8 @@ export class RowLockBackend extends SqlBackend<Database> {
 
   /**
    * Deletes rows that were created more than `unusedFor` ago (1 s to 24.8 days) and aren't locked. The last use of a
-   * row lock isn't recorded, so its creation counts. Also deletes the rows of leases in the same table that ended that
-   * long ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
+   * row lock isn't recorded, so its creation counts. Also deletes rows in the same table whose leases ended that long
+   * ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
    * an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
   async purge(options: PurgeOptions): Promise<number> {
@@ -53,7 +53,7 @@ export class RowLockBackend extends SqlBackend<Database> {
   }
 }
 
-/** The advisory locks of one application. */
+/** One application's advisory locks. */
 export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
   readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'postgres');
 

@@ -19,9 +19,9 @@ import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
 import { withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
 
-// How long the lock of a crashed probe stays busy, in ms. A probe normally takes a few ms.
+// How long a crashed probe's lock stays busy, in ms. A probe normally takes a few ms.
 const PROBE_LEASE = 5_000;
-// How long startup waits for the probe, in ms. Longer than the lease of a crashed one.
+// How long startup waits for the probe, in ms. Longer than a crashed probe's lease.
 const PROBE_WITHIN = 8_000;
 const PROBE = { key: 'probe', mode: 'exclusive' } as const;
 const LIMITED_PROBE = { key: 'limited-probe', mode: 'limited', limited: { limit: 1, weight: 1 } } as const;
@@ -77,7 +77,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   /** Connects and acquires a probe lock, because otherwise a server on which every lock fails could pass startup. */
   async connect(): Promise<void> {
     await this.operate('The database', async (database) => {
-      // An observer must not leave the probe's rows in the table.
+      // An observer must not leave probe rows in the table.
       if (this.context.isObserver) return;
       const { limits } = this.capabilities;
       await Promise.all((limits ? [PROBE, LIMITED_PROBE] : [PROBE]).map((probe) => this.#probe(database, probe)));
@@ -87,7 +87,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   acquire(request: AcquireRequest<SqlRequest>): Promise<Grant | 'busy' | 'not-asked'> {
     const { key } = request;
     const acquire = (database: D): Promise<Grant | 'busy' | 'not-asked'> => {
-      // Keep the request's state after a failure: the core repeats or releases the request, and the state knows which
+      // Keep the request's state after a failure: the core retries or releases the request, and the state records which
       // statement may still reach the server.
       request.state ??= this.requestFor(database, request, this.context);
       return request.state.acquire();
@@ -109,7 +109,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
 
   async release(request: AcquireRequest<SqlRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     try {
-      // After this, an acquire that was called earlier has set the state.
+      // After this, any earlier call to acquire() has set the state.
       await this.database();
       return (await request.state?.release(options)) ?? 'lost';
     } catch (error) {
@@ -161,7 +161,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     throw new Error('the test lock was acquired but could not be released');
   }
 
-  /** The database. Each call tries to connect until one has succeeded. */
+  /** The database. Each call tries to connect until one succeeds. */
   protected database(): Promise<D> {
     this.#database ??= this.open().catch((error: unknown) => {
       this.#database = undefined;
@@ -171,8 +171,8 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   }
 
   /**
-   * Resolves like `work`. @throws LockConfigError if the database rejects it
-   * @throws LockUnavailableError if the database does not answer
+   * Resolves to `work`'s result. @throws LockConfigError if the database rejects it
+   * @throws LockUnavailableError if the database does not respond
    */
   protected async operate<T>(what: string, work: (database: D) => Promise<T>, key?: string): Promise<T> {
     const database = await this.database();

@@ -8,14 +8,14 @@ import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } f
 import type { SqlSource } from '../sql/connection/databases.js';
 import type { DatabaseFamily } from '../sql/connection/dialect.js';
 
-/** The SQL dialect by DataSource type. Other types have no locks. */
+/** The SQL dialect by DataSource type. Other types aren't supported. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
   ['mysql', 'mysql'],
   ['mariadb', 'mysql'],
   ['postgres', 'postgres'],
 ]);
 
-/** The part of TypeORM's driver that is used here. It converts the options of a DataSource into those of mysql2. */
+/** The part of TypeORM's driver that is used here. It converts DataSource options into mysql2 options. */
 interface TypeOrmMysqlDriver {
   readonly mysql: MysqlDriver;
   createConnectionOptions(options: object, credentials: object): object;
@@ -43,14 +43,14 @@ const ADDRESS = {
     .required(),
 } satisfies OptionTable<OnDataSource>;
 
-/** @throws LockConfigError if it isn't a DataSource, its database isn't supported, or options are invalid */
+/** @throws LockConfigError if it isn't a DataSource, its database isn't supported, or an option is invalid */
 export function readOptions(name: string, kind: SqlKind, options: OnDataSource): SqlSettings {
   const others = 'connection options go in the DataSource';
   const owner = { name, example: `new ${name}({ dataSource })`, others };
   return readSqlOptions(owner, kind, options, ADDRESS, () => sourceOf(name, options.dataSource));
 }
 
-/** Opens separate connections to the database of a DataSource; to the writer, if there are several servers. */
+/** Opens separate connections to a DataSource's database, or to its writer if there are several servers. */
 function sourceOf(provider: string, dataSource: DataSource): SqlSource {
   const { type } = dataSource.options;
   const database = FAMILY_OF.get(type);
@@ -94,7 +94,7 @@ function assertOpens(driver: unknown, part: string, name: string): void {
   );
 }
 
-/** Its clients are created as TypeORM creates them for its own pool, on the primary. */
+/** Its clients are created on the primary, as TypeORM does for its own pool. */
 function postgresSource(dataSource: DataSource): PostgresSource {
   let driver: PostgresDriver | undefined;
   return {

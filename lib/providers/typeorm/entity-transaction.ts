@@ -7,13 +7,13 @@ import type { BackendContext } from '../../api/lock-provider.js';
 import { LentTransaction, transactionOf } from '../sql/row/lent-transaction.js';
 import type { Session } from '../sql/connection/session.js';
 
-/** TypeORM's state of an open transaction. */
+/** TypeORM's state for an open transaction. */
 interface Runner extends QueryRunner {
   transactionDepth: number;
 }
 
 /**
- * The nested transaction in which the code runs. All share a single storage, because on Node 20 each one permanently slows down
+ * The nested transaction in which the code runs. All transactions share one storage, because on Node 20 each storage permanently slows down
  * every promise in the process.
  */
 const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonly depth: number }>();
@@ -21,8 +21,8 @@ const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonl
 type TransactionEvent = `${'Before' | 'After'}Transaction${'Start' | 'Commit' | 'Rollback'}`;
 
 /**
- * The transaction of a row lock as TypeORM uses it: through a QueryRunner of the application's own DataSource, with its
- * entities, subscribers and logger, but on the lock's connection.
+ * A row lock's transaction as TypeORM uses it: through a QueryRunner from the application's own DataSource, with its
+ * entities, subscribers, and logger, but on the lock's connection.
  */
 export class EntityTransaction extends LentTransaction {
   readonly #runner: Runner;
@@ -64,7 +64,7 @@ export class EntityTransaction extends LentTransaction {
     return this.#tellEnd('BeforeTransactionRollback');
   }
 
-  /** From now on, entities that were loaded here load their relations with their own query runners. */
+  /** From now on, entities loaded here use their own query runners to load relations. */
   protected override afterEnd(by: 'Commit' | 'Rollback'): Promise<void> {
     Object.assign(this.#runner, { isReleased: true, isTransactionActive: false });
     return this.#tellEnd(`AfterTransaction${by}`);
@@ -126,10 +126,10 @@ export class EntityTransaction extends LentTransaction {
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
  *
  * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits implicitly (DDL and TRUNCATE on MySQL). Otherwise,
- * the lock is lost: immediately if the server's answer shows it, or else at the next heartbeat, and before the COMMIT at
- * the latest. Writes between such an end and its detection are committed without the lock.
+ * the lock is lost: immediately if the server's response shows it, otherwise at the next heartbeat, and before the COMMIT at
+ * the latest. Writes made before this is detected are committed without the lock.
  *
- * A single statement that takes longer than the session guard loses the lock. For a lock taken with `acquire`,
+ * The lock is lost if a single statement takes longer than the session guard. For a lock taken with `acquire`,
  * `lock.release()` commits, whatever happened before.
  *
  * @throws LockLostError when the lock is no longer held.

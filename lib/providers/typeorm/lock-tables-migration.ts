@@ -6,7 +6,7 @@ import { createTableSql, DEFAULT_TABLE, quotedTable, tableName } from '../sql/ta
 import { FAMILY_OF } from './data-source.js';
 
 /**
- * Creates the lock table. Add it to the `migrations` of your DataSource. For a table other than `distributed_lock`, add
+ * Creates the lock table. Add it to your DataSource's `migrations`. For a table other than `distributed_lock`, add
  * your own class:
  *
  * ```ts
@@ -16,7 +16,7 @@ import { FAMILY_OF } from './data-source.js';
  * }
  * ```
  *
- * @throws LockConfigError on a database that no lock provider of this package uses, and for an invalid name.
+ * @throws LockConfigError for a database that no lock provider in this package supports, or an invalid name.
  */
 export class LockTables1700000000000 implements MigrationInterface {
   name = 'LockTables1700000000000';

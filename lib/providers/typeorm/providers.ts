@@ -7,7 +7,7 @@ import { VersionLockBackend } from '../sql/version/version-lock-backend.js';
 import { readOptions, type TypeOrmLockOptions } from './data-source.js';
 import { EntityTransaction } from './entity-transaction.js';
 
-/** The options of row locks and advisory locks with TypeORM. */
+/** Options for row locks and advisory locks with TypeORM. */
 export interface TypeOrmSessionLockOptions extends SqlSessionLockOptions, TypeOrmLockOptions {}
 /** Each key that is held or waited for uses one of `maxConnections`. */
 export interface TypeOrmRowLockProviderOptions extends SqlRowLockOptions, TypeOrmLockOptions {}
@@ -28,8 +28,9 @@ export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
  * then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter that has
  * waited longer is usually next.
  *
- * Each key that is held or waited for uses one connection. Mutual exclusion can break with several writers (Galera or
- * multi-primary, which are rejected), or when a failover loses the connection. For writes elsewhere, it can also break
+ * Each key that is held or waited for uses one connection. Mutual exclusion can break if there are several writers
+ * (Galera or multi-primary, which are rejected) or a failover loses the connection. For writes elsewhere, it can also
+ * break
  * if a process pauses between its last check and the write, or in the half second before it notices that its connection
  * was killed.
  */
@@ -58,10 +59,10 @@ export class TypeOrmRowLockProvider implements LockProvider {
  * kept, so versions survive releases, crashes and restarts. Locks use no connection while they are held or waited for.
  * A holder notices a loss by its deadline.
  *
- * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
+ * Mutual exclusion can break if there are several writers, each with its own clock and rows (rejected at startup); if the
  * database's clock jumps (forwards, leases end early; backwards, they last longer, but tokens still grow); or if a
- * failover or a backup loses committed rows. As with every lease, a process may also pause between its last check and a
- * write, so let your data compare tokens.
+ * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
+ * write, so check tokens when you write.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
@@ -85,7 +86,7 @@ export class TypeOrmVersionLockProvider implements LockProvider {
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
  * Locks that are free when requested share one connection. A waiter uses another connection for each key and keeps the
- * lock there. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers (Galera
+ * lock on it. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers (Galera
  * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
  * so use the token (`fencing`).
  */

@@ -1,7 +1,7 @@
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-/** Interpreted by the server as "any version". A node's version reaches this value once every 2^32 writes. */
+/** The server interprets this as "any version". A node's version reaches this value once every 2^32 writes. */
 const ANY_VERSION = -1;
 
 interface Exchanged {
@@ -14,9 +14,9 @@ interface Exchanged {
  * Sets the node to `next` if it contains `expected` or already contains `next`. Returns the resulting content.
  *
  * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A read
- * may be stale, because each server answers from its own copy, but then the conditional write fails. Before a possibly
- * stale value is returned, a write is made: a later read on the same connection is at least as recent. If a
- * write is not answered, its outcome is unknown.
+ * may be stale, because each server responds from its own copy, but then the conditional write fails. Before a possibly
+ * stale value is returned, a write is sent, because a later read on the same connection is at least as recent. If a
+ * write gets no response, its outcome is unknown.
  */
 export async function exchange(
   session: Session,

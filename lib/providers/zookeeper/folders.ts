@@ -6,15 +6,15 @@ const MAX_FOLDERS = 10_000;
 const REMOVALS_PER_BATCH = 200;
 
 /**
- * The folders recently used by this process. Each key has a persistent node. This process tries to remove idle
- * ones. The server rejects that while a folder has children; their processes remove it later. A process that finds
+ * The folders this process used recently. Each key has a persistent node. This process tries to remove idle
+ * ones. The server rejects the removal while a folder has children; their processes remove it later. A process that finds
  * a folder missing recreates it, so processes needn't coordinate.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();
   #sweeping = false;
 
-  /** Records a use. Returns whether the folder was used recently, so that it probably exists. */
+  /** Records a use. Returns whether the folder was used recently and so probably exists. */
   use(folder: string, now: number): boolean {
     const isKnown = this.#usedAt.delete(folder);
     this.#usedAt.set(folder, now);

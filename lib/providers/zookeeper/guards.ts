@@ -8,7 +8,7 @@ const MAX_CONCURRENT_CHECKS = 100;
  * connection, because watches end with their connection.
  *
  * Only a limited number of renewals wait for their checks. A check takes about 100 µs of CPU time: without a limit, 100,000
- * of them blocked the event loop for longer than the session timeout, and all locks were lost (as measured: 14 s after
+ * of them blocked the event loop for longer than the session timeout, and all locks were lost (measured: 14 s after
  * the last lock was acquired, without any fault).
  */
 export class Guards {

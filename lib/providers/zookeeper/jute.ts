@@ -1,4 +1,4 @@
-/** A value in Jute, ZooKeeper's encoding: int, long, boolean, ustring or buffer. */
+/** A value in Jute, ZooKeeper's encoding: int, long, boolean, ustring, or buffer. */
 export type Field = number | bigint | boolean | string | Uint8Array;
 
 /**

@@ -4,14 +4,14 @@ import { createHash } from 'node:crypto';
 const LONGEST = 200;
 const SESSIONS = '%sessions';
 const RECORDS = '%records';
-// Below `%records`, so that older versions don't mistake it for the folder of a key.
+// Below `%records`, so that older versions don't mistake it for a key's folder.
 const JOBS = '%jobs';
 const HASHED = '%sha256-';
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
  * Encodes any text as one path segment. Services in other languages compute the same segment: UTF-8, percent-encoded except
- * for letters, digits and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). A `%` followed by anything but two hex
+ * for letters, digits, and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). A `%` followed by anything but two hex
  * digits marks a reserved name, such as `%sha256-` followed by the hash of the UTF-16 encoding, for text that is too long or isn't
  * valid Unicode.
  */

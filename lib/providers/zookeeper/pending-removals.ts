@@ -6,9 +6,9 @@ import { isFailure } from './zookeeper-client.js';
  * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, the
  * node remains until the session ends.
  *
- * Only the backend can know of these nodes. The core retries an unanswered release only while the lease may still be valid,
- * but a node lives as long as the session, which the other locks of the process keep alive. Also, the core never releases a
- * request that was answered with `busy`.
+ * Only the backend knows about these nodes. The core retries an unanswered release only while the lease may still be valid,
+ * but a node lives as long as the session, which the other locks of the process keep alive. Also, the core never
+ * releases a request that resolved to `busy`.
  */
 export class PendingRemovals {
   readonly #nodes = new Map<LockNode, () => void>();

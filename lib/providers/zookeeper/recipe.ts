@@ -13,18 +13,18 @@ interface QueuedNode {
 /** The position of a node in the queue. */
 export interface QueuePosition {
   readonly isHeld: boolean;
-  /** The node whose change may admit this one. Undefined for a holder, and for a waiter that any departure may admit. */
+  /** The node whose change may admit this one. Undefined for a holder, or for a waiter that any departure may admit. */
   readonly behind?: string;
   /** The node whose zxid is the token: the holder's own, or the first reader's if several read concurrently. */
   readonly first: string;
-  /** Whether the next node may be watching this one, to learn when it becomes a holder. */
+  /** Whether the next node may be watching this one, to learn when this one becomes a holder. */
   readonly isAwaited: boolean;
   /** For a waiter: the nodes that hold the lock, in order. */
   readonly holders?: readonly string[];
 }
 
 /**
- * The server appends a signed 32-bit counter of the children ever created in the folder, as 10 digits. Locking stops
+ * The server appends, as 10 digits, a signed 32-bit count of children ever created in the folder. Locking stops
  * before it overflows, because negative numbers would sort first.
  */
 export const LAST_SEQUENCE = 2 ** 31 - 1_000_000;
@@ -34,9 +34,9 @@ const WRITE = '__WRIT__';
 const MUTEX = 'lock-';
 
 /**
- * The node names of a lock's queue and their order, as defined by Apache Curator.
+ * The node names in a lock's queue and their order, as defined by Apache Curator.
  *
- * A limited node has the marker of an exclusive node after its limit and weight, so Curator treats it as exclusive.
+ * A limited node has an exclusive node's marker after its limit and weight, so Curator treats it as exclusive.
  * Limited nodes enter in order while their total weight is at most their smallest limit. The holders are therefore
  * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Each process computes the same
  * result from a list of names.
@@ -98,8 +98,7 @@ class Recipe {
       return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited' };
     }
     const previous = queue[index - 1];
-    // The first waiter behind limited holders waits for any of them. All others watch one node, so that a departure
-    // wakes only one waiter.
+    // The first waiter behind limited holders waits for any of them. All others watch one node, so a departure wakes only one waiter.
     if (index === holders.length && previous?.mode === 'limited') {
       return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }
@@ -120,7 +119,7 @@ class Recipe {
     return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
   }
 
-  // As in Curator, a name without the marker is ordered by its whole text, so it comes after the digits if it begins
+  // As in Curator, a name without the marker is sorted by its whole text, so it comes after the digits if it begins
   // with a letter.
   #textOf(name: string): string {
     return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));

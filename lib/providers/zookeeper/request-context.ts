@@ -37,7 +37,7 @@ export class RequestContext {
   }
 
   /**
-   * The error for a request that was refused or not answered.
+   * The error for a request that was refused or got no response.
    *
    * @param key undefined if all locks are affected
    */
@@ -73,7 +73,7 @@ export class RequestContext {
     return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not answer'}${words}`;
   }
 
-  /** If a request was not answered, the reason for the lack of a session is more informative. */
+  /** If a request got no response, the reason no session is up is more informative. */
   #whyOf(cause: unknown): unknown {
     return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }

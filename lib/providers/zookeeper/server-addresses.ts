@@ -17,15 +17,14 @@ export interface ServerAddress extends Server {
 /**
  * The addresses of the connect string and their connection failures.
  *
- * As in Java's client and kazoo, a host name stands for all of its addresses: a headless Kubernetes service is one name
+ * As in the Java client and kazoo, a host name stands for all of its addresses: a headless Kubernetes service is one name
  * for all servers. Names are resolved again in every round, because pod addresses change.
  */
 export class ServerAddresses {
   /** The number of addresses in this round, plus the names still being resolved. */
   size = 1;
   /**
-   * A lookup blocks a libuv thread until it is answered, which may take half a minute. So there is only one lookup per
-   * name.
+   * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per name.
    */
   readonly #lookups = new Map<Server, Promise<void>>();
   readonly #known = new Map<Server, readonly string[]>();
@@ -40,8 +39,7 @@ export class ServerAddresses {
   ) {}
 
   /**
-   * The addresses to try in this round. The order is random, so that processes are spread across the servers, even after
-   * one fails.
+   * The addresses to try in this round. The order is random, so processes are spread across the servers, even after one fails.
    *
    * @param last moved to the end
    * @param wait how long to wait for lookups, in ms

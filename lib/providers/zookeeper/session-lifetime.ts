@@ -65,9 +65,9 @@ export class SessionLifetime {
     this.#resumedAt = -Infinity;
   }
 
-  /** Called when a write sent at `sentAt` was acknowledged. */
+  /** Called when a write sent at `sentAt` is acknowledged. */
   confirm(sentAt: number): void {
-    // After a pause, and until the follower's next report, the leader may not have heard from us since before the pause.
+    // Until the follower's next report after a pause, the leader may not have heard from us since before that pause.
     const isReported = sentAt - this.#resumedAt >= this.timeout * REPORTED_WITHIN;
     const known = isReported ? sentAt : Math.min(sentAt, this.#pausedAt + this.timeout - this.lease);
     this.#confirmedAt = Math.max(this.#confirmedAt, known);

@@ -12,7 +12,7 @@ import {
 } from './zookeeper-client.js';
 
 export interface SessionListener {
-  /** The session is connected and has been proved alive, for the first time or after an interruption. */
+  /** The session is connected and has been proven alive, for the first time or after an interruption. */
   onUp(session: Session): void;
   /** The session isn't connected, or couldn't create its own node. Called again for each new cause. */
   onDown(session: Session, cause: unknown): void;
@@ -20,13 +20,13 @@ export interface SessionListener {
   onExpired(session: Session): void;
   /** The servers rejected our credentials, so the session has ended for us. Its nodes remain until it times out. */
   onRefused(session: Session, cause: Error): void;
-  /** Called twelve times in each timeout while the session is up, for work that must be retried. */
+  /** Called twelve times per timeout while the session is up, for work that must be retried. */
   onPatrol(session: Session): void;
-  /** Whether any request holds or waits, so the session must be kept alive. */
+  /** Whether any request holds or awaits a lock, so the session must be kept alive. */
   isNeeded(): boolean;
 }
 
-// All as fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
+// These are fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
 // silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These intervals
 // also determine the guaranteed lifetime; see SessionLifetime.
 const PATROL = 1 / 12;
@@ -40,7 +40,7 @@ const GIVEN_UP = 3;
 const GIVEN_UP_UNUSED = 1;
 /** The maximum delay before another attempt to create the session's own node after a refusal. */
 const MAX_REFUSAL_DELAY_MS = 5_000;
-/** The maximum age of the last acknowledged write while any request holds or waits. */
+/** The maximum age of the last acknowledged write while any request holds or awaits a lock. */
 const WRITE_AGE = 1 / 4;
 
 /**
@@ -144,7 +144,7 @@ export class Session implements ClientListener {
   /**
    * Creates a persistent node and any missing parents.
    *
-   * @param data the content of the node; default: the creating instance
+   * @param data the node's content; default: the creating instance
    */
   async makePath(path: string, data?: Buffer): Promise<void> {
     const parts = path.split('/').slice(1);
@@ -153,15 +153,14 @@ export class Session implements ClientListener {
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
-    // We may lack permission to write to existing parents. Only the last node matters, and the reason if it couldn't be
-    // created.
+    // We may lack permission to write to existing parents. Only the last node matters, along with the reason if it couldn't be created.
     const last = failures.at(-1);
     if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
   /**
-   * Proves that the session is alive by a write sent after this call. Resolves to the time of that write by
+   * Proves that the session is alive with a write sent after this call. Resolves to the time of that write by
    * the leader's clock. Concurrent callers share one write.
    */
   heartbeat(): Promise<number> {
@@ -169,7 +168,7 @@ export class Session implements ClientListener {
     return this.#heartbeats.next();
   }
 
-  /** Ends the session. If no server answers within `timeout` ms, the servers end it when it times out. */
+  /** Ends the session. If no server responds within `timeout` ms, the servers end it when it times out. */
   async close(timeout: number): Promise<void> {
     this.#end();
     await withTimeout(this.clock, timeout, this.client.close());
@@ -200,7 +199,7 @@ export class Session implements ClientListener {
     this.#isConnected = true;
     this.#connections += 1;
     this.#lifetime.timeout = this.client.sessionTimeout;
-    // The leader has known the session since after the previous change.
+    // The leader has heard from the session since the previous change.
     this.#lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
     if (this.#state === 'down') this.#up();
@@ -272,7 +271,7 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // The error was also an answer from the leader, but without its time. An observer starts no jobs, so its own clock
+      // The error also came from the leader, but without its time. An observer starts no jobs, so its own clock
       // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);
@@ -286,12 +285,12 @@ export class Session implements ClientListener {
     const often = this.#isConnected ? Infinity : ATTEMPT_PATROL_MS;
     this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
     const now = this.clock.now();
-    // If the event loop was blocked, answers may be waiting to be read.
+    // If the event loop was blocked, responses may be waiting to be read.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
-    // The connection may be half-open, which TCP would notice only after minutes. A slow server still answers
-    // something, because answers come in order; a server without a leader doesn't answer anything after a write.
+    // The connection may be half-open, which TCP would notice only after minutes. A slow server still sends some
+    // responses, because they come in order; a server without a leader sends none after a write.
     const { silentSince, heardAt } = this.client;
     if (now - (silentSince ?? now) >= this.timeout * ANSWER_TIMEOUT) {
       this.#reconnect(now);
@@ -299,7 +298,7 @@ export class Session implements ClientListener {
     }
     if (!this.#isConnected) {
       // Servers silently reject a client that has seen later changes than they have. If they have lost their data, they
-      // do so forever, so give up. No lock is held under the session by then.
+      // will do so forever, so give up. No lock is held under the session by then.
       const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
       if (this.#connections > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);

@@ -80,7 +80,7 @@ interface OpenRequest {
 
 /**
  * Implements the protocol of ZooKeeper 3.4 and later. It doesn't repeat requests, restore watches after a reconnect,
- * send pings or detect silent connections. The {@link Session} sends requests often enough and calls `reconnect`.
+ * send pings, or detect silent connections. The {@link Session} sends requests often enough and calls `reconnect`.
  */
 export class SocketClient implements ZooKeeperClient {
   sessionId = 0n;
@@ -102,13 +102,13 @@ export class SocketClient implements ZooKeeperClient {
   #refusals = 0;
   /** Why the last connection could not be attempted: invalid options. */
   #misconfigured: ZooKeeperFailure | undefined;
-  /** The latest answer on this connection, if it was a refusal. */
+  /** The latest response on this connection, if it was a refusal. */
   #refusal: ZooKeeperFailure | undefined;
   /** Whether any request on this connection was answered with something other than a refusal. */
   #isServed = false;
-  /** In the order sent, which is also the order of the answers. */
+  /** In the order sent, which is also the response order. */
   readonly #open: OpenRequest[] = [];
-  /** The requests of this tick, sent together because one packet is cheaper than several. */
+  /** This tick's requests, sent together because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
   /** By path. No path is watched for both content and children, because locks are one level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();
@@ -141,7 +141,7 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   create(path: string, kind: NodeKind, data = this.#content): Promise<Creation> {
-    // The response header contains the zxid of the write itself, because it is created where writes are applied one by
+    // The response header contains the write's own zxid, because the header is created where writes are applied one by
     // one (3.8: `FinalRequestProcessor`, called by `CommitProcessor.processWrite`).
     const request = [CREATE, path, data, ...this.#acl, FLAGS[kind]];
     return this.#write(request, (answer, createdAt) => ({ path: answer.text(), createdAt }));

@@ -29,15 +29,15 @@ import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /** How long `close` waits for releases, and then for the end of the session. */
 const CLOSE_TIMEOUT = 2_000;
-/** Backoff before the next session after the servers rejected one, in ms: a server may be misconfigured temporarily. */
+/** Backoff before the next session after the servers rejected one, in ms: a server may be temporarily misconfigured. */
 const REFUSED = { first: 5_000, most: 30_000 };
 /** The same, after several sessions in a row have expired early. After the first one, there is no delay. */
 const EXPIRED = { first: 250, most: 10_000 };
 
 /**
- * The maximum total size of the node paths of one session, in bytes.
+ * The maximum total size of one session's node paths, in bytes.
  *
- * Since 3.6, a server ends a session with one transaction that lists all its nodes. The server writes a transaction of
+ * Since 3.6, a server ends a session with one transaction that lists all the session's nodes. The server writes a transaction of
  * any size but can't read one larger than `jute.maxbuffer` plus `jute.maxbuffer.extrasize`, 2 MB by default. If it is
  * larger, followers leave the leader, the service stops, and a restarted server fails with `Unreasonable length`
  * (ZOOKEEPER-4306): one crashed process with 25,000 locks took down an ensemble. This limit is below `jute.maxbuffer`
@@ -59,7 +59,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   readonly #operatorView: OperatorView;
   /** Requests that may still have a node on the servers. */
   readonly #requests = new Set<ZooKeeperRequest>();
-  /** The total of all requests. */
+  /** The total for all requests. */
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
@@ -179,7 +179,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     const { session } = this.#shared;
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
-    // Answer every caller that is still waiting.
+    // Respond to every caller that is still waiting.
     await Promise.all(Array.from(this.#requests, (own) => own.release()));
   }
 
@@ -189,7 +189,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     this.#shared.trouble = undefined;
     this.#shared.refusedSince = undefined;
     this.#endConnect?.(true);
-    // First, so that holds are renewed before any waiter sends a request.
+    // Do this first, so that holds are renewed before any waiter sends a request.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
     for (const own of this.#requests) own.recheck();
     this.onPatrol(session);
@@ -242,7 +242,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     return this.#requests.size > 0;
   }
 
-  /** Opens the first session. Resolves to whether it is up in time. */
+  /** Opens the first session. Resolves to whether it came up in time. */
   #openFirst(): Promise<boolean> {
     const { clock } = this.context;
     const { sessionTimeout } = this.#settings;

@@ -4,7 +4,7 @@ export interface ZooKeeperClient {
   readonly sessionId: bigint;
   /** The session timeout granted by the server, in ms. Set once connected. */
   readonly sessionTimeout: number;
-  /** When the last answer arrived. */
+  /** When the last response arrived. */
   readonly heardAt: number;
   /** The time since which the server has left requests unanswered; undefined if all are answered. */
   readonly silentSince: number | undefined;
@@ -19,7 +19,7 @@ export interface ZooKeeperClient {
   /** Connects, and reconnects automatically until `close`. */
   connect(): void;
 
-  /** @param data the content of the node; default: the creating instance */
+  /** @param data the node's content; default: the creating instance */
   create(path: string, kind: NodeKind, data?: Buffer): Promise<Creation>;
   /**
    * Lists the names of the child nodes.
@@ -53,7 +53,7 @@ export interface ZooKeeperClient {
 
   /** Drops the connection or the current attempt, and tries the next server with the same session. */
   reconnect(): void;
-  /** Requests the end of the session, which removes all its nodes. Never settles if no server answers. */
+  /** Requests the end of the session, which removes all its nodes. Never settles if no server responds. */
   close(): Promise<void>;
   /** Closes all sockets and clears all timers without notifying the server. */
   abandon(): void;
@@ -83,13 +83,13 @@ export interface NodeValue extends NodeStat {
 
 export interface ClientListener {
   onSent(at: number, isWrite: boolean): void;
-  /** A write sent at `sentAt` was acknowledged. */
+  /** A write sent at `sentAt` has been acknowledged. */
   onWritten(sentAt: number): void;
   onConnected(): void;
   /**
    * The connection was lost or could not be established. Open requests have failed, and watches are gone.
    *
-   * @param cause `refused` if the server answered only with refusals; `misconfigured` if our options prevented any
+   * @param cause `refused` if the server sent only refusals; `misconfigured` if our options prevented any
    * attempt
    */
   onDisconnected(cause: ZooKeeperFailure): void;

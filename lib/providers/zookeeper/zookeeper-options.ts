@@ -14,7 +14,7 @@ import {
   text,
 } from '../../core/toolkit/options.js';
 
-/** The identity of this client for ACLs. */
+/** This client's identity for ACLs. */
 export interface ZooKeeperAuth {
   /** Default `digest`. */
   readonly scheme?: string | undefined;
@@ -22,7 +22,7 @@ export interface ZooKeeperAuth {
   readonly credentials: string;
 }
 
-/** One ACL entry, in the form of zkCli's `scheme:id:permissions`. */
+/** One ACL entry, in zkCli's `scheme:id:permissions` form. */
 export interface ZooKeeperAcl {
   /** `world`, `auth`, `digest`, `ip`, … */
   readonly scheme: string;
@@ -40,7 +40,7 @@ export interface ZooKeeperLockProviderOptions {
    * attempts.
    */
   readonly connectString: string;
-  /** Encrypts connections: `true`, or options of `tls.connect`, such as `{ ca, cert, key }`. Default: false. */
+  /** Encrypts connections: `true`, or `tls.connect` options, such as `{ ca, cert, key }`. Default: false. */
   readonly tls?: ConnectionOptions | boolean | undefined;
   /**
    * How long a process may be silent before ZooKeeper frees its locks. The server may impose a different timeout
@@ -53,16 +53,16 @@ export interface ZooKeeperLockProviderOptions {
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
    * - `mutex`: `InterProcessMutex`. It has no shared locks, because it ignores readers.
    *
-   * Both allow limited locks. Curator treats each limited holder as an exclusive one.
+   * Both support limited locks. Curator treats each limited holder as an exclusive one.
    *
    * As in Curator, the two recipes don't see each other, so all services that share a key must use the same one.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
-  /** The identity of this client for ACLs: `{ scheme?, credentials }`. Default: none. */
+  /** This client's identity for ACLs: `{ scheme?, credentials }`. Default: none. */
   readonly auth?: ZooKeeperAuth | undefined;
   /**
-   * The ACL of every node that is created. This client needs `cdrw`. Default: with an `auth`, all permissions for this
-   * client only; otherwise all permissions for everyone.
+   * The ACL of every node that is created. This client needs `cdrw`. Default: with `auth`, all permissions for this
+   * client only; otherwise, all permissions for everyone.
    */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
 }
@@ -132,7 +132,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     example: "new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
   };
   const { connectString, tls, auth, acl = [auth ? OWNER : EVERYBODY], ...settings } = read(owner, options, OPTIONS);
-  // The server combines the permissions of all entries that match the client. It isn't known here which ones match.
+  // The server combines the permissions of all entries that match the client. Which ones match isn't known here.
   const granted = acl.map(({ permissions }) => permissions).join('');
   if (!NEEDED.every((permission) => granted.includes(permission))) {
     refuse(
@@ -157,7 +157,7 @@ function readConnectString(
   if (typeof given !== 'string') return undefined;
   const [list = '', ...parts] = given.split('/');
   const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();
-  // Java's client also ignores blanks and empty addresses, such as one after a trailing comma left by a template.
+  // The Java client also ignores blanks and empty addresses, such as one after a trailing comma left by a template.
   const addresses = list.split(',').flatMap((address) => address.trim() || []);
   const servers = addresses.flatMap((address) => readServer(address) ?? []);
   if (servers.length === 0 || servers.length < addresses.length) return undefined;

@@ -14,7 +14,7 @@ import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js
  */
 const POLL_INTERVAL_MS = 1_000;
 
-/** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits and the length. */
+/** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits, and the length. */
 const REST_OF_PATH = 55;
 
 /** The outcome of one evaluation of the queue. */
@@ -204,9 +204,8 @@ export class ZooKeeperRequest {
       this.#watchesHolder = behind === holders[0] && holders.length === 1;
       return 'behind';
     }
-    // The node before ours may leave or become a holder. If it did so before we watched it, we weren't
-    // notified. So list the names again after the watch is set: the server processes the requests of a session in
-    // order.
+    // The node before ours may leave or become a holder. If it did so before we watched it, we weren't notified, so
+    // list the names again after the watch is set: the server processes a session's requests in order.
     const watching = behind === undefined ? undefined : session.client.read(path, wake);
     const [names] = await Promise.all([node.find(watching ? undefined : wake), watching]);
     if (!names?.includes(node.name)) return 'again';
@@ -214,7 +213,7 @@ export class ZooKeeperRequest {
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  /** Records the holder that blocks us. It isn't known when it got the lock: its node contains only the time of its request. */
+  /** Records the holder that blocks us. When it got the lock is unknown, because its node contains only its request time. */
   #recordHolder({ holders = [] }: QueuePosition, requestedAt: number): void {
     const { context, request, folder } = this;
     const [first] = holders;
@@ -264,7 +263,7 @@ export class ZooKeeperRequest {
     this.request.waits();
   }
 
-  /** Checks that our node exists; if it doesn't, the hold is lost. Afterwards, a watch notices its removal. */
+  /** Checks that our node exists; if it doesn't, the hold is lost. Afterwards, a watch reports its removal. */
   readonly #guard = async (): Promise<boolean> => {
     const node = this.#node;
     if (!this.#grant || !node) return true;
@@ -280,7 +279,7 @@ export class ZooKeeperRequest {
     return stat !== null;
   };
 
-  /** Removes our node from the queue, in the background if it fails now. */
+  /** Removes our node from the queue, retrying in the background if that fails. */
   async #remove(): Promise<ReleaseOutcome> {
     this.#unwatch();
     const { context, onGone } = this;

@@ -11,35 +11,35 @@ import { backOff, pause } from '../../core/toolkit/timing.js';
 import { JobRecordClient, MOST_AHEAD, type Seen } from './record.js';
 import type { Schedule } from './schedule.js';
 
-/** How long a request for a record is retried while the backend does not answer, in ms. */
+/** How long a request for a record is retried while the backend does not respond, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same for the end of a run. Its lock is kept until then. */
+/** The same for recording the end of a run. Its lock is kept until then. */
 const END_TIMEOUT = 1_000;
 /** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-/** Due times of one key that are closer together than this are meant to be the same, in ms. */
+/** One key's due times that are less than this far apart, in ms, are meant to be the same. */
 const ONE_DUE = 1_000;
 
-/** When each warning was last logged: there is one clock for all jobs, and keys of `runOnce()` may come from data. */
+/** When each warning was last logged, for all jobs: they share one clock, and `runOnce()` keys may come from data. */
 const warnedOfClock = new WeakMap<ProviderCore, number>();
 const warnedOfDues = new WeakMap<ProviderCore, number>();
 
 const runs = new AsyncLocalStorage<CurrentRun>();
 
-/** A run of a job, for its task. */
+/** A job's run, as its task sees it. */
 export interface CurrentRun {
   /** The key of the job. */
   readonly key: string;
   /** When the run was due. */
   readonly tick: Date;
-  /** How many times a process has started this run: more than 1 if one crashed or lost its lock, with `afterCrash`. */
+  /** How many times this run has been started: with `afterCrash`, more than 1 if a process crashed or lost its lock. */
   readonly attempt: number;
 }
 
 /**
- * The run around the caller: of a `@RunOnce` method without `minHold`, or of `runOnce()` with `due`. `undefined`
- * outside of such a run, and in one started by `LockAdmin.runNow()`, which has no tick.
+ * The run in which the caller executes: a `@RunOnce` method without `minHold`, or `runOnce()` with `due`. `undefined`
+ * outside such a run, or in one started by `LockAdmin.runNow()`, which has no tick.
  *
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
  */
@@ -49,7 +49,7 @@ export function currentRun(): CurrentRun | undefined {
 
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
-/** A run of a job that has its lock. */
+/** A job's run that holds the job's lock. */
 export interface Run {
   readonly lock: GrantedLock;
   /** `undefined` for a run without a tick. */
@@ -65,17 +65,17 @@ interface Skipped {
 }
 
 /**
- * One job of this process: starts each tick that no process has started.
+ * One job in this process. It starts each tick that no process has started.
  *
- * The order is: read the record, take the lock without waiting, write the record, run the task, write its end, release.
- * The lock comes before the record, so a process whose clock is ahead consumes no tick that another process could run.
+ * The order is: read the record, take the lock without waiting, write the record, run the task, record its end, and release.
+ * The lock comes before the record, so a process whose clock is ahead doesn't consume a tick that another process could run.
  */
 export class Job {
   readonly stored: JobRecordClient;
   #hasWarnedOfZone = false;
 
   /**
-   * @param plan of a lock that is not waited for, and not retained
+   * @param plan for a lock that is neither waited for nor retained
    * @throws LockConfigError for a provider without records
    */
   constructor(
@@ -91,7 +91,7 @@ export class Job {
    *
    * @param schedule `undefined` if the caller specifies the ticks
    * @param isOpen whether the tick may still be started, according to the record. Default: whether the last tick is earlier
-   * @throws LockUnavailableError if the backend does not answer. In that case, the tick may be recorded as started
+   * @throws LockUnavailableError if the backend does not respond. In that case, the tick may be recorded as started
    */
   async startTick(
     tick: number,
@@ -115,8 +115,8 @@ export class Job {
         return { skipped, record };
       }
       const isLast = clock.now() >= deadline || manager.stopping.aborted;
-      // A run records its end before it releases, so until then its lock is not requested. It may be abandoned: hence
-      // the first and the last poll.
+      // A run records its end before it releases the lock, so the lock isn't requested until then. But the run may be
+      // abandoned, hence the first and last polls.
       if (round === 0 || isLast || record?.state !== 'running') lock ??= await this.tryLock();
       if (lock) {
         const found = await this.startUnder(lock, seen, tick, schedule);
@@ -141,7 +141,7 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the lock of the job: the next attempt, if an earlier run of the tick has lost its process.
+   * Starts a tick under the job's lock, as the next attempt if an earlier run of the tick has lost its process.
    * If the record has changed since it was read, nothing starts, and the promise resolves to the current record.
    *
    * @throws like {@link startTick}; the lock is then released
@@ -166,7 +166,7 @@ export class Job {
     return { lock, record, recorded: (task) => this.#recorded(task, found, record) };
   }
 
-  /** Reports a run whose record says that it is running while this process has its lock. */
+  /** Reports a run that is recorded as running although this process has its lock. */
   reportAbandoned({ tick, instance, startedAt, attempt }: JobRecord, again: boolean): void {
     const { events, name, logger } = this.plan.core;
     const times = { tick: new Date(tick), startedAt: new Date(startedAt) };
@@ -193,7 +193,7 @@ export class Job {
   }
 
   /**
-   * Leaves a later record alone: it belongs to a later run, so the lock was lost. An earlier record, or none, shows that the
+   * Leaves a later record alone: it belongs to a later run, so the lock was lost. An earlier or missing record shows that the
    * backend has lost data.
    */
   async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
@@ -218,8 +218,7 @@ export class Job {
   }
 
   /**
-   * Warns if instances pass the time of the call as the time at which the run was due, so that each call counts as a
-   * run.
+   * Warns if instances pass the time of the call as the due time, so each call counts as a run.
    */
   #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
     if (record === undefined || record.schedule !== null || schedule) return;
@@ -253,7 +252,7 @@ export class Job {
 }
 
 /**
- * The longest time that a process waits for another one that is starting the same tick, in ms: half the time until the
+ * The longest that a process waits for another one to start the same tick, in ms: half the time until the
  * next tick.
  */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {

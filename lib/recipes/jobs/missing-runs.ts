@@ -9,7 +9,7 @@ import { lastTimeOf, MOST_AHEAD, type Seen } from './record.js';
 import type { Schedule } from './schedule.js';
 import type { ScheduledJob } from './scheduled-job.js';
 
-/** How long after a recovery the other processes write back the data that the backend has lost, in ms. */
+/** How long other processes may take after a recovery to write back data that the backend has lost, in ms. */
 const AFTER_RECOVERY = 5_000;
 
 /** Which missed and abandoned runs a job makes up for. `catchUp` is in ms. */
@@ -23,7 +23,7 @@ export interface MissingRunOptions {
  * (`afterCrash`), and runs them, as the options specify, until the application stops.
  */
 export class MissingRuns {
-  /** Whether the scheduler fires the job at the moment: one that is stopped, or has not started yet, is not run. */
+  /** Whether the scheduler currently fires the job: a job that is stopped or hasn't started yet is not run. */
   #isFired = () => true;
   #timer: Timer | undefined;
   #lookAt = 0;
@@ -38,7 +38,7 @@ export class MissingRuns {
     private readonly options: MissingRunOptions,
   ) {}
 
-  /** Looks now, and after each event that may leave a run missing. Call it once. */
+  /** Checks now and after each event that may leave a run missing. Call this once. */
   start(isFired: () => boolean): void {
     this.#isFired = isFired;
     const { manager, plan } = this.job;
@@ -54,8 +54,7 @@ export class MissingRuns {
   }
 
   /**
-   * Looks after a lease, which is how long the lock of a crashed process is kept. Processes don't all look at
-   * the same time.
+   * Checks again after one lease, which is how long a crashed process's lock is kept. Processes don't all check at the same time.
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
@@ -63,7 +62,7 @@ export class MissingRuns {
   }
 
   /**
-   * All processes first write back a tick that the backend has lost, so that none makes up for a run that took place.
+   * All processes first write back a tick that the backend has lost, so none makes up for a run that took place.
    */
   #onRecovered(): void {
     const { manager, stored, plan } = this.job;
@@ -76,7 +75,7 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  /** Looks after `delay` ms, or earlier if that was already planned. */
+  /** Checks after `delay` ms, or earlier if a check was already planned. */
   #lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
@@ -107,13 +106,13 @@ export class MissingRuns {
 
   async #look(): Promise<void> {
     const { stored, plan } = this.job;
-    // Nothing reports that the scheduler starts the job again.
+    // No event reports when the scheduler starts the job again.
     if (!this.#isFired()) {
       this.lookLater();
       return;
     }
     const found = await stored.read(RECORD_TIMEOUT);
-    // If nothing is stored, an operator may have deleted it. An earlier record lacks an end that could not be written.
+    // If nothing is stored, an operator may have deleted the record. An earlier record lacks an end that could not be written.
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
     // The backend has recovered in the meantime.
@@ -123,7 +122,7 @@ export class MissingRuns {
       await this.#lookForMissed(seen, schedule, this.options.catchUp);
   }
 
-  /** A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases. */
+  /** A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases the lock. */
   async #lookForAbandoned(seen: Seen, record: JobRecord, schedule: Schedule | undefined): Promise<void> {
     const { job } = this;
     const lock = await job.tryLock();
@@ -147,7 +146,7 @@ export class MissingRuns {
         await lock.releaseAfterTask(false);
       }
     }
-    // Look again for runs that were missed since, and for changes that another process has recorded.
+    // Check again for runs that have been missed since, and for changes recorded by another process.
     this.#lookIn(0);
   }
 
@@ -164,7 +163,7 @@ export class MissingRuns {
       tick !== undefined && last?.schedule === schedule.text && tick > last.tick && tick > lastTimeOf(last, now);
     if (tick === undefined || !isMissed(seen.record)) return;
     const age = now - tick;
-    // Until then, a process that was fired may still start it.
+    // Until then, a process whose scheduler fired may still start it.
     const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
       this.#lookIn(timeout - age);
@@ -183,12 +182,11 @@ export class MissingRuns {
     } else if (started.skipped !== 'done') this.lookLater();
   }
 
-  /** Records that ticks count as missed from now on: nothing is known about runs on this schedule. */
+  /** Makes ticks count as missed only from now on, because nothing is known about runs on this schedule. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;
-    // According to the clock of this process, the server is behind: ticks that have run would be due again once that is
-    // corrected.
+    // According to this process's clock, the server is behind: ticks that have run would be due again once its clock is corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();
       return;

@@ -14,7 +14,7 @@ export interface Seen {
   readonly text: string | null;
   /** `undefined` if nothing is stored, or if it is implausible. */
   readonly record: JobRecord | undefined;
-  /** The stored tick, if it is too far ahead of the server's time to be true. */
+  /** The stored tick, if it is too far ahead of the server's time to be plausible. */
   readonly impossibleTick: number | undefined;
 }
 
@@ -22,8 +22,8 @@ export interface Seen {
 export class JobRecordClient {
   readonly #store: RecordStore;
   /**
-   * How far the server's clock is ahead of the monotonic clock, according to the last answer. Before that, the clock of this
-   * process stands in for it.
+   * How far the server's clock is ahead of the monotonic clock, according to the last response. Before the first
+   * response, this process's clock stands in for it.
    */
   #serverAhead: number;
   /** The latest record, by {@link compareRecords}, that this process has seen or tried to write. */
@@ -39,7 +39,7 @@ export class JobRecordClient {
     this.#serverAhead = core.clock.wallTime() - core.clock.now();
   }
 
-  /** The server's time in whole ms since 1970: its last answer, plus the time that has passed since then on the monotonic clock. */
+  /** The server's time in whole ms since 1970: its last response, plus the time since then on the monotonic clock. */
   get serverTime(): number {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
   }
@@ -50,7 +50,7 @@ export class JobRecordClient {
   }
 
   /**
-   * @param timeout how long the request is retried while the backend does not answer, in ms
+   * @param timeout how long the request is retried while the backend does not respond, in ms
    * @throws LockUnavailableError after that; LockConfigError for a record from a later version of this package
    */
   async read(timeout: number): Promise<Seen> {
@@ -58,8 +58,8 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes `next` if the record is still as it was seen. Resolves to the state stored afterwards: its `record` is `next` if
-   * that was written, even by a first try whose reply was lost.
+   * Writes `next` if the record hasn't changed since it was seen. Resolves to the state stored afterwards: its `record` is `next` if
+   * that was written, even by an earlier try whose reply was lost.
    *
    * @throws like {@link read}. After LockUnavailableError, the record may have been written, or may be written later
    */
@@ -72,7 +72,7 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the end of a run, unless a later record is stored. If the backend does not answer, a later {@link restore}
+   * Writes the end of a run, unless a later record is stored. If the backend does not respond, a later {@link restore}
    * writes it.
    *
    * @throws as {@link read}
@@ -83,7 +83,7 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the latest record that this process knows, if an earlier one or none is stored. Resolves to the state stored
+   * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state stored
    * afterwards.
    *
    * @throws as {@link read}
@@ -167,10 +167,10 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
 }
 
 /**
- * The order of the records of one job: by tick, then by attempt, then a run before its end. Negative if `one` comes
+ * The order of one job's records: by tick, then by attempt, then a run before its end. Negative if `one` comes
  * before `other`.
  *
- * Each process knows some of them. After a loss of data, the latest of them all counts; otherwise, a run that has ended would be
+ * Each process knows some of them. After data loss, the latest known to any process counts; otherwise, a run that has ended would be
  * started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
@@ -182,8 +182,8 @@ function isOver({ state }: JobRecord): boolean {
 }
 
 /**
- * The time until which the run of a record lasted, as far as is known. If the server's clock was ahead, the recorded time has not
- * come yet: then only the tick counts.
+ * The time until which a record's run is known to have lasted. If the server's clock was ahead, the recorded time is
+ * still in the future: then only the tick counts.
  */
 export function lastTimeOf({ tick, startedAt, endedAt }: JobRecord, serverTime: number): number {
   const last = endedAt ?? startedAt;

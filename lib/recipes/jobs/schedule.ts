@@ -1,37 +1,36 @@
 /**
- * The ticks of a job: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances
- * arrive at the same ones.
+ * The ticks of a job: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances compute the same ticks.
  */
 export interface Schedule {
   /**
    * The expression and its zone, such as `0 3 * * * (Europe/Berlin)`. Schedules with the same text have the same ticks.
    */
   readonly text: string;
-  /** The latest tick that is not after this time, or `undefined` if there is none. */
+  /** The latest tick at or before this time, or `undefined` if there is none. */
   latest(time: number): number | undefined;
-  /** The tick after this one, or after a time before the first tick; `undefined` if there is none. */
+  /** The first tick after this one, or after a time that precedes all ticks; `undefined` if there is none. */
   next(tick: number): number | undefined;
 }
 
 /**
- * The part of `CronTime` of the package `cron` that computes ticks. The class is passed in from outside, as
- * `job.cronTime.constructor` of any job of `SchedulerRegistry`: bundlers and pnpm cannot find that package from here,
- * and no other parser fires as `@nestjs/schedule` does.
+ * The part of the `cron` package's `CronTime` that computes ticks. The class is passed in, as
+ * `job.cronTime.constructor` of any `SchedulerRegistry` job, because bundlers and pnpm cannot find that package from
+ * here, and no other parser yields the same ticks as `@nestjs/schedule`.
  */
 export type CronTimeClass = new (
   expression: string,
   zone: string,
 ) => {
-  /** A time after `start`, as the `DateTime` of luxon. @throws if there is none within 8 years */
+  /** The first due time after `start`, as a luxon `DateTime`. @throws if there is none within 8 years */
   getNextDateFrom(start: Date, zone: string): { toMillis(): number; readonly zone: Zone };
 };
 
 interface Zone {
-  /** How many minutes it is ahead of UTC at this time. */
+  /** How many minutes the zone is ahead of UTC at this time. */
   offset(time: number): number;
 }
 
-/** The options of `@Cron`. Default: the zone of the process. */
+/** The `@Cron` options. Default: the process's zone. */
 export interface ScheduleZone {
   readonly timeZone?: string | null | undefined;
   /** In minutes. */
@@ -47,13 +46,13 @@ const MOST_DAYS = 9 * 366;
 /**
  * The ticks of a `@Cron` argument: either an expression, or a date (or a luxon `DateTime`), which yields a single tick.
  *
- * @throws what `CronTime` throws for an expression or a zone that it cannot read
+ * @throws what `CronTime` throws for an expression or a zone that it cannot parse
  */
 export function scheduleOf(CronTime: CronTimeClass, due: string | { valueOf(): number }, zone: ScheduleZone): Schedule {
   return typeof due === 'string' ? new CronSchedule(CronTime, inOneLine(due), zoneOf(zone)) : onlyAt(due.valueOf());
 }
 
-/** The same expression with one space between its fields: its text is recorded for all instances, and shown. */
+/** The same expression with one space between fields, because its text is displayed and recorded for all instances. */
 function inOneLine(expression: string): string {
   return expression.trim().replaceAll(/\s+/g, ' ');
 }
@@ -76,15 +75,16 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * The ticks of a cron expression, each computed by `cron` from the previous tick, starting at a noon. In an hour that is
- * repeated at the end of summer time, the answer of `cron` depends on where it starts, so a search never jumps into
+ * The ticks of a cron expression, each computed by `cron` from the previous tick, starting at noon on some day. In an
+ * hour that is repeated when daylight saving time ends, `cron`'s result depends on where it starts, so a search never
+ * jumps into
  * that hour.
  */
 class CronSchedule implements Schedule {
   readonly text: string;
   readonly #cron: InstanceType<CronTimeClass>;
   readonly #zone: Zone;
-  /** The last answer of {@link latest}: the next one is near it. */
+  /** The last result of {@link latest}: the next one is near it. */
   #known = Infinity;
 
   constructor(
@@ -112,20 +112,19 @@ class CronSchedule implements Schedule {
     try {
       found = this.#cron.getNextDateFrom(new Date(tick), this.zoneName);
     } catch {
-      // Never within 8 years.
+      // Not due within 8 years.
       return undefined;
     }
     const at = found.toMillis();
     if (at > tick) return at;
-    // In summer, luxon takes a local time in a repeated hour to be its first occurrence, which has already passed.
+    // In summer, luxon resolves a local time in a repeated hour to its first occurrence, which has already passed.
     const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
-    // A tick that is not later would make the search endless.
+    // A tick that is not later would make the search loop forever.
     return again > tick ? again : undefined;
   }
 
   /**
-   * A tick from which the one at `time` can be found: the first after a noon that is at least a day earlier. No clock is set
-   * back at noon.
+   * A tick from which the one at `time` can be found: the first tick after a noon at least a day earlier. Clocks are never set back at noon.
    */
   #tickBefore(time: number): number | undefined {
     for (let days = 1; ; days = Math.min(days * 2, MOST_DAYS)) {

@@ -29,24 +29,23 @@ interface Offer {
 const offers = new AsyncLocalStorage<Offer>();
 
 /**
- * A job that a scheduler in this process fires at each tick of a schedule. Every instance does so, but only one of them
- * starts the job for a given tick.
+ * A job that a scheduler in this process fires at each tick of a schedule. Every instance fires the job, but only one starts it for a given tick.
  *
- * - {@link begin} is called for each firing. It determines the tick by the clock of this process.
+ * - {@link begin} is called for each firing. It determines the tick by this process's clock.
  * - {@link attach} provides a way to call the job as its scheduler does, for runs that start in other ways.
- * - {@link start} is for the end of the boot, when the job can run. From then on it makes up for missed and abandoned
+ * - {@link start} is called at the end of startup, when the job can run. From then on, it makes up for missed and abandoned
  *   runs, as the options specify, until the application stops.
  */
 export class ScheduledJob extends Job implements LocalJob {
   #call: (() => unknown) | undefined;
   readonly #missing: MissingRuns | undefined;
-  /** When this process started to schedule the job, by the monotonic clock. */
+  /** When this process started scheduling the job, by the monotonic clock. */
   #scheduledAt: number | undefined;
   #trace: JobTrace | undefined;
 
   /**
-   * @param key of the lock, resolved: a single string
-   * @param plan of a lock with `wait: 0` and no `minHold`
+   * @param key the lock's key, resolved to a single string
+   * @param plan for a lock with `wait: 0` and no `minHold`
    * @param schedule returns `undefined` while the schedule is not known in this process
    * @throws LockConfigError for a provider without records
    */
@@ -62,10 +61,11 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Starts the run of a call: the one that was started for it, or the run of the latest tick by the clock of this
-   * process, unless a process has already started that. `undefined` if the call is skipped. A task that fails is not run again.
+   * Starts a call's run: the one already started for it, or the run of the latest tick by this process's clock, unless
+   * a process has already started that one. Resolves to `undefined` if the call is skipped. A failed task is not run
+   * again.
    *
-   * @throws LockUnavailableError if the backend does not answer; LockConfigError while the schedule is not known here
+   * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here
    */
   async begin(): Promise<Run | undefined> {
     const offer = offers.getStore();
@@ -86,14 +86,14 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     if ('lock' in started) return started;
     publishSkipped(this.plan, this.key, started.skipped);
-    // Its process may crash, or crashed before it recorded the start.
+    // The other process may crash, or crashed before it recorded the start.
     if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
     return undefined;
   }
 
   /**
    * @param call calls the job for a run that has already been started, just as its scheduler would. The called code
-   * must call {@link begin}, which takes over that run. It resolves when the run has ended.
+   * must call {@link begin}, which takes over that run. The call resolves when the run has ended.
    */
   attach(call: () => unknown): void {
     this.#call = call;
@@ -117,9 +117,9 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Looks for missed and abandoned runs from now on. Call it once, where the job is scheduled.
+   * Checks for missed and abandoned runs from now on. Call this once, where the job is scheduled.
    *
-   * @param isFired whether the scheduler fires the job at the moment. Default: always
+   * @param isFired whether the scheduler currently fires the job. Default: always
    */
   start(isFired = () => true): void {
     this.#scheduledAt = this.plan.core.clock.now();
@@ -127,7 +127,7 @@ export class ScheduledJob extends Job implements LocalJob {
     this.#missing?.start(isFired);
   }
 
-  /** Calls the job for a run, and does not wait for its end. */
+  /** Calls the job for a run without waiting for the run to end. */
   handOver(run: Run): void {
     this.#callFor(run).then(
       (isTaken) => {
@@ -155,7 +155,7 @@ export class ScheduledJob extends Job implements LocalJob {
     const { known, serverTime } = this.stored;
     const { clock } = this.plan.core;
     const schedule = this.schedule();
-    // A record of another schedule says nothing about the ticks of this one.
+    // A record for another schedule says nothing about this schedule's ticks.
     const last =
       known?.schedule === schedule?.text && known
         ? Math.max(known.tick, known.endedAt === null ? known.tick : lastTimeOf(known, serverTime))
@@ -178,7 +178,7 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Calls the job, which takes the run. Resolves to whether it did; otherwise the run ends here.
+   * Calls the job so that it takes the run. Resolves to whether it did; if not, the run ends here.
    *
    * @throws what the call throws
    */

@@ -19,7 +19,7 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
 }
 
 /**
- * An async generator that holds its lock from the first `next()` until it returns, throws or is abandoned.
+ * An async generator that holds its lock from the first `next()` until it returns, throws, or is abandoned.
  *
  * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()` therefore ends
  * the wait for the lock, or aborts the lock's signal, so that the body can end.
@@ -86,8 +86,7 @@ async function* eachStep(
   return endGuarded(lock, outcome, onLost);
 }
 
-// The body of a generator runs in the async context of the code that requests the next value, so each step enters the
-// context of the lock.
+// The body of a generator runs in the async context of the code that requests the next value, so each step enters the lock's context.
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,

@@ -25,7 +25,7 @@ export function lockedObservable(method: DeclaredMethod, original: Method): Meth
   };
 }
 
-// In Nest 11.0, @GrpcStreamMethod makes a promise of the Observable.
+// In Nest 11.0, @GrpcStreamMethod turns the Observable into a promise.
 function flattened(result: unknown): Observable<unknown> {
   if (!(result instanceof Promise)) return result as Observable<unknown>;
   return from(result).pipe(mergeMap(asObservable));
@@ -67,7 +67,7 @@ function underLock(
   return new Observable((subscriber) => {
     let last: unknown;
     let sending: Promise<void> | undefined;
-    // The answer of an `onLost` handler follows the values, which have been sent by then.
+    // An `onLost` handler's result follows the values, which have been sent by then.
     let answer: Observable<unknown> = EMPTY;
     const policy: OnLoss<unknown> =
       typeof onLost === 'function'
@@ -98,7 +98,7 @@ function underLock(
         complete: () => {
           // A response whose lock is already lost must not be sent.
           sending = lock.lostError && onLost !== 'ignore' ? undefined : stillSending(last);
-          // The sender of the value waits for the completion, so the completion cannot wait for the sending.
+          // The value's sender waits for completion, so completion cannot wait for the value to be sent.
           if (sending) subscriber.complete();
           else pass(endGuarded(lock, { status: 'fulfilled', value: last }, policy));
         },
@@ -114,7 +114,7 @@ function underLock(
   });
 }
 
-// A skipped call emits nothing. The answer of `onBusy` is a value, even if it is undefined.
+// A skipped call emits nothing. The result of `onBusy` is a value, even if it is undefined.
 function insteadOf({ instead, isSkipped }: Extract<CallLock, { lock: undefined }>): Observable<unknown> {
   return isSkipped ? EMPTY : asObservable(instead);
 }

@@ -10,7 +10,7 @@ type Steps = ReturnType<typeof iterated>;
 /**
  * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is held.
  * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets the steps of an
- * async generator. Otherwise it gets the promise of a run.
+ * async generator. Otherwise, it gets a promise for a run.
  *
  * No caller awaits the promise of a result that is iterated over, so only the steps report an error of the run.
  */
@@ -42,7 +42,7 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   };
 }
 
-/** How a call started: with a run, or with the steps of its consumer. */
+/** How a call started: with a run, or with its consumer's steps. */
 interface Started {
   isRunning: boolean;
   steps: Steps | undefined;
@@ -70,8 +70,8 @@ async function awaited(
   const task = () => (given = original.apply(self, args));
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
-    // For a promise of a generator, the function has worked under the lock. The result of a locked method below this
-    // one is both a promise and a generator. A run for a tick has started with the call.
+    // If the result is a promise of a generator, the function has already done work under the lock. The result of a locked method below this
+    // one is both a promise and a generator. A tick's run started with the call.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
@@ -87,7 +87,7 @@ async function awaited(
   }
 }
 
-/** Ends the lock of a function that only returned a generator. */
+/** Releases the lock of a function that only returned a generator. */
 class NotStarted extends Error {
   constructor(readonly steps: unknown) {
     super('The generator has not started.');

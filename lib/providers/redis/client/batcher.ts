@@ -11,7 +11,10 @@ export interface Operation {
   readonly lock: string;
   /** The share of a script call that the operation takes up, as a whole number. A call is full at `CALL_CAPACITY`. */
   readonly weight: number;
-  /** An acquire that was added directly before this operation. Unless it gets its lock, this one does not run and gets {@link NOT_RUN} as its reply. */
+  /**
+   * An acquire that was added directly before this operation. Unless that one gets its lock, this one doesn't run and
+   * gets {@link NOT_RUN} as its reply.
+   */
   readonly after?: Operation | undefined;
   /**
    * The fields to send at `now`, or `undefined` if the operation is no longer needed. Called for each send, including a resend to another
@@ -25,7 +28,7 @@ export interface Operation {
 }
 
 // Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
-// fastest of 8, 16, 32 and 64 (2.2 times the raw client; 64 per call: 1.45 times).
+// fastest of 8, 16, 32, and 64 (2.2 times the raw client; 64 per call: 1.45 times).
 //
 // Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
@@ -37,10 +40,10 @@ export const LIGHT = CALL_CAPACITY / 256;
 /** The weight of a poll by a queued request: 1,000 per call, so that a process with 100 waiters sends one command a second. */
 export const POLL = CALL_CAPACITY / 1_000;
 
-/** The error of a strict server, such as Dragonfly, for a script that touches a key its call does not declare. */
+/** The error of a strict server, such as Dragonfly, for a script that touches a key that the call doesn't declare. */
 const UNDECLARED = /\bundeclared key/i;
 
-/** The reply to an operation that is linked to an unsuccessful acquire. */
+/** The reply to an operation linked to an unsuccessful acquire. */
 export const NOT_RUN = 'n';
 
 /** How many locks one call inspects for operators: 0.4 ms of server time on a busy machine. */
@@ -48,7 +51,7 @@ export const INSPECTIONS_PER_CALL = 32;
 /** The weight of one inspection. */
 export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
 
-// Marks that tell the script whether an operation is linked to the one before it.
+// Markers that tell the script whether an operation is linked to the one before it.
 const LINKED = '+';
 const UNLINKED = '-';
 
@@ -78,7 +81,7 @@ interface Resent {
 }
 
 /**
- * Collects the operations of one tick on locks that share a counter, packs them into script calls, and delivers the replies.
+ * Collects one tick's operations on locks that share a counter, packs them into script calls, and delivers the replies.
  *
  * The operations of a call run in the order in which they were added, and no other client runs in between. Calls run in the order in which
  * they were sent. Linked operations always travel in the same call.
@@ -101,7 +104,7 @@ export class Batcher {
     private readonly clock: Clock,
     private readonly onNotice: (notice: string, sentAt: number) => void,
     private readonly redirect?: Redirect,
-    /** Whether the replies to a call may be delivered in two halves. */
+    /** Whether a call's replies may be delivered in two halves. */
     private readonly delivery: 'halves' | 'whole' = 'halves',
   ) {}
 
@@ -142,7 +145,7 @@ export class Batcher {
     }
     const script = resent?.withText ? this.script.text : this.script.sha;
     const [only] = operations;
-    // Most calls carry one operation. Growing the arrays of the general path would cost it 0.7 kB.
+    // Most calls carry one operation. For them, growing the general path's arrays would cost 0.7 kB.
     if (only !== undefined && operations.length === 1 && only.after === undefined) {
       const sentAt = this.clock.now();
       const encoded = only.encode(sentAt);
@@ -160,7 +163,7 @@ export class Batcher {
       const sentAt = this.clock.now();
       const args = [script, '', this.counter];
       const values = [this.process];
-      // One character for each operation.
+      // One character per operation.
       let links = '';
       for (let weight = 0; next < operations.length; next += 1) {
         const operation = operations[next] as Operation;
@@ -196,7 +199,7 @@ export class Batcher {
     sentAt: number,
     resent: Resent | undefined,
   ): void {
-    // Read now: several calls may be in flight when the first of them finds out that the server is strict, and each must be sent again.
+    // Read now: several calls may be in flight when the first one discovers that the server is strict, and each must be sent again.
     const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
@@ -258,10 +261,10 @@ export class Batcher {
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
     // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send what follows from them, and only
     // then deliver the rest; from then on, client and server work in parallel. (4 to 16 callers: 1.3 to 1.4 times as many cycles.)
-    // Not after a handoff to a waiter of this process: all waiters here could have had the lock before the reply to its release was
+    // Not after a handoff to a waiter in this process: all waiters here could have had the lock before the reply to its release was
     // delivered, and a caller that returns immediately would miss every second round.
     const { length } = operations;
-    // Not if it would cut a chain: its caller would have to cancel the unanswered acquires in another call.
+    // Not if this would split a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);
     const isSplit =
       this.delivery === 'halves' &&

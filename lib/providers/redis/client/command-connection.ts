@@ -37,7 +37,7 @@ export interface ConnectionListener {
  * for `commandTimeout` ms.
  *
  * It counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
- * server, so that commands still buffered there cannot run late. That costs a round trip per connection, and nothing per command.
+ * server, so commands still buffered there can't run late. That costs a round trip per connection, and nothing per command.
  *
  * A connection to a replica does not count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
  * command would start it again.
@@ -81,7 +81,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     return this.unanswered === 0;
   }
 
-  /** How many commands the server has not answered yet. */
+  /** How many commands are still awaiting a reply. */
   get unanswered(): number {
     return this.#flight.commands;
   }
@@ -150,7 +150,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     });
   }
 
-  /** Reconnects, unless it is already down: the address may now point to another server. */
+  /** Reconnects, unless the connection is already down: the address may now point to another server. */
   reconnect(cause: Error): void {
     if (this.#up) this.#drop(cause);
   }
@@ -259,7 +259,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   #refused(warning: string): void {
     this.#refusedSince ??= this.settings.clock.now();
-    // Logged once per outage. The event for its start only says that the connection was closed.
+    // Logged once per outage. The outage's start event only says that the connection was closed.
     if (this.#isRefusalLogged || this.isClosed) return;
     this.#isRefusalLogged = true;
     this.settings.logger.warn(warning);
@@ -293,8 +293,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   /**
    * Kills our lost connection at the server. Otherwise, an acquire that the server has not read yet could run after the release we send
-   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but costs something per
-   * command.) The id and the address must both match, because ids start over when a server is restarted or replaced. If the ACL denies the
+   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but
+   * would add a cost per command.) The id and the address must both match, because ids start over when a server is
+   * restarted or replaced. If the ACL denies the
    * command, such an orphaned hold ends with its lease.
    */
   #kill(identity: ConnectionIdentity): void {
@@ -347,7 +348,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 }
 
 /**
- * The commands that were sent on one connection. ioredis still reads replies from the half-closed socket after we have dropped the
+ * The commands sent on one connection. ioredis still reads replies from the half-closed socket after we have dropped the
  * connection; node-redis does not. A server that hung and wakes up would confirm locks that another server has since granted, so
  * such a reply counts as a failure.
  */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-// Longer keys are hashed, so that users who can choose a key cannot fill the server's memory with names.
+// Longer keys are hashed, so users who can choose keys can't fill the server's memory with names.
 const LONGEST_KEY = 512;
 
 // `}` starts the suffixes of our records, and `~` starts an escape. Control characters would garble MONITOR and redis-cli. All lone
@@ -17,7 +17,7 @@ export function encodeKey(key: string): string {
   return encodeCharacters(key);
 }
 
-/** Encodes a part of a key, as {@link encodeKey} does for keys that it does not hash. */
+/** Encodes part of a key, as {@link encodeKey} does for keys that it does not hash. */
 export function encodeCharacters(text: string): string {
   return NEEDS_ESCAPE.test(text) ? text.replace(ESCAPED, escape) : text;
 }

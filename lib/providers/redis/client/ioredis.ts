@@ -65,7 +65,7 @@ export interface Ioredis {
 /**
  * The settings that our connections override.
  *
- * No command is sent twice or kept for later, because after a reconnect it would run for a request that has ended. By default, ioredis
+ * Commands are never sent twice or kept for later, because after a reconnect they would run for a request that has ended. By default, ioredis
  * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply said that our own key was busy. A command
  * without a reply has an unknown outcome, and the request is sent again under its id.
  *
@@ -106,7 +106,7 @@ function hardenedFor(random: Random, timeout: number): object {
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
     // By default, ioredis reconnects to a lost Sentinel only after a minute.
     sentinelReconnectStrategy: pauseBefore,
-    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to answer once.
+    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to respond once.
     sentinelRetryStrategy: pauseBefore,
   };
 }
@@ -128,7 +128,7 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
   reportEndedSubscriptions(connection);
   refreshOptions(connection, current);
   return Object.assign(connection, {
-    // Early releases of ioredis 5 have no such method.
+    // Early releases of ioredis 5 don't have this method.
     ssubscribe: (channel: string) => connection.call('ssubscribe', channel),
     // ioredis ignores an error from SELECT.
     database: () => Number((connection.options as { readonly db?: unknown } | undefined)?.db ?? 0),
@@ -156,7 +156,7 @@ function refreshOptions(connection: IoredisConnection, current: () => object | u
 
 /**
  * Handles errors of the connections on which Sentinels announce failovers. Without a listener, ioredis prints each error with its stack to
- * stderr: 106 a minute for one dead Sentinel. Nothing is lost: if no Sentinel answers, the main connection fails too.
+ * stderr: 106 a minute for one dead Sentinel. Nothing is lost: if no Sentinel responds, the main connection fails too.
  */
 function catchSentinelErrors(connection: IoredisConnection, current: () => object | undefined): void {
   // ioredis has no event for these connections, and does not export the code that makes them.
@@ -192,7 +192,7 @@ function sentinelCredentials(options: object = {}): object {
   return { username: sentinelUsername ?? null, password: sentinelPassword ?? null };
 }
 
-/** Finds the nodes of a Cluster with a temporary client, which has the application's start nodes, DNS and TLS options. */
+/** Finds a Cluster's nodes with a temporary client that has the application's start nodes and its DNS and TLS options. */
 export function ioredisCluster(client: () => IoredisCluster, random: Random, timeout: number): FindCluster {
   return () => find(client, random, timeout);
 }

@@ -21,7 +21,7 @@ import {
   type NatMap,
 } from './redis-connection.js';
 
-/** The options of a node-redis Sentinel client that this package reads. */
+/** The node-redis Sentinel client options that this package reads. */
 export interface NodeRedisSentinelOptions {
   readonly name: string;
   readonly sentinelRootNodes: readonly Address[];
@@ -34,9 +34,9 @@ export interface NodeRedisSentinelOptions {
 /**
  * Makes connections to the master that Sentinel reports.
  *
- * The Sentinel client of node-redis resends commands after a failover, so we only use its options and query the Sentinels ourselves. Each
- * link queries all of them in parallel and takes the first reply, because some may hang. It stays subscribed to them until it ends, because
- * a master that was demoted while it hung still believes it is the master when it wakes up.
+ * node-redis's Sentinel client resends commands after a failover, so we only use its options and query the Sentinels ourselves. Each
+ * link queries all of them in parallel and takes the first reply, because some may hang. The link stays subscribed to
+ * them until it ends, because a master that was demoted while it hung still believes it is the master when it wakes up.
  */
 export function nodeRedisSentinel(
   library: NodeRedis,

@@ -61,7 +61,7 @@ export interface NodeRedisOptions {
   readonly credentialsProvider?: unknown;
 }
 
-/** The options of a Cluster client that this package reads. */
+/** The Cluster client options that this package reads. */
 export interface NodeRedisClusterOptions {
   readonly rootNodes: readonly NodeRedisOptions[];
   readonly defaults?: NodeRedisOptions | undefined;
@@ -86,7 +86,7 @@ export function nodeRedisConnections(
 }
 
 /**
- * Finds the nodes of a Cluster. The Cluster client of node-redis resends commands when their connection breaks, so we only use its options
+ * Finds a Cluster's nodes. node-redis's Cluster client resends commands when their connection breaks, so we only use its options
  * and query its root nodes ourselves. As in that client, only `defaults` apply to the other nodes.
  */
 export function nodeRedisCluster(
@@ -132,8 +132,8 @@ function addressOf({ url, socket }: NodeRedisOptions): Address {
 }
 
 /**
- * Reads the options of a Sentinel or Cluster client. node-redis passes them only to a duplicate, so this calls `duplicate` with a constructor
- * that returns its argument. No client is made.
+ * Reads a Sentinel or Cluster client's options. node-redis passes them only to a duplicate, so this calls `duplicate` with a constructor
+ * that returns its argument. No client is created.
  *
  * @throws LockConfigError if the client does not expose its options
  */
@@ -141,7 +141,7 @@ export function nodeRedisOptionsOf(
   client: NodeRedisSentinel | NodeRedisCluster,
   nodes: 'rootNodes' | 'sentinelRootNodes',
 ): unknown {
-  // `duplicate` calls the constructor of the client's prototype.
+  // `duplicate` calls the client prototype's constructor.
   const asked = Object.create(client, { constructor: { value: Options } }) as typeof client;
   const read = (Object.create(asked) as typeof client).duplicate() as Partial<Record<string, unknown>> | undefined;
   if (!Array.isArray(read?.[nodes])) throw notAClient();

@@ -23,9 +23,10 @@ export interface ConnectionSettings {
  * A connection that keeps reconnecting when its library gives up.
  *
  * The libraries limit the time to open a socket, but then wait forever for the handshake replies. So we drop a connection that is not
- * ready `commandTimeout` ms after its socket opened. Also, ioredis disconnects permanently if a Sentinel announces a failover while ioredis queries it
- * for the master, because `disconnect()` makes that query fail (observed: a provider stayed unavailable until its process was restarted). So we
- * connect again after the library's `end` event. With node-redis, each connection ends that way.
+ * ready `commandTimeout` ms after its socket opened. Also, ioredis disconnects permanently if a Sentinel announces a
+ * failover while ioredis is querying it for the master, because `disconnect()` makes that query fail (observed: a
+ * provider stayed unavailable until its process was restarted). So we
+ * connect again after the library's `end` event. With node-redis, every connection ends that way.
  */
 export abstract class OpenConnection {
   /** Whether the library's connection accepts commands. */

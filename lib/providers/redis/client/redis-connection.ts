@@ -2,7 +2,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
 
 /*
- * What this package needs of a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows them.
+ * What this package needs from a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows them.
  */
 
 /**
@@ -27,7 +27,7 @@ export interface RedisConnection {
   /** Subscribes to a sharded channel on a Cluster server. */
   ssubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
-  /** The database number in the options. Only for a library that continues in database 0 if the server rejects that number. */
+  /** The database number from the options. Defined only for a library that continues in database 0 if the server rejects that number. */
   database?(): number;
 }
 
@@ -46,7 +46,7 @@ export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Addre
 export interface KnownCluster {
   /** The node's reply to `CLUSTER SLOTS`. */
   readonly slots: unknown;
-  /** The address of that node. */
+  /** That node's address. */
   readonly asked: Address;
   readonly natMap?: NatMap | undefined;
   /** Makes a connection to a node of the Cluster. */
@@ -138,7 +138,7 @@ export function connectTimeoutFor(timeout: number): number {
   return Math.max(timeout, MIN_CONNECT_TIMEOUT);
 }
 
-/** Removes the command that ioredis adds to its errors. It contains the holder's id or the password, which must not be logged. */
+/** Removes the command that ioredis adds to its errors. The command contains the holder's id or the password, which must not be logged. */
 export function withoutCommand(error: unknown): unknown {
   if (error instanceof Error) Reflect.deleteProperty(error, 'command');
   return error;

@@ -41,7 +41,7 @@ import { addressOf } from './redis-url.js';
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
 // `url` is the last member, because the compiler reports a mismatch against the last one, and most users pass a URL.
-/** One server, or the master that Sentinel reports: exactly one of `client`, `url` and `options`. */
+/** One server, or the master that Sentinel reports: exactly one of `client`, `url`, and `options`. */
 export type RedisServerOptions =
   | {
       /**
@@ -55,7 +55,7 @@ export type RedisServerOptions =
     }
   | {
       /**
-       * The options of a client, for example for Sentinel or TLS. Options with `socket`, `sentinelRootNodes` or `defaults` are passed to
+       * Client options, for example for Sentinel or TLS. Options with `socket`, `sentinelRootNodes`, or `defaults` are passed to
        * node-redis. All others go to the installed library, or to `ioredis` if both are installed.
        */
       readonly options: object;
@@ -70,14 +70,17 @@ export type RedisServerOptions =
     };
 
 /**
- * How to connect to Redis: exactly one of `client`, `url`, `cluster` and `options`. You can combine `options` with `cluster`.
+ * How to connect to Redis: exactly one of `client`, `url`, `cluster`, and `options`. You can combine `options` with `cluster`.
  *
- * The provider always opens its own connections to each server: one for commands, one for messages, and another one with `waitReplicas`. It
+ * The provider always opens its own connections to each server: one for commands, one for messages, and another if `waitReplicas` is set. It
  * closes only those.
  */
 export type RedisConnectionOptions =
   | {
-      /** Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`. `options` are passed to its Cluster client. */
+      /**
+       * Start nodes of a Redis Cluster, as `{ host, port }` or URLs. Needs `ioredis` or `redis`. `options` are passed
+       * to the library's Cluster client.
+       */
       readonly cluster: readonly (string | { readonly host?: string; readonly port?: number })[];
       readonly options?: object | undefined;
       readonly client?: undefined;
@@ -173,14 +176,14 @@ function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null;
 }
 
-/** Checks a client as far as that is possible without connecting. @throws LockConfigError */
+/** Checks a client as far as possible without connecting. @throws LockConfigError */
 function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
   let place = `${owner.name}: "${name}"`;
   try {
     const client = Object(given) as RedisClient & { readonly options?: unknown };
     // A string may be an address with a password, so it is not quoted.
     place += `, which is ${typeof given === 'string' ? 'a string' : shown(given)},`;
-    // Reads the client's properties, which may throw if it is a proxy.
+    // Reads the client's properties, which may throw if the client is a proxy.
     isCluster({ source: { client } });
     if (typeof client.duplicate !== 'function') throw notAClient(undefined, place);
     assertDatabase(owner, name, client.options);
@@ -231,7 +234,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
-    // Duplicated like a client of the application. Otherwise, options in a URL's query string would override ours.
+    // Duplicated like an application's client. Otherwise, options in a URL's query string would override ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, random, commandTimeout);
@@ -241,7 +244,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
     : nodeRedisConnections(nodeRedis.createClient(url === undefined ? { ...options } : { url }), commandTimeout);
 }
 
-/** Finds the nodes of a Cluster. @throws LockConfigError if the library is not installed. */
+/** Finds a Cluster's nodes. @throws LockConfigError if the library is not installed. */
 export async function clusterOf({ source, commandTimeout }: RedisSettings, random: Random): Promise<FindCluster> {
   const { client, cluster = [], options } = source;
   if (client) {

@@ -9,7 +9,7 @@ export class DefiniteRefusal extends Error {
   }
 }
 
-/** Finds the server's error about a login, even if the library has put its own text before it. */
+/** Finds the server's login error, even if the library has put its own text before it. */
 const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
 // In a script, Redis before 7 puts the position before the error, and Redis 7 has its own wording.
 const NO_PERMISSION = /(^|-)NOPERM |ACL failure in script|The user executing the script can't/;

@@ -107,7 +107,7 @@ export async function diagnosePermissions(
 }
 
 /**
- * A script that finds the commands that the ACL denies to its user, without running any that it allows. The reply is a list, which is empty
+ * A script that finds the commands that the ACL denies its user, without running any allowed ones. The reply is a list, which is empty
  * before Redis 7: `!` and a command for each denied command that locks need, `?` and a command for each denied command that is useful, `~`
  * if the user may run the commands but not access the key, and `&` if they may not access the channel.
  */
@@ -149,9 +149,9 @@ return refused
 interface Refused {
   readonly needed: string[];
   readonly useful: string[];
-  /** Whether the ACL denies access to the keys of the locks. */
+  /** Whether the ACL denies access to the locks' keys. */
   readonly keys: boolean;
-  /** Whether the ACL denies access to the channels of the locks. */
+  /** Whether the ACL denies access to the locks' channels. */
   readonly channels: boolean;
 }
 

@@ -6,7 +6,7 @@ import RECORDS from './records.lua.js';
 import { scriptOf } from '../client/batcher.js';
 import { holdersOf, processesOf, queueOf } from '../key-layout.js';
 
-// Each file uses the locals of those before it.
+// Each file uses locals from the files before it.
 const TEXT = PLAIN_OPERATIONS + RECORDS + HANDOFF + OPERATIONS;
 
 /** The lock script, which runs every operation on a lock. operations.lua lists its arguments. */

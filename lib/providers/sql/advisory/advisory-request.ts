@@ -30,7 +30,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   #state: RequestState<{ readonly place: HoldingSession; readonly grant: Grant }> = 'asking';
   /** The session on which the request tries to get the lock, or holds it. */
   #place: HoldingSession | undefined;
-  /** The separate session that it waits on. */
+  /** The separate session that the request waits on. */
   #waitsOn: HoldingSession | undefined;
 
   constructor(
@@ -100,7 +100,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   /**
-   * Waits in the server's queue, on a session with no locks, so that a caller that leaves can end it. Resolves to
+   * Waits in the server's queue, on a session with no locks, so the session can be ended if the caller leaves. Resolves to
    * undefined if no connection is available.
    */
   async #queue(): Promise<Grant | 'busy' | undefined> {

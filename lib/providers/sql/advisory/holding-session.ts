@@ -22,14 +22,14 @@ interface Name {
 }
 
 /**
- * A session and the locks on it. A session never conflicts with itself: the server grants its own locks again. So this
- * class makes sure that each name has one holder or several readers.
+ * A session and the locks on it. A session never conflicts with itself: the server grants it its own locks again. So
+ * this class ensures that each name has either one holder or several readers.
  *
  * A session runs one statement at a time. Locks requested in the meantime are sent together in the next statement.
  */
 export class HoldingSession {
   /**
-   * Locks that the session may hold without a request: one that it is waiting for or failed to free. Such a session is
+   * Locks that the session may hold without a request, because it is waiting for them or failed to free them. Such a session is
    * not reused.
    */
   readonly #leftOver = new Set<string>();
@@ -52,7 +52,7 @@ export class HoldingSession {
     };
   }
 
-  /** Whether the session may hold a lock without a request, which only ending the session frees. */
+  /** Whether the session may hold a lock without a request. Only ending the session frees such a lock. */
   get mayHaveLock(): boolean {
     return this.#leftOver.size > 0;
   }

@@ -5,12 +5,12 @@ import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
-// The part of the server's lock table that one provider in one process may use. Eight such parts fill the room promised
-// to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before statements of other clients failed.
+// The share of the server's lock table that one provider in one process may use. Eight such shares fill the room promised
+// to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before other clients' statements failed.
 const SHARE = 8;
 // A minimum for servers with tiny settings, which have more room than they promise.
 const LEAST = 16;
-// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, none of these could get a second lock.
+// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, none of them could get a second lock.
 const NESTED = 8;
 
 /**
@@ -107,7 +107,7 @@ export class HoldingSessions {
 /**
  * Limits the locks on the shared connection, if all clients of the server share one lock table.
  *
- * @param inTable the capacity of that table
+ * @param inTable that table's capacity
  */
 export function lockPlaces({ name: provider, clock }: BackendContext, inTable: number): Slots {
   const most = Math.max(LEAST, Math.floor(inTable / SHARE));

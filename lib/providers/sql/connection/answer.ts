@@ -3,7 +3,7 @@ export type Run = (sql: string, parameters?: readonly unknown[]) => Promise<unkn
 
 export type Row = Readonly<Record<string, unknown>>;
 
-/** The first row of an answer, if there is one. */
+/** An answer's first row, if there is one. */
 export function firstRow(answer: unknown): Row | undefined {
   return Array.isArray(answer) ? (answer[0] as Row | undefined) : undefined;
 }

@@ -10,8 +10,8 @@ interface PendingItem<Item, Answer> {
 }
 
 /**
- * Combines items that are added in the same tick, or while the maximum number of statements is in flight, so that any
- * number of waiters needs few connections.
+ * Combines items that are added in the same tick, or while the maximum number of statements is in flight, so any number
+ * of waiters needs only a few connections.
  */
 export class Batches<Item, Answer> {
   #pending: PendingItem<Item, Answer>[] = [];

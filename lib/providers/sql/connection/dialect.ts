@@ -8,7 +8,7 @@ export type DatabaseFamily = 'mysql' | 'postgres';
 /** A statement and its bound values. */
 export type Statement = readonly [sql: string, values: readonly unknown[]];
 
-/** A driver's connection: a Connection of mysql2, or a Client of pg. */
+/** A driver's connection: a mysql2 Connection or a pg Client. */
 export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
@@ -31,8 +31,8 @@ export function refuseStream(): never {
 }
 
 /**
- * The settings that a driver reads: `ours`, then the given configuration, then `defaults`. A copy would lose the
- * getters of a class, and a derived object would call them without the private fields that they read.
+ * The settings that a driver reads: `ours`, then the given configuration, then `defaults`. A copy would lose a class's
+ * getters, and a derived object would call them without the private fields that they read.
  */
 export function driverSettings(given: object, defaults: object, ours: object): object {
   // Drivers copy the properties they enumerate, and mysql2 adds the ones from a URL.
@@ -44,7 +44,7 @@ export function driverSettings(given: object, defaults: object, ours: object): o
   );
 }
 
-/** Time limits of a session, in ms. */
+/** A session's time limits, in ms. */
 export interface TimeLimits {
   /** How long the session may be silent before the server ends it. */
   readonly guard: number;
@@ -52,11 +52,11 @@ export interface TimeLimits {
   readonly lockWait: number;
 }
 
-/** The setup of a session. */
+/** A session's setup. */
 export interface SessionKind extends TimeLimits {
   /** Whether each statement outside a transaction commits automatically. */
   readonly autocommit: boolean;
-  /** The application's statements to send first. */
+  /** Application statements to send first. */
   readonly initSql?: readonly string[];
 }
 
@@ -92,7 +92,7 @@ export interface ServerFacts {
 }
 
 /**
- * The facts known about a kind of database without a connection: its SQL, the lock table, advisory locks and error codes.
+ * What is known about a kind of database without connecting: its SQL, lock table, advisory locks, and error codes.
  */
 export interface Family {
   /** The placeholder of the bound value at this position, starting at 1. */
@@ -147,8 +147,7 @@ export interface Family {
 }
 
 /**
- * The reason why a
- *statement failed. *
+ * Why a statement failed. *
  * - `busy`: a required lock is taken, or an operator canceled the wait for it.
  * - `rolled-back`: the server rolled back the whole transaction (deadlock), so its locks are gone.
  * - `no-savepoint`: the savepoint to release does not exist.
@@ -177,9 +176,9 @@ export type Fault =
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
-/** The advisory lock statements of a database. */
+/** A database's advisory lock statements. */
 export interface AdvisoryStatements {
-  /** A part of every lock name, besides namespace and key. @throws LockConfigError if the server is too old */
+  /** A part of every lock name, besides the namespace and key. @throws LockConfigError if the server is too old */
   scopeOf(run: Run): Promise<string>;
   nameOf(scope: string, namespace: string, key: string): string;
   /**
@@ -192,7 +191,7 @@ export interface AdvisoryStatements {
   unlock(mode: LockMode): OfMany;
   /** Waits for one slice, and acquires the lock if it becomes free. */
   awaitLock(name: string, mode: LockMode, limits: TimeLimits, facts: ServerFacts): Statement;
-  /** Frees all locks of the session. */
+  /** Frees all of the session's locks. */
   readonly unlockAll: string;
 }
 
@@ -201,9 +200,9 @@ export interface Dialect {
   connect(): Promise<DriverConnection>;
   /** Sends a statement directly on the driver's connection, bypassing the application's subscribers and loggers. */
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
-  /** Prepares a new connection: READ COMMITTED and time limits. */
+  /** Prepares a new connection: sets READ COMMITTED and time limits. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
-  /** Begins a transaction with a statement that takes one value, in one round trip. For sessions without autocommit. */
+  /** In one round trip, begins a transaction with a statement that takes one value. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
    * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. Without the lock, it returns no
@@ -263,7 +262,7 @@ const HALF_LENGTH_AFTER = 5_000;
 /**
  * How long a statement waits for a lock, in ms, if the caller has already waited `waited` ms.
  *
- * A wait on the server consists of slices. During a long statement, a Postgres session has a snapshot that prevents
+ * A wait on the server consists of slices. During a long statement, a Postgres session holds a snapshot that prevents
  * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. And during a wait, no server notices that its
  * client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so that a caller that
  * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next to get the lock.

@@ -74,14 +74,14 @@ export function lockErrorOf(
 
 /** The reason given by the server or the driver. */
 export function reasonOf(error: unknown): string {
-  // If all addresses of a host name refuse the connection, Node's error contains only a code.
+  // If all of a host name's addresses refuse the connection, Node's error contains only a code.
   const reason = (error instanceof Error && error.message) || String(propertyOf(error, 'code') ?? error);
   return reason.replace(/\.$/, '');
 }
 
-/** The server did not answer in time. The outcome of the statement is unknown. */
+/** The server didn't respond in time. The statement's outcome is unknown. */
 export class SilentServerError extends Error {
-  // Private, because a late answer may contain rows, which a log would show.
+  // Private, because a late answer may contain rows, which would show up in a log.
   readonly #answer: Promise<unknown> | undefined;
 
   /** @param answer the server's answer, if it arrives later */

@@ -31,7 +31,7 @@ interface MysqlConnection extends DriverConnection {
   readonly stream: Duplex;
   /** As reported by the server when the connection was opened. */
   readonly threadId: number;
-  /** The format of answers, unless a statement overrides it. */
+  /** The answer format, unless a statement overrides it. */
   readonly config?: { readonly rowsAsArray?: unknown; readonly nestTables?: unknown; readonly typeCast?: unknown };
 }
 
@@ -61,7 +61,7 @@ const IDLE_TRANSACTION = [
   'idle_write_transaction_timeout',
 ];
 
-// MySQL sends this to a client that was silent for too long. Statements sent in the meantime were not executed.
+// MySQL sends this to a client that has been silent for too long. Statements sent in the meantime were not executed.
 const FAREWELL = 4031;
 
 // Settings for answers to the application's statements must not affect ours. Use a typeCast function, because
@@ -73,7 +73,7 @@ const IN_TRANSACTION = 1;
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
-// Out of range on a read-only server, which causes an error. Accounts with SUPER or READ ONLY ADMIN could still write there
+// The value is out of range on a read-only server, which causes an error. Accounts with SUPER or READ ONLY ADMIN could still write there
 // while others lock on the new writer. Since MariaDB 12, the variable's value is a word.
 const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
 
@@ -160,7 +160,7 @@ export const mysql: Family = {
     'other-table': [1054],
     'no-database': [1044, 1049],
     login: [1045, 1698, 3118, 4151, 1820, 1862],
-    // The last number is the result of ZERO_ON_A_WRITER and `failIf`.
+    // The last code comes from ZERO_ON_A_WRITER and `failIf`.
     'read-only': [1036, 1290, 1792, 1836, 1874, 3989, 1690],
     // Missing privileges, READ COMMITTED with binlog_format=STATEMENT, unknown SQL or setting value.
     refused: [1142, 1143, 1227, 1665, 1064, 1231],
@@ -209,14 +209,15 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         ...limitsOf(kind),
         `${variables.has('transaction_isolation') ? 'transaction_isolation' : 'tx_isolation'} = 'READ-COMMITTED'`,
         // With autocommit off, a lease or a token would stay uncommitted and be lost with the connection. But for a row
-        // lock, it saves a round trip, because the first statement begins the transaction. And statements after an
+        // lock, turning it off saves a round trip, because the first statement begins the transaction. And statements
+        // after an
         // unnoticed COMMIT are not committed.
         `autocommit = ${kind.autocommit ? 1 : 0}`,
         // Without autocommit, the session also runs statements of the application, which expects its own SQL mode.
         `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
         // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // Otherwise MariaDB rejects a DELETE with a list of names. Not changed if the application may send statements.
+        // Otherwise, MariaDB rejects a DELETE with a list of names. Not changed if the application may send statements.
         ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
         // In a transaction, these take precedence over wait_timeout and would free the lock too early.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
@@ -246,7 +247,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
     // InnoDB checks once a second whether a wait has ended.
     slice: { unit: 1_000, longest: 3_000, late: 1_000 },
-    // COM_RESET_CONNECTION would keep the database chosen by USE and, on MariaDB, the character set. This resets
+    // COM_RESET_CONNECTION would keep the database chosen with USE and, on MariaDB, the character set. This resets
     // everything, like a new login.
     reset: (connection: MysqlConnection) => promisify(connection.changeUser.bind(connection))({}),
     setLimits: (limits, _, isReadOnly) => `${setSession(limitsOf(limits))}, ${failIf(isReadOnly)}`,
@@ -337,7 +338,7 @@ function answerBy(connection: MysqlConnection, method: 'query' | 'execute', sql:
 }
 
 /**
- * Copies the statement without its timeout. Text and values may be getters of a class, which a plain copy would lose.
+ * Copies the statement without its timeout. Its text and values may be class getters, which a plain copy would lose.
  */
 function withoutTimeout(statement: unknown): unknown {
   if (typeof statement !== 'object' || statement === null) return statement;
@@ -347,8 +348,8 @@ function withoutTimeout(statement: unknown): unknown {
 
 /**
  * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely and Knex use a callback. Without a callback, rows would be
- * streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and the next
- * statement could end up after the end of the transaction.
+ * streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and
+ * the next statement could run after the transaction ends.
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
   const inTurn =

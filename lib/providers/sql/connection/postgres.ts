@@ -19,7 +19,7 @@ import {
 
 /** The part of a pg Client that is used here. */
 interface PgClient extends DriverConnection {
-  /** The server process id, as reported when the connection was opened. */
+  /** The server's process id, as reported when the connection was opened. */
   readonly processID?: number | null;
   connect(): Promise<unknown>;
   query(sql: unknown, values: unknown): Promise<Result>;
@@ -233,7 +233,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     try {
       return firstRow(await run(factsSql(system)));
     } catch (error) {
-      // Every account may call the function, unless that was revoked or the server only resembles Postgres. Checking
+      // Every account may call the function, unless that right was revoked or the server only resembles Postgres. Checking
       // the privilege in the same statement would fail as well.
       if (!NO_SYSTEM.includes(propertyOf(error, 'code')) || system !== SYSTEM) throw error;
       system = 'NULL';
@@ -250,7 +250,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       isBinary = client.binary === true;
       client.binary = false;
       // With query_timeout, pg would abandon a statement that the server is still running, and a lock could be granted to no
-      // one. It may also come from a URL or from pg's defaults.
+      // one. The option may also come from a URL or pg's defaults.
       if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
       // An error event without a listener would crash the process.
       client.on('error', () => undefined);
@@ -390,8 +390,7 @@ function together(connection: PgClient, statements: readonly string[]): Promise<
 }
 
 /**
- * Uses a callback, because otherwise the driver creates two promises to give errors the caller's stack, which is of no
- * use here.
+ * Uses a callback, because otherwise the driver creates two promises to give errors the caller's stack, which is useless here.
  */
 function ask(connection: PgClient, statement: object, values: unknown): Promise<unknown> {
   return new Promise((resolve, reject) => {
@@ -426,14 +425,14 @@ function waitQuietly(select: string, value: string, limits: TimeLimits, catchesE
   return `${limit}, set_config('distributed_lock.name', ${value}, true); ${wait}`;
 }
 
-/** Sets the guard of a transaction, or of a session (Postgres 14 or later). */
+/** Sets the guard for a transaction or a session (Postgres 14 or later). */
 function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {
   const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
   const set = (setting: string, value: number) => `set_config('${setting}', '${wholeMs(value)}', ${inTransaction})`;
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
-/** Requests the result in binary. Derives an object, because the statement's text may be a getter of a class. */
+/** Requests the result in binary. Derives an object, because the statement's text may be a class getter. */
 function inBinary(statement: unknown): object {
   const binary = { value: true, writable: true, enumerable: true, configurable: true };
   return typeof statement === 'string'

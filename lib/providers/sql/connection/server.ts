@@ -23,13 +23,13 @@ export class Server {
   readonly clock: Clock;
   readonly commandTimeout: number;
   readonly allowsReadOnly: boolean;
-  /** Configuration problems of the server, as found by the newest session. */
+  /** The server's configuration problems, as found by the newest session. */
   diagnostics: readonly Diagnostic[] = [];
-  /** The time at which the latest statement that timed out was sent. */
+  /** When the latest statement that timed out was sent. */
   silentSince = -Infinity;
   /** Whether the server has ever accepted a login. */
   #hasAccepted = false;
-  /** The time at which the server started rejecting the login. */
+  /** When the server started rejecting the login. */
   #refusedSince: number | undefined;
   /** All open sessions, including the control session. */
   readonly #sessions = new Set<Session>();

@@ -24,7 +24,7 @@ export class TransactionEndedError extends Error {
 // How long the server keeps a lock granted to a waiter that doesn't respond, in ms: the waiter may be frozen or cut off.
 const CONFIRM_WITHIN = 3_000;
 
-/** How to send a statement, and how long to wait for it. */
+/** How to send a statement, and how long to wait for the answer. */
 interface StatementLimits {
   /**
    * Whether the statement requires the transaction: it is one of the application's, or ends the transaction.
@@ -49,13 +49,13 @@ interface QueuedStatement {
 
 /**
  * One of our own connections. It serves one attempt after another, or the locks of several. It has at most one
- * transaction, and is only reused when nothing is left on it. If in doubt, it is destroyed, and the server frees its
+ * transaction, and is only reused when nothing is left on it. When in doubt, it is destroyed, and the server frees its
  * locks.
  *
  * Statements run one after another. The server's answers show whether the transaction still exists.
  */
 export class Session {
-  /** The time at which the last answered statement was sent. */
+  /** When the last answered statement was sent. */
   answered = -Infinity;
   /** Called once, if the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
@@ -89,7 +89,7 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** A time while it was being opened. */
+    /** A time while the session was being opened. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -107,7 +107,7 @@ export class Session {
     return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
   }
 
-  /** Runs a statement that doesn't wait for locks. @throws SilentServerError if the server does not answer in time */
+  /** Runs a statement that doesn't wait for locks. @throws SilentServerError if the server doesn't respond in time */
   readonly run: Run = (sql, parameters) => this.#inTurn(() => this.sendNow(sql, parameters), this.#atOnce);
 
   /** Sends a statement immediately, bypassing the queue. */
@@ -122,7 +122,7 @@ export class Session {
   }
 
   /**
-   * Begins a transaction with a statement that takes one value, in one round trip. Resolves to its row. For sessions without
+   * In one round trip, begins a transaction with a statement that takes one value. Resolves to its row. For sessions without
    * autocommit.
    */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
@@ -133,7 +133,7 @@ export class Session {
 
   /**
    * Like {@link beginWith}, with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
-   * Resolves to its row, which {@link endWait} must confirm; or to undefined, with no transaction, when the slice ends.
+   * Resolves to its row, which {@link endWait} must confirm; or to undefined, without a transaction, when the slice ends.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
@@ -155,7 +155,7 @@ export class Session {
 
   /**
    * Runs a statement in autocommit that waits for a lock on behalf of a caller that has waited since `since`. Resolves
-   * to undefined if it was ended, in which case the session may hold the lock anyway.
+   * to undefined if the wait was ended, in which case the session may hold the lock anyway.
    */
   runSlice(since: number, statement: (limits: TimeLimits) => readonly [sql: string, values: readonly unknown[]]) {
     return this.#slice(since, (limits) => this.sendNow(...statement(limits)));
@@ -211,7 +211,7 @@ export class Session {
     else this.#free(true);
   }
 
-  /** The time until which the locks on the session are valid. */
+  /** When the session's locks stop being valid. */
   get validUntil(): number {
     return validUntil(this.answered, this.kind.guard);
   }
@@ -349,8 +349,8 @@ export class Session {
   }
 
   /**
-   * Sends a statement after all previous ones have been answered, or in this tick if nothing is in flight. Drivers are about to
-   * remove their own queues. Rejects when the session ends.
+   * Sends a statement after all previous ones have been answered, or in this tick if nothing is in flight. Drivers plan
+   * to remove their own queues. Rejects when the session ends.
    *
    * The statement is sent in the caller's async context, for tracing libraries and values that read a store.
    *
@@ -458,8 +458,7 @@ export class Session {
   }
 
   /**
-   * Fails a statement. If one of ours was rejected because the server is read-only, all sessions of that server are
-   * lost.
+   * Fails a statement. If one of ours was rejected because the server is read-only, all sessions on that server are lost.
    */
   #fail(statement: QueuedStatement, error: unknown): void {
     if (this.#current !== statement) return;

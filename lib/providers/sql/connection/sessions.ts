@@ -7,7 +7,7 @@ import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 
-/** The kind of sessions, and their limits. */
+/** The kind of sessions and their limits. */
 export interface SessionLimits extends SessionKind {
   readonly most: number;
   /** How many sessions are reserved for callers that already hold a lock. */
@@ -133,7 +133,7 @@ export class Sessions {
     this.#sweepLater();
   }
 
-  /** Closes idle sessions before the server does, which would count aborted clients. */
+  /** Closes idle sessions before the server does, because it would count them as aborted clients. */
   #sweepLater(): void {
     const { clock } = this.server;
     const idleTime = this.limits.guard / 3;

@@ -21,7 +21,7 @@ export class UncommittedError extends Error {
 export type LendTransaction = (session: Session, holder: string) => LentTransaction;
 
 /**
- * The transaction of a row lock, lent to the application.
+ * A row lock's transaction, lent to the application.
  *
  * The application uses the lock's connection. Each statement is sent when all previous ones have been answered, and
  * is rejected if the transaction has ended.
@@ -152,7 +152,7 @@ export interface SqlClient {
 }
 
 /**
- * The driver's connection inside the transaction that holds the lock, for an exclusive lock of one key from a row lock
+ * The driver's connection inside the transaction that holds the lock, for an exclusive lock on one key from a row lock
  * provider. Drizzle, Kysely and Knex accept it as a connection; pass the type they expect.
  *
  * Writes through it are committed when the lock is released. They are rolled back if the task under `withLock` or a

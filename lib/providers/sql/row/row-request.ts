@@ -184,10 +184,9 @@ export class RowRequest implements SqlRequest {
       do {
         begun = clock.now();
         if (await session.beginSlice(lock, this.#row, this.request.since)) return true;
-        // Even the shortest slice is longer. The row has been deleted, a policy hides it from locking statements, or an
-        // operator canceled this one.
+        // Even the shortest slice is longer. The row has been deleted, a policy hides it from locking statements, or an operator canceled this wait.
       } while (clock.now() - begun > TOO_EARLY);
-      // The session still has the time limits of a wait.
+      // The session still has a wait's time limits.
       session.destroy();
       return false;
     });

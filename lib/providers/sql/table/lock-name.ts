@@ -1,36 +1,36 @@
 import { createHash } from 'node:crypto';
 
-// Together with the longest namespace (64) and the hash (43), well below the column's 255 bytes.
+// With the longest namespace (64) and the hash (43), this stays well below the column's 255 bytes.
 const LONGEST_READABLE = 120;
 const READABLE = /^[A-Za-z0-9_.:@/=+,-]+$/;
 const PREFIX = 40;
 const COUNTERS = 16;
 
 /**
- * The name of a key's row: `shop:order:42` if the key is short and has only harmless characters, otherwise `shop:`, a
- * readable beginning, `#` and a SHA-256 hash. Readable keys contain no `#`, so two keys never share a row. Only ASCII,
- * because collations differ in which characters they consider equal.
+ * The name of a key's row: `shop:order:42` if the key is short and has only safe characters; otherwise `shop:`, a
+ * readable prefix, `#`, and a SHA-256 hash. Readable keys contain no `#`, so two keys never share a row. Names are
+ * ASCII only, because collations disagree on which characters are equal.
  */
 export function rowNameOf(namespace: string, key: string): string {
   if (isReadable(key)) return `${namespace}:${key}`;
   return `${namespace}:${beginningOf(key)}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }
 
-/** The name of a key's row for a lease. It differs from the row lock's name, because a row lock would block it. */
+/** The name of a key's lease row. It differs from the row lock's name, because a row lock would block the lease. */
 export function leaseNameOf(namespace: string, key: string): string {
   // Namespaces contain no '#', so leases and row locks never share a row.
   return rowNameOf(`${namespace}#lease`, key);
 }
 
 /**
- * What to store in the column `label`: the key of a lease or the name of a record; `null` if the row name already shows
+ * What to store in the `label` column: a lease's key or a record's name; `null` if the row name already shows
  * it.
  */
 export function leaseLabelOf(key: string): string | null {
   return isReadable(key) ? null : labelOf(key);
 }
 
-/** The key of a lease's row. */
+/** The key of a lease row. */
 export function keyOfLease(namespace: string, name: string, label: string | null): string {
   return label === null ? name.slice(`${namespace}#lease:`.length) : textOfLabel(label);
 }
@@ -42,12 +42,12 @@ export function leaseNamesBetween(namespace: string, prefix: string): readonly [
   return [first, `${first}~`];
 }
 
-/** The namespace of a lease's row; `undefined` for other rows. */
+/** A lease row's namespace; `undefined` for other rows. */
 export function namespaceOfLease(name: string): string | undefined {
   return /^([A-Za-z0-9_.-]{1,64})#lease:/.exec(name)?.[1];
 }
 
-/** The last run of a job, or the epoch of a failover. The hourly purge skips the names of both. */
+/** A job's last run, or a failover's epoch. The hourly purge skips both. */
 export type RecordKind = 'run' | 'failover';
 
 /** The name of a record's row. */
@@ -65,22 +65,22 @@ export function recordNamesOf(namespace: string, kind: RecordKind): readonly [st
   return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
 
-/** The row whose label is the name of an instance. */
+/** The row whose label is an instance's name. */
 export function instanceNameOf(namespace: string, id: string): string {
   return `${namespace}#instance:${id}`;
 }
 
-/** The name range of the leases and instances of a namespace. */
+/** The name range of a namespace's leases and instances. */
 export function leasesAndInstancesOf(namespace: string): readonly [string, string] {
   return [`${namespace}#instance:`, `${namespace}#lease:~`];
 }
 
-/** The row whose lease shows that a purge is running. Not in any of the ranges above. */
+/** The row whose lease shows that a purge is running. It is in none of the ranges above. */
 export function purgeNameOf(namespace: string): string {
   return `${namespace}#purge`;
 }
 
-/** The namespace of the probes at startup. Applications can't use it. */
+/** The namespace of the startup probes. Applications can't use it. */
 export function probeNamespaceOf(namespace: string): string {
   return `${namespace}#probe:start`;
 }
@@ -97,7 +97,7 @@ export function textOfLabel(label: string): string {
   return JSON.parse(label) as string;
 }
 
-/** The row of a key's fencing counter. A namespace has 16, not one for each key. Never change this. */
+/** The row of a key's fencing counter. A namespace has 16 counters, not one per key. Never change this. */
 export function counterNameOf(namespace: string, key: string): string {
   const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;
   // Namespaces contain no '#', so counters and keys never share a row.

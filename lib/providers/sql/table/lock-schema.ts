@@ -29,15 +29,16 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
 }
 
 /**
- * The table shared by all SQL locks, with one row for each key and kind of lock:
+ * The table shared by all SQL locks, with one row per key and kind of lock:
  *
  * - `name`: compared byte by byte.
- * - `token`: the last fencing token, the version of a lease, or when a record was written, in µs since 1970.
+ * - `token`: the last fencing token, a lease's version, or the time a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
- * - `expires`: when a lease or its retention ends, in µs since 1970. Once past, it is the time of the last use. For a
- *   record, 400 days after it was written. For a row lock, the time of its creation: updating it would cost a commit.
- * - `label`: the key of a lease, or the name of a record or an instance, as JSON in ASCII, if `name` doesn't show it.
- * - `holders`: the holders of a limited lease, or the text of a record as JSON in ASCII.
+ * - `expires`: when a lease or its retention ends, in µs since 1970. Once past, it is the time of last use. For a
+ * record, it is 400 days after the write. For a row lock, it is the creation time, because updating it would cost a
+ * commit.
+ * - `label`: a lease's key, or the name of a record or instance, as ASCII JSON, if `name` doesn't show it.
+ * - `holders`: a limited lease's holders, or a record's text as ASCII JSON.
  */
 export function createTableSql(database: DatabaseFamily, table: string): string {
   const family = FAMILIES[database];
@@ -52,9 +53,9 @@ export interface LockTablesOptions {
 const OPTIONS = { table: tableName() } satisfies OptionTable<LockTablesOptions>;
 
 /**
- * The statements that create the lock table, for use in one of your migrations. `synchronize` runs the same ones.
+ * The statements that create the lock table, for use in a migration. `synchronize` runs the same statements.
  *
- * @throws LockConfigError for another database or an invalid table name
+ * @throws LockConfigError for an unsupported database or an invalid table name
  */
 export function lockTablesSql(database: 'mysql' | 'postgres', options: LockTablesOptions = {}): string[] {
   const example = "lockTablesSql('postgres', { table: 'distributed_lock' })";

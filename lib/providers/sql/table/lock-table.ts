@@ -8,18 +8,18 @@ import type { SqlSettings } from '../options.js';
 import { partsOf, quotedTable } from './lock-schema.js';
 
 /**
- * The lock table. It contains a row for each key that has ever been locked. The row of a row lock doesn't show its holder.
+ * The lock table. It contains a row for each key that has ever been locked. A row lock's row doesn't show the holder.
  */
 export class LockTable {
   readonly name: string;
-  /** Whether the table has existed since this process started. */
+  /** Whether this process has found the table before. */
   #wasThere = false;
   #preparing: Promise<void> | undefined;
-  /** The callers that need a token, by the name of the counter. */
+  /** The callers that need a token, by counter name. */
   readonly #counted = new Map<string, Batches<undefined, bigint>>();
 
   constructor(
-    /** The name with its schema, because a task may change the schema on the lock's connection. */
+    /** The schema-qualified name, because a task may change the schema on the lock's connection. */
     readonly unquoted: string,
     readonly family: Family,
     /** Runs a statement in autocommit. */
@@ -31,7 +31,7 @@ export class LockTable {
   }
 
   /**
-   * Checks the table, or creates it. Does nothing if it has been checked before.
+   * Checks or creates the table. Does nothing if it has already been checked.
    *
    * @throws LockConfigError if the table does not exist and must not be created, or a privilege is missing
    */
@@ -39,7 +39,7 @@ export class LockTable {
     if (!this.#wasThere) await this.restore();
   }
 
-  /** Like {@link prepare}, but after the table was dropped. Concurrent callers share one attempt. */
+  /** Like {@link prepare}, but for use after the table was dropped. Concurrent callers share one attempt. */
   restore(): Promise<void> {
     this.#preparing ??= this.#prepare().finally(() => {
       this.#preparing = undefined;
@@ -76,8 +76,7 @@ export class LockTable {
     try {
       await this.run(create);
     } catch (error) {
-      // Creating it in two processes at the same time may fail despite IF NOT EXISTS (Postgres: 23505), but then it
-      // exists.
+      // If two processes create it at once, one may fail despite IF NOT EXISTS (Postgres: 23505), but then the table exists.
       if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
       throw new LockConfigError(
@@ -95,7 +94,7 @@ export class LockTable {
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
     );
     if (await this.#fits()) return;
-    // While MariaDB is dropping a table, it shows the table without its engine or key. This statement waits until the drop ends.
+    // While MariaDB is dropping a table, it shows the table without its engine or key. This statement waits for the drop to finish.
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(
@@ -104,7 +103,7 @@ export class LockTable {
     );
   }
 
-  /** Whether the table can store locks. Also true if the server doesn't show it. */
+  /** Whether the table can store locks. Also true if the server doesn't show the table. */
   async #fits(): Promise<boolean> {
     const { schema, name } = partsOf(this.unquoted);
     const answer = firstRow(await this.run(...this.family.fits(schema, name, this.name)));
@@ -112,9 +111,9 @@ export class LockTable {
   }
 
   /**
-   * Creates the row of a key, in autocommit and before any attempt locks it. Under READ COMMITTED, a lock on a missing
+   * Creates a key's row, in autocommit and before any attempt locks it. Under READ COMMITTED, a lock on a missing
    * row is granted to every caller (measured on MariaDB 10.11), so it must never count. Resolves to false if another
-   * transaction prevents it, by creating the row or locking a gap.
+   * transaction prevents this by creating the row or locking a gap.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
     try {
@@ -127,10 +126,10 @@ export class LockTable {
   }
 
   /**
-   * Like {@link createRow}, but retries for `commandTimeout` while another transaction prevents it. Usually that is
-   * another process creating the row, which takes a moment.
+   * Like {@link createRow}, but retries for `commandTimeout` while another transaction prevents it. Usually, another
+   * process is creating the row, which takes only a moment.
    *
-   * @param kind what the rows are, for the message
+   * @param kind what to call the rows in the message
    */
   async ensureRow(kind: string, name: string, label?: string | null): Promise<void> {
     const { clock } = this.context;
@@ -142,8 +141,8 @@ export class LockTable {
   }
 
   /**
-   * Takes the next `count` fencing tokens of a counter, and resolves to the last one. They are committed by autocommit
-   * on the connection of `run`. In the lock's transaction, a token would be rolled back if the holder were killed, and
+   * Takes a counter's next `count` fencing tokens and resolves to the last one. They are autocommitted on `run`'s
+   * connection. In the lock's transaction, a token would be rolled back if the holder were killed, and
    * the next holder would get the same one.
    */
   async nextTokens(counter: string, count: number, run = this.run): Promise<bigint> {
@@ -158,8 +157,8 @@ export class LockTable {
   }
 
   /**
-   * Takes the next token for a lock whose own connection can't commit it. Each statement is a commit, so callers that
-   * arrive while one is in flight for the same counter share the next one. Tokens are counted after the lock was
+   * Takes the next token for a lock whose own connection can't commit it. Each statement costs a commit, so callers that
+   * arrive while one is in flight for the same counter share the next one. Tokens are counted after the lock is
    * granted, so no caller gets a token from before its grant.
    */
   nextToken(counter: string): Promise<bigint> {
@@ -176,8 +175,7 @@ export class LockTable {
 }
 
 /**
- * The rows in a range of names, page by page. @param read resolves to the next rows in name order, starting with this
- * name
+ * The rows in a range of names, page by page. @param read resolves to the next rows in name order, starting with the given name
  */
 export async function* pagesOf<Row extends { readonly name: string }>(
   [first, end]: readonly [string, string],
@@ -193,10 +191,10 @@ export async function* pagesOf<Row extends { readonly name: string }>(
   }
 }
 
-// How often the table may be dropped during one operation.
+// How many times the table may be dropped during one operation.
 const MOST_DROPS = 3;
 
-/** Resolves like `work`. If the table is missing, restores it and retries. */
+/** Resolves to `work`'s result. If the table is missing, restores it and retries. */
 export async function withTable<T>(work: () => Promise<T>, restore: () => Promise<void>): Promise<T> {
   for (let drops = 0; ; drops += 1) {
     try {

@@ -5,14 +5,14 @@ import type { Family } from '../connection/dialect.js';
 import type { LockTable } from './lock-table.js';
 
 // A statement reads at most this many rows, so it takes a few ms, no matter how large the table is. An index on `expires`
-// would be faster, but every acquire, renewal and release would have to update it.
+// would be faster, but every acquire, renewal, and release would have to update it.
 const ROWS_IN_A_PART = 5_000;
-// Deleted in one statement, which locks them for a few ms.
+// Rows deleted in one statement, which locks them for a few ms.
 const ROWS_IN_A_BATCH = 100;
 
 /**
  * The condition for rows that may be purged: all except fencing counters, whose last use isn't recorded, and the few
- * probe rows, which every start reuses.
+ * probe rows, which every startup reuses.
  */
 export function isUnused({ now }: Family, unusedFor: number): string {
   return `name NOT LIKE '%#fence:%' AND name NOT LIKE '%#probe:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
@@ -24,8 +24,8 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 }
 
 /**
- * Deletes rows of locks in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to their
- * number. Each statement is a separate transaction, so a process that freezes in between leaves nothing locked.
+ * Deletes rows of locks in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to the
+ * number deleted. Each statement is a separate transaction, so a process that freezes in between leaves nothing locked.
  *
  * Rows that are held are never deleted: held or retained leases end in the future, and rows locked by any transaction
  * are skipped. Candidates are first read without locking, because a locking scan would make free keys look busy.

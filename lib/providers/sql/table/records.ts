@@ -18,22 +18,23 @@ const DAY = 86_400_000_000;
  * that lost its epoch would restart its fencing tokens.
  */
 const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
-/** How many records one statement reads for `list`. */
+/** How many records `list` reads per statement. */
 const PAGE = 100;
 
 /**
- * The records of one kind in a namespace: rows of the lock table, with the text in the column `holders`. A row without
+ * The records of one kind in a namespace: rows of the lock table, with the text in the `holders` column. A row without
  * text is not a record yet.
  *
  * This is linearizable: each change is a single statement in autocommit on one row of one writer. Changes are therefore
- * ordered by the row lock, and each takes effect between its request and its answer. Under READ COMMITTED, a statement compares with the
- * last committed text, and again after waiting for the row. The text is ASCII, which every collation compares byte
- * by byte. No change is empty, because `expires` always grows. Otherwise, MySQL would not write an UPDATE that sets equal values,
- * and a former writer could confirm it. If the text already is `next`, it is written again, so only a failed comparison
- * is answered by a read. If a statement is not answered, its outcome is unknown. `token` is the time of the write,
- * because every database returns the new token of an UPDATE.
+ * ordered by the row lock, and each takes effect between its request and its response. Under READ COMMITTED, a
+ * statement compares against the last committed text, and again after waiting for the row. The text is ASCII, which
+ * every collation compares byte
+ * by byte. Every change alters the row, because `expires` always grows. Otherwise, MySQL would skip an UPDATE that sets equal values,
+ * and a former writer could confirm it. If the text is already `next`, it is written again, so only a failed comparison
+ * leads to a read. If a statement gets no response, its outcome is unknown. `token` holds the write time, because every
+ * database returns an UPDATE's new token.
  *
- * Advisory locks need no table, so it is checked or created for the first record.
+ * Advisory locks need no table, so the table is checked or created for the first record.
  */
 export class SqlRecords implements RecordStore {
   constructor(
@@ -55,7 +56,7 @@ export class SqlRecords implements RecordStore {
         const found = await read(table, row);
         if (found.value === null && expected === null) {
           await table.ensureRow('rows of records', row, leaseLabelOf(name));
-        } else if (found.value !== expected && found.value !== next) return found; // otherwise it has changed back since
+        } else if (found.value !== expected && found.value !== next) return found; // otherwise, it has since changed back
       }
     });
   }

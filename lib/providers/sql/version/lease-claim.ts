@@ -24,18 +24,17 @@ export interface GrantedLease {
  */
 export interface FoundLease extends GrantedLease {
   /**
-   * Whether the statement that wrote it was acknowledged, so that it survives. Otherwise the lease counts from the
+   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, it counts from the
    * first acknowledged renewal.
    */
   readonly isAcknowledged: boolean;
 }
 
-// How long a reservation may still take effect after it was sent, in ms.
+// How long after being sent a reservation may still take effect, in ms.
 const RESERVE_WITHIN = 500;
 
 /**
- * A request's claim to a lease, alone or as one of a limited number of holders: the statements that acquire, renew and free
- * it.
+ * A request's claim to a lease, alone or as one of a limited number of holders: the statements that acquire, renew, and free it.
  *
  * A caller with a slow connection could lose every race against a fast one. So after the first loss, it reserves a
  * position behind all others, and the next read shows whether there is room for it.
@@ -43,13 +42,13 @@ const RESERVE_WITHIN = 500;
 export class LeaseClaim {
   /** Whether the request is in the row, granted or with a reserved position. */
   #isThere = false;
-  /** The request's token in the row: the last one that its callers may use. */
+  /** The request's token in the row: the last token its callers may use. */
   #token = 0n;
   /** Whether the last statement that wrote or renewed it was acknowledged. */
   #isAcknowledged = false;
-  /** The version compared by an unanswered claim that may still take effect. */
+  /** The version checked by an unanswered claim that may still take effect. */
   #unanswered: bigint | undefined;
-  /** The time until which an unanswered reservation may take effect, in µs of server time. */
+  /** The server time, in µs, until which an unanswered reservation may take effect. */
   #unansweredUntil = -Infinity;
   /** Whether another claim was faster. */
   #hasLost = false;
@@ -90,8 +89,8 @@ export class LeaseClaim {
   }
 
   /**
-   * Whether a claim could be granted, given a row in which {@link look} found no lease of this request. This doesn't apply
-   * right after it has given up its position, because `seen` still contains it.
+   * Whether a claim could be granted, given a row in which {@link look} found no lease for this request. This doesn't
+   * apply right after the request gives up its position, because `seen` still contains it.
    */
   fits({ holds }: Lease): boolean {
     return admits(holds, this.request.limited) && !holds.some((hold) => this.#isOwn(hold));
@@ -164,7 +163,7 @@ export class LeaseClaim {
   async #outlastReservation(): Promise<void> {
     const seen = await this.leases.read(this.name);
     const remaining = seen ? (this.#unansweredUntil - seen.serverTime) / 1000 : 0;
-    // At most that long, even if the server's clock was set back.
+    // Wait at most that long, even if the server's clock was set back.
     if (remaining > 0) await pause(this.clock, Math.min(remaining, RESERVE_WITHIN), new AbortController().signal, true);
     this.#unansweredUntil = -Infinity;
   }

@@ -21,15 +21,15 @@ interface Renewal extends HeldLease {
 }
 
 const DAY = 86_400_000;
-/** How many rows one statement reads for `list`. */
+/** How many rows `list` reads per statement. */
 const PAGE = 500;
 
 /**
- * The rows of leases. Each operation is a single statement in autocommit that compares the row with what was read
+ * The lease rows. Each operation is a single autocommit statement that compares the row with what was read
  * before and updates it, using only the database's clock.
  *
- * A claim changes the version, always to a higher one: `max(version + 1, server time in µs)`. The version that a claim
- * compares with never recurs, so an unanswered claim can be voided by changing the version again. forceRelease()
+ * A claim always raises the version, to `max(version + 1, server time in µs)`. The version that a claim compares
+ * against never recurs, so an unanswered claim can be voided by changing the version again. forceRelease()
  * does the same, because a claim must not undo it. Renewals and releases compare the holder instead.
  */
 export class LeaseTable extends LockTable {
@@ -38,8 +38,7 @@ export class LeaseTable extends LockTable {
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
   /**
-   * @param settings `maxConnections` is the number of concurrent statements; waiters leave half of them for renewals,
-   * claims and releases
+   * @param settings `maxConnections` is the number of concurrent statements; waiters leave half of them for renewals, claims, and releases
    */
   constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
     super(table, family, run, context, settings);
@@ -54,8 +53,8 @@ export class LeaseTable extends LockTable {
 
   /**
    * Acquires the lease for `duration` ms if it is free and its version is unchanged. Resolves to the new version, which
-   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave. So all
-   * limited holders must have ended when the row was read, and `holders` must be unchanged.
+   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave, so all of
+   * them must have ended when the row was read, and `holders` must be unchanged.
    */
   async claim(
     name: string,
@@ -73,8 +72,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Voids a claim that compares with this version and may still be in flight. Has no effect if the claim was already
-   * executed.
+   * Voids a claim that compares against this version and may still be in flight. Has no effect if the claim has already been executed.
    */
   async voidClaim(name: string, version: bigint): Promise<void> {
     const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
@@ -127,7 +125,7 @@ export class LeaseTable extends LockTable {
     }));
   }
 
-  /** Stores the name of this instance in a separate row, safe from purges for a day. */
+  /** Stores this instance's name in a separate row that is safe from purges for a day. */
   async registerInstance(): Promise<void> {
     const { namespace, instance } = this.context;
     const row = instanceNameOf(namespace, instance.id);
@@ -139,7 +137,7 @@ export class LeaseTable extends LockTable {
     );
   }
 
-  /** The recorded names of instances, by id. */
+  /** The recorded instance names, by id. */
   async namesOfInstances(ids: ReadonlySet<string>): Promise<ReadonlyMap<string, string>> {
     const names = new Map<string, string>();
     if (ids.size === 0) return names;
@@ -160,7 +158,7 @@ export class LeaseTable extends LockTable {
     });
   }
 
-  /** Sends one statement for each duration. Almost always, all durations are the same. */
+  /** Sends one statement per duration. The durations are almost always the same. */
   async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
     const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
       const together = renewals.filter((renewal) => renewal.duration === duration);
@@ -173,8 +171,9 @@ export class LeaseTable extends LockTable {
   /** Resolves to the leases that were still held. */
   async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
     if ((await this.#update('', duration, leases)) === leases.length) return leases;
-    // Some were lost, so read the rows to see which. A holder that is there with the same version has held the lease
-    // without interruption, because a row never returns to a version. And it was renewed, because the UPDATE skips only
+    // Some were lost, so read the rows to see which. A holder that is still there with the same version has held the
+    // lease without interruption, because a row's versions never recur. It was also renewed, because the UPDATE skips
+    // only
     // leases that are no longer held.
     const rows = await this.#read(leases.map(({ name }) => name));
     return leases.filter(({ name, holder, version }) => {
@@ -189,7 +188,7 @@ export class LeaseTable extends LockTable {
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
     // Some were lost, so read the rows to see which. Leases freed by the UPDATE end at its time. If a lease has been
-    // claimed since, its version shows whether that was after the UPDATE or before; if before, it was lost.
+    // claimed since, its version shows whether the claim came before or after the UPDATE; if before, the lease was lost.
     const rows = await this.#read(leases.map(({ name }) => name));
     const freed = leases.flatMap(({ name, version }) => {
       const row = rows.get(name);
@@ -207,7 +206,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Updates the rows that are still held and sets their end to `duration` ms from now. Resolves to their number. A
+   * Updates the rows that are still held so that they end `duration` ms from now. Resolves to the number of rows. A
    * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
    * the index.
    */

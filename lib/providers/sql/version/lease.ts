@@ -15,21 +15,21 @@ export interface LeaseHold {
   readonly expires: number;
 }
 
-/** A row as read, in terms of the database's clock. */
+/** A row as read, by the database's clock. */
 export interface Lease {
-  /** The version of the row: the last token, or higher. */
+  /** The row's version: the last token, or higher. */
   readonly version: bigint;
   /** When it was read, in µs since 1970. */
   readonly serverTime: number;
   /** The holds that have not ended, latest last. If there are none, the row is free. */
   readonly holds: readonly LeaseHold[];
-  /** The column `holders`; `null` for an exclusive lock. */
+  /** The `holders` column; `null` for an exclusive lock. */
   readonly holders: string | null;
-  /** The entries of that column, one for each holder. */
+  /** That column's entries, one per holder. */
   readonly pieces: readonly Piece[];
 }
 
-/** A limited hold in the column `holders`. */
+/** A limited hold in the `holders` column. */
 interface Piece {
   readonly text: string;
   readonly hold: LeaseHold;
@@ -40,7 +40,7 @@ interface Piece {
 
 /*
  * A piece is `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The end is in µs
- * since 1970, which has 16 digits from 2001 to 2286: it can be compared as text, and replaced in place.
+ * since 1970, which has 16 digits from 2001 to 2286, so it can be compared as text and replaced in place.
  */
 const PIECE = /;([^;=~]+)([=~])(\d+),(\d+),(\d+),(\d+)/g;
 export const HELD = '=';
@@ -52,7 +52,7 @@ export function pieceStart(holder: string): string {
 }
 
 /**
- * A row as returned by the drivers: a 64-bit number may be a number, a string or a bigint, and a binary column is a
+ * A row as returned by the drivers: a 64-bit number may be a number, a string, or a bigint, and a binary column is a
  * Buffer.
  */
 export interface LeaseRow {
@@ -88,7 +88,7 @@ export function leaseOf(row: LeaseRow): Lease {
 }
 
 /**
- * Whether a holder in the row was granted, rather than only having reserved a position. Earlier holders count even if
+ * Whether a holder in the row has a grant, rather than just a reserved position. Earlier holders count even if
  * they have ended, unless they were freed, because a renewal sent earlier may still be executed.
  */
 export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boolean {
@@ -127,7 +127,7 @@ function smallestLimit(holds: readonly LeaseHold[]): number {
   return holds.reduce((smallest, { limited }) => Math.min(smallest, limited?.limit ?? Infinity), Infinity);
 }
 
-/** The state of a key for operators, with instance ids; `null` if the key is free. */
+/** A key's state for operators, with instance ids; `null` if the key is free. */
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);
@@ -148,7 +148,7 @@ export function infoOf(key: string, lease: Lease): LockInfo | null {
   };
 }
 
-/** The holder that keeps others out of the row; undefined if it is only retained. */
+/** The holder that keeps others out of the row; undefined if the row is only retained. */
 export function holderIn({ holds, serverTime }: Lease): SeenHolder | undefined {
   const live = grantedOf(holds).filter(isLive);
   const [only] = live;

@@ -13,11 +13,11 @@ export interface NewHolder {
   readonly limited: LimitShare;
 }
 
-// Each removal nests the SQL expression one level deeper. A claim adds only one piece, so ended ones don't accumulate.
+// Each removal nests the SQL expression one level deeper. A claim adds only one piece, so ended pieces don't accumulate.
 const MOST_REMOVED = 50;
 
 /**
- * The holders of limited leases: pieces of text in the key's row, in the order of their claims.
+ * The holders of limited leases: pieces of text in the key's row, in claim order.
  *
  * A renewal or release is a single statement that changes the end in its own piece without comparing the version, so
  * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only
@@ -28,8 +28,7 @@ export class LimitedLeases {
 
   /**
    * Acquires a lease for `duration` ms alongside the holders that were read. Resolves to its token, or to undefined if
-   * another claim was faster. The ended pieces must be unchanged, so that the number of counted holders can only
-   * have decreased.
+   * another claim was faster. The ended pieces must be unchanged, so the number of counted holders can only have decreased.
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;
@@ -47,7 +46,7 @@ export class LimitedLeases {
   }
 
   /**
-   * Adds a holder behind all others, whether there is room or not, so no other claim can make it fail. The caller must
+   * Adds a holder behind all others, whether or not there is room, so no other claim can make it fail. The caller must
    * then read the row to see whether there is room. Takes effect before `until`, in server time, or never.
    */
   reserve(added: NewHolder, duration: number, until: number): Promise<boolean> {
@@ -56,7 +55,7 @@ export class LimitedLeases {
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
-  /** Renews a hold to `duration` ms from now. Resolves to whether it had not yet ended. */
+  /** Renews a hold to `duration` ms from now. Resolves to whether it was still held. */
   renew(name: string, holder: string, duration: number): Promise<boolean> {
     return this.#change(name, holder, HELD, duration);
   }
@@ -77,7 +76,7 @@ export class LimitedLeases {
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
-    // An ended piece of an earlier unanswered claim of the same holder: renewals would find that first.
+    // An ended piece from the same holder's earlier unanswered claim: renewals would find it first.
     const own = ended.filter((text) => text.startsWith(pieceStart(holder)));
     const without = (pieces: readonly string[]) =>
       pieces.reduce((text, piece) => `REPLACE(${text}, ${bind(piece)}, '')`, `COALESCE(holders, '')`);

@@ -20,13 +20,13 @@ import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
 
-// How long the row of an unused key is kept, in ms.
+// How long an unused key's row is kept, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
 // Each process registers every hour, and then purges the table unless another process has started a purge within this time,
 // in ms.
 const PURGED_ONCE_IN = 3_000_000;
 
-/** The version locks of one application. */
+/** One application's version locks. */
 export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   readonly capabilities: LockCapabilities = {
     shared: false,
@@ -90,7 +90,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       const held = page.find(({ name, lease }) => namespaceOfLease(name) !== undefined && infoOf(name, lease));
       const namespace = held && namespaceOfLease(held.name);
       if (namespace !== undefined) found.push(namespace);
-      // Skip the other leases of that namespace. The exclamation mark sorts before every character of a name.
+      // Skip that namespace's other leases. The exclamation mark sorts before every character of a name.
       from = namespace === undefined ? `${last.name}!` : leaseNamesBetween(namespace, '')[1];
     }
   }
@@ -108,9 +108,9 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   /**
-   * Deletes the rows of keys that have not been held or retained for `unusedFor` (1 s to 24.8 days), but never the row of a key that is.
-   * Also deletes unlocked rows of row locks in the same table that were created that long ago. Returns the number of
-   * deleted rows. The tokens of a deleted row restart at the server's time, which is higher than its last token unless
+   * Deletes the rows of keys that are not held or retained and have not been for `unusedFor` (1 s to 24.8 days). Also
+   * deletes unlocked row-lock rows in the same table that were created at least that long ago. Returns the number of
+   * deleted rows. A deleted row's tokens restart at the server's time, which is higher than its last token unless
    * the clock was set back.
    */
   async purge(options: PurgeOptions): Promise<number> {
@@ -118,7 +118,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
-  /** Purges unless another process does. The lease for the purge is not released, and ends before the next hour. */
+  /** Purges unless another process is purging. The purge lease is not released, but ends before the next hour. */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);

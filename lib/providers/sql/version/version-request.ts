@@ -20,7 +20,7 @@ import type { LimitedLeases } from './limited-leases.js';
 
 // The delay between reads of a busy row. Each read is one index lookup.
 const PAUSE = { first: 10, most: 200 };
-// How long before the end of the wait the last read is made, in ms.
+// How long before the wait ends to make the last read, in ms.
 const LAST_LOOK = 50;
 // How many times an attempt that doesn't wait may lose to other claims.
 const MOST_LOST = 5;
@@ -39,21 +39,20 @@ interface Look {
 }
 
 /**
- * One attempt to hold one lease, from the first read to the release. Decides when to read, wait and end; its
+ * One attempt to hold one lease, from the first read to the release. Decides when to read, wait, and end; its
  * `LeaseClaim` sends the statements.
  */
 export class VersionRequest implements SqlRequest {
   #released = false;
   /**
-   * Whether the caller has left. `request.wait` doesn't show that: it has reached 0 by then, as for an attempt that
-   * never waits.
+   * Whether the caller has left. `request.wait` doesn't show that: it is 0 by then, as it is for an attempt that never waits.
    */
   #hasLeft = false;
   /** The time since which a read or claim has been unanswered. */
   #sentAt: number | undefined;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
-  /** The outcome of the latest call of `acquire`. */
+  /** The outcome of the latest `acquire` call. */
   #answer: Promise<Grant | 'busy' | 'not-asked'> | undefined;
   /** Called when the attempt starts to wait. */
   #onWait: (() => void) | undefined;
@@ -82,7 +81,7 @@ export class VersionRequest implements SqlRequest {
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
-  /** Tries until `request.wait` ends. A repeated call finds the hold of an unanswered one. */
+  /** Tries until `request.wait` ends. A repeated call finds an unanswered call's hold. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
     this.#answer =
@@ -91,7 +90,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Reads now, in one statement with the other requests of the chain, and claims when the previous one is granted. If
+   * Reads now, in one statement with the chain's other requests, and claims once the previous request is granted. If
    * claims shared a statement, they could wait for each other's rows.
    */
   async #claimAfter(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
@@ -105,7 +104,7 @@ export class VersionRequest implements SqlRequest {
     return isAsked ? this.#claimWhenFree(await early) : 'not-asked';
   }
 
-  /** Resolves to whether the request is granted without waiting. For the next request in the chain. */
+  /** Resolves to whether the request is granted without waiting. Called by the next request in the chain. */
   isGranted(): Promise<boolean> {
     const waits = new Promise<boolean>((resolve) => {
       this.#onWait = () => {
@@ -118,7 +117,7 @@ export class VersionRequest implements SqlRequest {
 
   /**
    * Ends the attempt, whatever state it is in. Without a claim, there is nothing to release. Otherwise, each caller during an outage
-   * would leave behind a statement that is repeated for the duration of a lease.
+   * would leave behind a statement that is retried for a lease's duration.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#released = true;
@@ -134,11 +133,10 @@ export class VersionRequest implements SqlRequest {
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#hasLeft = true;
-        // The row was busy when it was last read. But if a claim is in flight, it may be granted, so its answer
-        // decides.
+        // The row was busy when it was last read. But a claim in flight may still be granted, so its outcome decides.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Read the signal only when waiting, because reading creates it. Before that, a release ends the attempt, and a lock
+      // Read the signal only when waiting, because reading it creates it. Before that, a release ends the attempt, and a lock
       // granted to a caller that has left is released.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
@@ -165,8 +163,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Reads the row, and claims it if it is free. If it is held, resolves to how many ms remain until the first hold
-   * ends.
+   * Reads the row, and claims it if it is free. If it is held, resolves to the number of ms until the first hold ends.
    */
   async #claimIfFree(early?: Look): Promise<Grant | 'busy' | number> {
     const { request } = this;
@@ -227,13 +224,13 @@ export class VersionRequest implements SqlRequest {
     return { lease, fencingToken, followers, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
-  /** @throws Error if an earlier claim may still be granted. That does not count as busy, and the core then releases it */
+  /** @throws Error if an earlier claim may still be granted. That does not count as busy, so the core releases the request */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
     throw new Error('A statement was not answered and may still acquire the lock.');
   }
 
-  // Methods, because otherwise TypeScript would assume that the state can't change during an await.
+  // These are methods because TypeScript would otherwise assume that state can't change during an await.
   #isReleased(): boolean {
     return this.#released;
   }

@@ -18,7 +18,7 @@ const OPTIONS = { attempts: count(1).or(3) } satisfies OptionTable<RetryOnConfli
 /** Decorates methods that return a promise. */
 export interface RetryDecorator {
   // These match no method. If more than three don't match, the compiler reports only the last one.
-  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  /* eslint-disable @typescript-eslint/unified-signatures -- their number is what matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
   (
@@ -35,9 +35,9 @@ export interface RetryDecorator {
 
 /**
  * Retries the method after a write conflict: `VersionConflictError`, or TypeORM's `OptimisticLockVersionMismatchError`.
- * All other errors, and the conflict of the last run, are thrown as they are.
+ * All other errors, and a conflict in the last run, are thrown unchanged.
  *
- * The method must reread what it writes, and must have no other side effects that must not be repeated. Each run needs
+ * The method must reread what it writes, and must have no other side effects that are unsafe to repeat. Each run needs
  * its own transaction, because otherwise it reads the same snapshot again. Apply the decorators in this order, from top
  * to bottom: `@DistributedLock`, `@RetryOnConflict`, `@Transactional`.
  *

@@ -24,25 +24,25 @@ export interface SaveFencedOptions<E> {
 }
 
 /**
- * Writes an entity that already exists in its table with a single guarded UPDATE, so that a holder that was paused for longer than
- * its lease cannot overwrite what later holders have written.
+ * Writes an entity that already exists in its table with a single guarded UPDATE, so a holder that was paused for
+ * longer than its lease cannot overwrite what later holders have written.
  *
  * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass, because one hold may
- *   write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both must agree.
+ *   write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both checks must pass.
  * - A `@VersionColumn` refuses the write if anyone has written the row since the entity was read, with or without a
  *   lock. In this case, the lock needs no token.
  *
- * All columns whose property is not `undefined` are written, including embedded ones and the keys of to-one relations. A lazy
- * relation that is set to a promise is awaited. Nothing cascades, and no row of another table is written; only listeners and
- * subscribers that run for any query builder UPDATE are run. The entity gets its new version and token; values that the
- * database computes (`@UpdateDateColumn`) are not read back.
+ * All columns whose property is not `undefined` are written, including embedded ones and to-one relation keys. A lazy
+ * relation that is set to a promise is awaited. Nothing cascades, and no other table is written; the only listeners and
+ * subscribers called are those that run for any query builder UPDATE. The entity gets its new version and token;
+ * database-computed values (`@UpdateDateColumn`) are not read back.
  *
- * The guard fails with other writers of the fence column, including `manager.save()` of an entity that was read earlier, and with
- * mysql2's flag `-FOUND_ROWS`, which makes a write that changes nothing count as refused.
+ * The guard fails if anything else writes the fence column, including `manager.save()` with an entity read earlier, or
+ * if mysql2's flag `-FOUND_ROWS` is set, which makes a write that changes nothing count as refused.
  *
  * @param manager the application's own manager, a transaction's, or the one from {@link entityManagerOf}
  * @returns the entity
- * @throws LockLostError when the lock is lost, or the row has seen a larger token.
+ * @throws LockLostError when the lock is lost, or the row has a larger token.
  * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written.
  * @throws LockConfigError for a column that is not a guard, a lock without a token, or an entity without its id or version.
  */
@@ -54,12 +54,12 @@ export function saveFenced<E extends ObjectLiteral>(
 ): Promise<E>;
 /**
  * The same write without a lock, guarded by the `@VersionColumn` alone: it refuses the write if anyone has written the
- * row since the entity was read. A fence column keeps its token, because it is written as it was read. So read the whole
+ * row since the entity was read. A fence column keeps its token, because it is written back as read. So read the whole
  * entity, and reread it after a rollback.
  *
  * @returns the entity
  * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written; `key` and `provider` are `null`.
- * @throws LockConfigError for any other column, and for an entity without its id or version.
+ * @throws LockConfigError for any other column, or an entity without its id or version.
  */
 export function saveFenced<E extends ObjectLiteral>(
   manager: EntityManager,
@@ -87,7 +87,7 @@ class GuardedRow<E extends ObjectLiteral> {
   readonly #id: ObjectLiteral;
   readonly #fence: { readonly column: ColumnMetadata; readonly token: bigint } | undefined;
   readonly #version: { readonly column: ColumnMetadata; readonly value: number | string } | undefined;
-  /** Keys of relations that are null, but whose own property is not. */
+  /** Key columns whose relation is null but whose own property is not. */
   readonly #disputed: ColumnMetadata[] = [];
 
   constructor(
@@ -113,7 +113,7 @@ class GuardedRow<E extends ObjectLiteral> {
   /** A lazy relation set to a promise has its value once the promise is fulfilled. */
   async relationsLoaded(): Promise<void> {
     for (const { isLazy, propertyName } of this.#repository.metadata.relationsWithJoinColumns) {
-      // Its own property would load what was never loaded.
+      // Reading the property itself would load the relation.
       if (isLazy) await propertyOf(this.entity, `__promise_${propertyName}__`);
     }
   }
@@ -125,14 +125,14 @@ class GuardedRow<E extends ObjectLiteral> {
       const value: unknown = column.getEntityValue(this.entity);
       const parameter = `disputed${index}`;
       query.setParameter(parameter, this.#driver.preparePersistentValue(value, column));
-      // As in save(), a value that differs from the row was changed. If both differ, the property is written.
+      // As in save(), a value that differs from the row counts as changed. If both differ, the property is written.
       assign(values, column.propertyPath, () => `NULLIF(:${parameter}, ${query.escape(column.databaseName)})`);
     }
     query.whereInIds([this.#id]);
     if (this.#fence) {
       const { column, token } = this.#fence;
       const fence = query.escape(column.databaseName);
-      // As text, which no driver rounds.
+      // As text, because no driver rounds it.
       query.andWhere(`(${fence} IS NULL OR ${fence} <= :fencingToken)`, { fencingToken: String(token) });
       assign(values, column.propertyPath, () => ':fencingToken');
     }
@@ -145,8 +145,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 
   /**
-   * Finds out why no row was written. This is checked afterwards, so if there are two reasons, it may find the later
-   * one.
+   * Finds out why no row was written. The check runs afterwards, so if there are two reasons, it may find the later one.
    */
   async refusal(): Promise<LockLostError | VersionConflictError> {
     const name = this.#repository.metadata.name;
@@ -167,7 +166,7 @@ class GuardedRow<E extends ObjectLiteral> {
     );
   }
 
-  /** Sets on the entity what was written besides its own values, because the next save would otherwise undo it. */
+  /** Copies to the entity what was written besides its own values, because otherwise the next save would undo it. */
   async refresh(): Promise<void> {
     if (this.#fence) {
       const { column, token } = this.#fence;
@@ -242,7 +241,7 @@ class GuardedRow<E extends ObjectLiteral> {
       const value = this.#valueOf(column);
       if (value !== undefined) assign(values, column.propertyPath, value);
     }
-    // For a multi-column key, the query builder also takes columns that have their own properties from the relation.
+    // For a multi-column key, the query builder takes even columns with their own properties from the relation.
     for (const relation of relationsWithJoinColumns) {
       if (relation.isLazy) continue;
       const [written, related] = [values, this.entity].map((from): unknown => relation.getEntityValue(from));
@@ -251,7 +250,7 @@ class GuardedRow<E extends ObjectLiteral> {
     return values;
   }
 
-  /** The value that save() compares with the row's; undefined to leave it. */
+  /** The value that save() compares with the row's; undefined to skip the column. */
   #valueOf(column: ColumnMetadata): unknown {
     const { relationMetadata: relation, referencedColumn } = column;
     const own: unknown = column.isVirtual ? undefined : column.getEntityValue(this.entity);
@@ -281,7 +280,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 }
 
-// Their drivers return a bigint as a number, all others as text.
+// Their drivers return a bigint as a number; all others return text.
 const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
 
 function isEntity(value: unknown): value is ObjectLiteral {

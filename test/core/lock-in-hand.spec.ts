@@ -132,7 +132,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     const other = await started();
     const [a, b, theirs] = [await locks.acquire('a'), await locks.acquire('b'), await other.locks.acquire('a')];
     const acquire = (within: unknown) => locks.acquire('a', { within: within as Lock });
-    await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* no key of this call/);
+    await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* none of this call's keys/);
     for (const wrong of [theirs, {}, 'a'])
       await expect(acquire(wrong)).rejects.toThrow(/"within" is not a lock of this/);
     await a.release();

@@ -11,7 +11,7 @@ interface Waiting {
   /** The calls that wait for each other, this one among them, when that was last seen. */
   cycle: readonly Call[];
   seenAt: number;
-  /** When another of its callers was refused, which ended it. */
+  /** When another of its callers was refused, after which this one is in no other cycle. */
   endedAt: number;
   /** The calls that surely wait for each other, and since when these do. */
   sure: { readonly cycle: readonly Call[]; readonly since: number } | undefined;
@@ -21,10 +21,14 @@ interface Waiting {
 export class DeadlockJudge {
   readonly #waiting = new Map<Call, Waiting>();
 
-  constructor(private readonly report: (violation: string) => void) {}
+  constructor(
+    private readonly calls: ReadonlySet<Call>,
+    private readonly report: (violation: string) => void,
+  ) {}
 
   /** @param healthySince since when nothing is wrong */
-  look(calls: ReadonlySet<Call>, now: number, healthySince: number): void {
+  look(now: number, healthySince: number): void {
+    const { calls } = this;
     for (const call of this.#waiting.keys())
       if (!calls.has(call) || call.lock !== undefined) this.#waiting.delete(call);
     for (const call of calls) {
@@ -50,9 +54,10 @@ export class DeadlockJudge {
       this.report(`${call.name} was refused as deadlocked, and was not`);
       return;
     }
+    const others = new Set([...this.calls].filter((other) => other !== call));
     for (const member of known.cycle) {
       const other = this.#waiting.get(member);
-      if (other) other.endedAt = Math.min(now, other.endedAt);
+      if (other && findCycle(member, others, true) === undefined) other.endedAt = Math.min(now, other.endedAt);
     }
   }
 }

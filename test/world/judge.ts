@@ -113,7 +113,7 @@ export class Judge {
   #lostAt = -Infinity;
   /** Until when a process recovers from a fault of its own, by its place. */
   readonly #troubled = new Map<number, number>();
-  readonly #deadlocks = new DeadlockJudge((violation) => {
+  readonly #deadlocks = new DeadlockJudge(this.#calls, (violation) => {
     this.report(violation);
   });
   readonly #server: ServerJudge;
@@ -351,7 +351,7 @@ export class Judge {
     }
     const troubledUntil = Math.max(this.#disturbedUntil, this.#orphanedUntil, ...this.#troubled.values());
     const healthySince = troubledUntil + this.bounds.recovery;
-    this.#deadlocks.look(this.#calls, now, healthySince);
+    this.#deadlocks.look(now, healthySince);
     this.fleet.jobs?.look(now, healthySince);
     const keys = new Set([...this.#calls].flatMap((call) => call.keys));
     const isHealthy = (process: number) => {

@@ -25,7 +25,8 @@ export function normalizeKeys(key: LockKey): readonly string[] {
     checkKey(key);
     return [key];
   }
-  if (!Array.isArray(key)) throw new LockKeyError(`A key must be a string or a list of strings, got ${typeof key}`);
+  if (!Array.isArray(key))
+    throw new LockKeyError(`A lock key must be a string or a list of strings, got ${typeof key}`);
   const keys: readonly string[] = key;
   if (keys.length === 0) throw new LockKeyError('An empty list of lock keys locks nothing: name at least one key');
   if (keys.length > MAX_KEYS) {

@@ -61,7 +61,7 @@ export const calls: Group = {
       of: ['LockOptions.mode'],
       place: 'Lock provider "memcached"',
       value: "mode: 'shared'",
-      remedy: "remove mode: 'shared', or choose another provider",
+      remedy: "Remove it, or choose another provider",
     },
     {
       id: 'call-limit-zero',
@@ -70,7 +70,7 @@ export const calls: Group = {
       of: ['LockOptions.limit'],
       place: 'Option "limit"',
       value: 'is 0',
-      remedy: 'must be a whole number from 1',
+      remedy: 'must be a whole number >= 1',
     },
     {
       id: 'call-limit-text',
@@ -88,8 +88,8 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { limit: 5, mode: 'shared' });`,
       of: ['LockOptions.limit', 'LockOptions.mode'],
       place: '"limit" and "mode"',
-      value: 'exclude each other',
-      remedy: 'remove one of them',
+      value: 'are mutually exclusive',
+      remedy: 'remove one',
     },
     {
       id: 'call-limit-huge',

@@ -137,7 +137,7 @@ export const keys: Group = {
       call: `await orders.pay(new Date('tomorrow'));`,
       place: '#{day} in the lock key of Orders.pay',
       value: 'is an invalid Date',
-      remedy: 'make sure that it was made of a valid text or time',
+      remedy: 'create it from a valid string or timestamp',
     },
     {
       id: 'key-value-function',
@@ -197,7 +197,7 @@ export const keys: Group = {
       code: `@DistributedLock('order:#{request.params.id}') async pay() {}`,
       place: 'Orders.pay',
       value: 'its key reads #{request…}',
-      remedy: 'pass the value as an argument',
+      remedy: 'read the value from an argument',
     },
     {
       id: 'key-function-gives-undefined',
@@ -303,7 +303,7 @@ export const keys: Group = {
       code: `await locks.withLock('order:' + 'x'.repeat(5000), () => {});`,
       place: 'The lock key "order:xxx',
       value: 'is longer than 4096 bytes',
-      remedy: 'name what is locked by an id or a hash',
+      remedy: 'use an id or a hash instead',
     },
     {
       id: 'key-of-undefined-in-list',
@@ -506,7 +506,7 @@ export const decorators: Group = {
       of: ['DistributedLockOptions.around'],
       place: 'Orders.pay',
       value: "around: 'request'",
-      remedy: 'put that one above',
+      remedy: 'move that one to the top',
     },
     {
       id: 'decorator-around-request-of-no-handler',
@@ -525,7 +525,7 @@ export const decorators: Group = {
       of: ['DistributedLockOptions.signal'],
       place: 'Orders.pay: option "signal"',
       value: /an object|AbortSignal/,
-      remedy: "must be a function that takes the AbortSignal out of the method's arguments",
+      remedy: "must be a function that returns the AbortSignal from the method's arguments",
     },
     {
       id: 'decorator-signal-of-no-signal',
@@ -535,7 +535,7 @@ export const decorators: Group = {
       of: ['DistributedLockOptions.signal'],
       place: 'Option "signal" of Orders.pay',
       value: 'a string',
-      remedy: 'must give an AbortSignal',
+      remedy: 'must return an AbortSignal',
     },
     {
       id: 'decorator-within',
@@ -596,8 +596,8 @@ export const decorators: Group = {
       how: 'members',
       code: `@Unlocked() @DistributedLock('orders') async pay() {}`,
       place: 'Orders.pay',
-      value: 'has a lock and @Unlocked',
-      remedy: 'remove one of the two',
+      value: 'has both a lock and @Unlocked',
+      remedy: 'remove one',
     },
     {
       id: 'decorator-instance-made-by-hand',
@@ -689,7 +689,7 @@ export const jobs: Group = {
       code: `@Cron('0 3 * * *') @RunOnce('report:#{tenant}') async pay(tenant: string) { void tenant; }`,
       place: 'Orders.pay',
       value: 'its key must be the same for all calls',
-      remedy: 'write a fixed key, set "minHold", or call locks.runOnce(key, task, { due })',
+      remedy: 'write a fixed key, set "minHold", or, for several jobs, call locks.runOnce(key, task, { due })',
     },
     {
       id: 'run-once-two-methods-with-one-key',
@@ -698,8 +698,8 @@ export const jobs: Group = {
         @Cron('0 3 * * *') @RunOnce('report') async pay() {}
         @Cron('0 4 * * *') @RunOnce('report') async send() {}`,
       place: 'Orders.send',
-      value: 'Orders.pay has the key "report" as well',
-      remedy: 'give each a key of its own, or call both from one method',
+      value: 'Orders.pay also has the key "report"',
+      remedy: 'give each its own key, or call both from one method',
     },
     {
       id: 'run-once-catch-up-with-at-least',
@@ -790,7 +790,7 @@ export const jobs: Group = {
       code: `await locks.runOnce('report', () => {});`,
       of: ['RunOnceOptions.minHold'],
       place: 'runOnce()',
-      value: 'has no "minHold"',
+      value: 'is missing "minHold"',
       remedy: "write locks.runOnce('report', task, { minHold: '1m' })",
     },
     {
@@ -854,7 +854,7 @@ export const jobs: Group = {
       code: `@Interval(60_000) @RunOnce('report', { minHold: '2m' }) async pay() {}`,
       of: ['RunOnceOptions.minHold'],
       place: 'Orders.pay',
-      value: /\b\d+ s\b/,
+      value: /\b\d+[ms]\b/,
       remedy: /shorter|lower|shorten/i,
     },
     {
@@ -904,8 +904,8 @@ export const jobs: Group = {
       how: 'members',
       code: `@RunAsLeader('billing') async pay() {} @RunAsLeader('billing') async refund() {}`,
       place: 'Orders.refund',
-      value: 'Orders.pay leads "billing" already',
-      remedy: 'give each a key',
+      value: 'Orders.pay already leads "billing"',
+      remedy: 'give each its own key',
     },
     {
       id: 'leader-generator',

@@ -47,7 +47,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.provider'],
       place: '"provider"',
       value: 'undefined',
-      remedy: /Set it|leave the option out/,
+      remedy: /set the variable|leave the option out/,
     },
     {
       id: 'module-provider-and-providers',
@@ -110,7 +110,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.default'],
       place: '"default"',
       value: 'is undefined',
-      remedy: 'is the variable set?',
+      remedy: 'set the variable',
     },
     {
       id: 'module-namespace',

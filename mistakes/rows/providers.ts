@@ -1,7 +1,7 @@
 import type { Group } from '../mistake.js';
 
 const DURATION = /a duration of .*: write a number of milliseconds or text with a unit/;
-const IS_IT_SET = 'is the variable set?';
+const IS_IT_SET = 'set the variable';
 const A_SECRET = { because: 'An address may have a password, so it is not shown.' };
 
 export const redis: Group = {
@@ -175,7 +175,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.client'],
       place: 'RedisLockProvider: "client"',
       value: 'is undefined',
-      remedy: /Set it|pass/,
+      remedy: /set the variable|pass/,
     },
     {
       id: 'redis-client-mock',
@@ -192,7 +192,7 @@ export const redis: Group = {
       code: `new RedisLockProvider({ client: 'redis://localhost:6379' })`,
       of: ['RedisLockProvider.client'],
       place: '"client"',
-      value: 'is a text',
+      value: 'is a string',
       remedy: 'its address as "url"',
     },
     {
@@ -426,7 +426,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.url'],
       place: 'SqlRowLockProvider',
       value: '"ssl"',
-      remedy: 'those of the driver go in "postgres" or "mysql"',
+      remedy: 'driver options go in "postgres" or "mysql"',
     },
     {
       id: 'typeorm-option-misspelled',
@@ -461,7 +461,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.postgres'],
       place: 'SqlRowLockProvider: "postgres"',
       value: 'a pool or a connection',
-      remedy: 'must be the configuration of a connection',
+      remedy: 'must be a connection configuration',
     },
     {
       id: 'sql-mysql-text',
@@ -470,7 +470,7 @@ export const sql: Group = {
       of: ['SqlVersionLockProvider.mysql'],
       place: 'SqlRowLockProvider: "mysql"',
       value: 'a string',
-      remedy: 'must be the configuration of a connection',
+      remedy: 'must be a connection configuration',
     },
     {
       id: 'sql-host-unset',
@@ -535,7 +535,7 @@ export const sql: Group = {
       of: ['SqlVersionLockOptions.maxConnections'],
       place: 'SqlVersionLockProvider: "maxConnections"',
       value: "'8'",
-      remedy: 'must be a whole number from 1 on',
+      remedy: 'must be a whole number >= 1',
     },
     {
       id: 'sql-session-guard',
@@ -553,7 +553,7 @@ export const sql: Group = {
       of: ['SqlSessionLockOptions.maxConnections'],
       place: 'SqlRowLockProvider: "maxConnections"',
       value: 'is 0',
-      remedy: 'must be a whole number from 1 on',
+      remedy: 'must be a whole number >= 1',
     },
     {
       id: 'sql-advisory-max-connections',
@@ -562,7 +562,7 @@ export const sql: Group = {
       of: ['SqlSessionLockOptions.maxConnections'],
       place: 'SqlAdvisoryLockProvider: "maxConnections"',
       value: 'is 1.5',
-      remedy: 'must be a whole number from',
+      remedy: 'must be a whole number >=',
     },
     {
       id: 'sql-fencing-text',
@@ -597,7 +597,7 @@ export const sql: Group = {
       code: `new TypeOrmRowLockProvider({ dataSource: undefined })`,
       place: 'TypeOrmRowLockProvider: "dataSource"',
       value: 'is undefined',
-      remedy: /Set it|must be a DataSource/,
+      remedy: /set the variable|must be a TypeORM DataSource/,
     },
     {
       id: 'typeorm-data-source-options',
@@ -605,7 +605,7 @@ export const sql: Group = {
       code: `new TypeOrmVersionLockProvider({ dataSource: { type: 'postgres', host: 'localhost' } })`,
       place: 'TypeOrmVersionLockProvider: "dataSource"',
       value: 'is an object',
-      remedy: 'must be a DataSource of TypeORM',
+      remedy: 'must be a TypeORM DataSource',
     },
     {
       id: 'typeorm-database',
@@ -649,7 +649,7 @@ export const sql: Group = {
       of: ['RetryOnConflictOptions.attempts'],
       place: '@RetryOnConflict: "attempts"',
       value: 'is 0',
-      remedy: 'must be a whole number from 1 on',
+      remedy: 'must be a whole number >= 1',
     },
     {
       id: 'retry-generator',
@@ -832,7 +832,7 @@ export const others: Group = {
       of: ['CombinedLockProviderOptions.providers'],
       place: 'CombinedLockProvider: "providers"',
       value: 'contains a MemoryLockProvider',
-      remedy: "names of lock providers, such as ['redis', 'sql']",
+      remedy: "lock provider names, such as ['redis', 'sql']",
     },
     {
       id: 'combined-unknown-member',

@@ -139,7 +139,7 @@ function limitOf(
     return weight === undefined ? undefined : fail('Option "weight" needs "limit": set "limit" as well.');
   }
   if (!capabilities.limits) {
-    fail(`Lock provider "${owner.provider}" cannot enforce "limit": remove it, or use another provider.`);
+    fail(`Lock provider "${owner.provider}" cannot enforce "limit": remove it, or choose another provider.`);
   }
   if (mode !== undefined) fail(`Options "limit" and "mode" are mutually exclusive: remove one.`);
   const taken = weight ?? 1;

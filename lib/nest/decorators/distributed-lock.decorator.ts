@@ -32,7 +32,7 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  * keys are acquired in sorted order, all or nothing. `#{class}` is the class that declares the method, even in
  * subclasses. Bundlers rename classes, so write out any name that must survive a build. A template or option that
  * cannot work makes the application fail at startup.
- * @param options, or a function of the module's `config` that is called once, at startup:
+ * @param options the options, or a function of the module's `config` that is called once, at startup:
  * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError at decoration for a method that cannot be locked.
  */

@@ -61,7 +61,7 @@ export const calls: Group = {
       of: ['LockOptions.mode'],
       place: 'Lock provider "memcached"',
       value: "mode: 'shared'",
-      remedy: "Remove it, or choose another provider",
+      remedy: 'Remove it, or choose another provider',
     },
     {
       id: 'call-limit-zero',

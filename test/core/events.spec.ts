@@ -186,10 +186,7 @@ describe('events', () => {
       expect(await seen.promise).toBe('a');
       await clock.advance(0);
       expect(unhandled).toEqual([]);
-      expect(log).toEqual([
-        'A lock event listener failed: Error: sync',
-        'A lock event listener failed: Error: async',
-      ]);
+      expect(log).toEqual(['A lock event listener failed: Error: sync', 'A lock event listener failed: Error: async']);
     } finally {
       process.off('unhandledRejection', note);
     }

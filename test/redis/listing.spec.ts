@@ -252,7 +252,9 @@ describe('the list of all locks on one server', () => {
       processes.proxy.refuse();
       await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
       await expect(rest()).rejects.toThrow(LockUnavailableError);
-      await expect(listOf(processes.shaky.backend)).rejects.toThrow(/Could not list all locks .*: Redis did not answer/);
+      await expect(listOf(processes.shaky.backend)).rejects.toThrow(
+        /Could not list all locks .*: Redis did not answer/,
+      );
     });
 
     it('it does not go on with another connection, which may be one to another server', async () => {

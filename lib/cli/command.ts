@@ -82,6 +82,6 @@ export function notOffered({ provider, backend: { capabilities } }: Namespace, w
   const instead =
     capabilities.lease === 'session' && !capabilities.forceRelease
       ? " Its locks belong to database sessions, which only the database can list. End the holder's session there."
-      : ' See what each provider can do: docs/choosing-a-provider.md.';
+      : ' See what each provider supports: docs/choosing-a-provider.md.';
   throw new LockConfigError(`${provider} ${what}.${instead}`);
 }

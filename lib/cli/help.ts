@@ -4,14 +4,14 @@ import { tableLines } from './table.js';
 
 export const PROGRAM = 'npx nestjs-distributed-lock';
 
-const OF_SERVER = `Options of the commands that use a server:
+const OF_SERVER = `Options for commands that use a server:
 ${optionLines(SERVER_OPTIONS)}
 
-Put passwords in LOCK_URL or the config file, because other users of the machine can see arguments. SQL row and
+Put passwords in LOCK_URL or the config file, because other users on the machine can see arguments. SQL row and
 advisory locks belong to database sessions, and only the database can show them.
 
 Exit codes: 0 done; 1 the key is free, nothing was freed, or doctor found something, such as a rejected connection;
-2 usage error, or the server rejected the command; 3 the server does not answer.`;
+2 usage error, or the server rejected the command; 3 the server does not respond.`;
 
 export function generalHelp(commands: Readonly<Record<string, Command>>): string {
   const rows = Object.entries(commands).map(([name, command]) => [`  ${callOf(name, command)}`, command.summary]);

@@ -61,9 +61,7 @@ async function runCommand(
     return ExitCode.done;
   }
   if ([args.url ?? '', args.subject ?? ''].some(hasPassword)) {
-    terminal.warn(
-      'Other users of this machine can see the password in the arguments of this process. Set LOCK_URL instead.',
-    );
+    terminal.warn('Other users on this machine can see the password in the process arguments. Set LOCK_URL instead.');
   }
   let namespace: Namespace | undefined;
   try {

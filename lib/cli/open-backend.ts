@@ -36,7 +36,7 @@ export async function openBackend(
   const { provider, namespace: own } = source.kind === 'config' ? await fromFile(source.file) : ofServer(source);
   if (provider.members) {
     throw new UsageError(
-      `${provider.constructor.name} combines the providers ${provider.members.join(', ')}, and this command would take part in its decisions. Export one of them instead.`,
+      `${provider.constructor.name} combines the providers ${provider.members.join(', ')}, so this command would affect its decisions. Export one of these providers instead.`,
     );
   }
   const name = source.kind === 'config' ? 'default' : source.kind;

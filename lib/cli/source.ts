@@ -33,7 +33,7 @@ export function sourceOf({ url, config, table }: Values, environment: NodeJS.Pro
 /** Errors never show the URL, because it may contain a password. */
 function serverOf(url: string, from: string) {
   if (url === '')
-    throw new UsageError('No server is given. Use --url or --config, or set the environment variable LOCK_URL.');
+    throw new UsageError('No server specified. Use --url or --config, or set the LOCK_URL environment variable.');
   const scheme = /^[a-z]+:(?=\/\/)/i.exec(url)?.[0].toLowerCase() ?? '';
   if (scheme in SERVERS) return { kind: SERVERS[scheme as keyof typeof SERVERS], url };
   const schemes = Object.keys(SERVERS).map((each) => `${each}//`);

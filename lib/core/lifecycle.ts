@@ -15,7 +15,7 @@ export class Lifecycle {
   assertAccepting(subject: LockEvent, outer: readonly Pick<Lock, 'isHeld'>[]): void {
     if (this.state === 'running') return;
     if (this.state === 'new' || this.state === 'starting') {
-      throw new LockConfigError('LockManager was not started. Await start() first.');
+      throw new LockConfigError('LockManager has not been started. Await start() first.');
     }
     if (this.state === 'draining' && outer.some((lock) => lock.isHeld())) return;
     throw stopping(subject);
@@ -24,7 +24,7 @@ export class Lifecycle {
 
 /** The error for callers that are rejected because the application is stopping. */
 export function stopping(subject: LockEvent): LockUnavailableError {
-  return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is stopping.`, {
+  return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is shutting down.`, {
     key: subject.key,
     provider: subject.provider,
   });

@@ -175,8 +175,8 @@ export class LockAdmin {
     const known = cores.flatMap(({ jobs, name }) => Array.from(jobs.keys(), (key) => `"${key}" (provider "${name}")`));
     throw new LockConfigError(
       found
-        ? `Job ${shown(job)} is on several providers. Pass the name of one as the second argument of runNow(). The jobs are ${known.join(', ')}.`
-        : `This application has no job ${shown(job)} that runNow() could run. Import the module that has it, and ScheduleModule.forRoot({ cronJobs: false }) if this process schedules nothing. ` +
+        ? `Job ${shown(job)} exists on several providers. Pass the name of one as the second argument to runNow(). The jobs are ${known.join(', ')}.`
+        : `runNow() found no job ${shown(job)} in this application. Import the module that has it, and ScheduleModule.forRoot({ cronJobs: false }) if this process does not schedule jobs. ` +
             `A job is a method with @Cron and @RunOnce without "minHold". The jobs are ${known.join(', ') || 'none'}.`,
     );
   }
@@ -246,7 +246,7 @@ function oneKey(key: string): string {
 }
 
 function notOffered(core: ProviderCore, what: string): never {
-  throw new LockConfigError(`Lock provider "${core.name}" does not offer ${what}: use a provider that does.`, {
+  throw new LockConfigError(`Lock provider "${core.name}" does not support ${what}: use a provider that does.`, {
     provider: core.name,
   });
 }

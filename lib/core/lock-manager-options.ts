@@ -52,7 +52,7 @@ const OPTIONS = {
   default: text('the name of a lock provider'),
   namespace: text('1 to 64 of the characters A-Z a-z 0-9 _ . -', /^[A-Za-z0-9_.-]{1,64}$/).or('lock'),
   instance: option('1 to 100 printable ASCII characters', (given) => (isInstanceName(given) ? given : undefined)),
-  defaults: group("the options of all locks, such as { wait: '5s' }", DEFAULTS),
+  defaults: group("the options for all locks, such as { wait: '5s' }", DEFAULTS),
   // Docker and Compose kill a process 10 s after SIGTERM, and the last releases may take 2 s.
   shutdownGrace: duration().or('7s'),
   failFast: flag().or(true),
@@ -94,7 +94,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
   for (const name of names) {
     if (!PROVIDER_NAME.test(name))
       throw new LockConfigError(
-        `A lock provider cannot be named "${name.slice(0, 80)}": use letters, digits, _ and -.`,
+        `A lock provider cannot be named "${name.slice(0, 80)}": use letters, digits, _, and -.`,
       );
   }
   if (chosen !== undefined) {
@@ -105,7 +105,7 @@ function defaultProvider(names: readonly string[], chosen: string | undefined): 
   if (only === undefined) throw new LockConfigError('There is no lock provider: name at least one in "providers".');
   if (second !== undefined)
     throw new LockConfigError(
-      `There are several lock providers (${known}): set "default" to the one that calls use unless they name another.`,
+      `There are several lock providers (${known}): set "default" to the one to use unless a call names another.`,
     );
   return only;
 }

@@ -115,7 +115,7 @@ export class LockManager {
    */
   async start(): Promise<void> {
     if (this.#lifecycle.state !== 'new') {
-      throw new LockConfigError('This LockManager was already started or stopped. Create a new one.');
+      throw new LockConfigError('This LockManager has already been started or stopped. Create a new one.');
     }
     this.#lifecycle.state = 'starting';
     // Detached, because connections and their reconnects outlive the caller.

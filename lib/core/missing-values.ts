@@ -22,7 +22,7 @@ export class MissingValues {
     if (!this.#reported.add(place)) return;
     this.logger.warn(
       `Lock key ${quote(missing.key)} contains the text "${missing.segment}" instead of a value, so all calls without the value share one lock. ` +
-        `${method === undefined ? '' : `It comes from the key function of ${method}. `}Build it with lockKey, such as lockKey\`order:\${order.id}\`, which rejects a missing value.`,
+        `${method === undefined ? '' : `It comes from the key function of ${method}. `}Build it with lockKey, such as lockKey\`order:\${order.id}\`, which rejects missing values.`,
     );
   }
 }

@@ -20,20 +20,20 @@ export class Providers implements Iterable<ProviderCore> {
       if (this.#byName.has(name)) return;
       if (path.includes(name)) {
         throw new LockConfigError(
-          `Lock providers are built on each other in a cycle: ${[...path, name].join(' → ')}. Remove one of these names from the options of the provider before it.`,
+          `Lock providers depend on each other in a cycle: ${[...path, name].join(' → ')}. Remove one of these names from the options of the provider before it.`,
         );
       }
       const provider = providers[name];
       if (!provider) {
         throw new LockConfigError(
-          `Lock provider "${path.at(-1) ?? ''}" is built on "${name}", but the lock providers are ${quoted(Object.keys(providers))}.`,
+          `Lock provider "${path.at(-1) ?? ''}" depends on "${name}", but the only lock providers are ${quoted(Object.keys(providers))}.`,
         );
       }
       const { members = [] } = provider;
       for (const member of members) add(member, [...path, name]);
       const memberNamed = (member: string) => {
         if (members.includes(member)) return memberOf(this.get(member));
-        throw new LockConfigError(`Lock provider "${name}" does not name "${member}" among its members.`);
+        throw new LockConfigError(`Lock provider "${name}" does not list "${member}" as a member.`);
       };
       this.#byName.set(name, new ProviderCore(name, provider, parts, memberNamed));
     };

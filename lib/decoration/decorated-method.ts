@@ -35,7 +35,7 @@ export function decoratedMethod(
   }
   const name = `${classOf(target)}.${String(key)}`;
   if (typeof descriptor?.value !== 'function') {
-    throw new LockConfigError(`${name} is a property or an accessor: ${decorator} needs a method.`);
+    throw new LockConfigError(`${name} is a property or an accessor, but ${decorator} needs a method.`);
   }
   const original = descriptor.value as Method;
   const returnType: unknown = Reflect.getMetadata('design:returntype', target, key);
@@ -58,7 +58,7 @@ export function assertParentheses(decorator: string, target: unknown, name: unkn
   if (typeof name !== 'string' && typeof name !== 'symbol') return;
   if ((typeof target !== 'object' && typeof target !== 'function') || target === null || Array.isArray(target)) return;
   throw new LockConfigError(
-    `${classOf(target)}.${String(name)}: ${decorator} has no parentheses, and so no key: write ${example}.`,
+    `${classOf(target)}.${String(name)}: ${decorator} is missing its parentheses and key: write ${example}.`,
   );
 }
 

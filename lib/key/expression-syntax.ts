@@ -77,7 +77,7 @@ class Parser {
     const itemPath = this.#take(EVERY) === undefined ? null : this.#steps();
     const fallback = this.#fallback();
     const text = this.#text;
-    if (this.#take(END) === undefined) throw this.#expected("a property, a default or '}'");
+    if (this.#take(END) === undefined) throw this.#expected("a property, a default, or '}'");
     return { text, root, path, itemPath, fallback };
   }
 

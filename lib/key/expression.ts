@@ -65,7 +65,7 @@ export class Expression {
     const remedy = fallback ? 'write ?: instead of ??' : `write #{${text} ${isAbsent ? '??' : '?:'} 'none'}`;
     const isLeftOut = value === undefined && path.length === 0;
     throw new LockKeyError(
-      `${this.#describe()} is ${isAbsent ? value : 'an empty string'}. Make sure that it is set, or ${remedy}.` +
+      `${this.#describe()} is ${isAbsent ? value : 'an empty string'}. Make sure it is set, or ${remedy}.` +
         (isLeftOut ? " A default in the method's signature applies only inside the method." : ''),
     );
   }

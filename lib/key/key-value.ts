@@ -27,7 +27,7 @@ export function encodeKeyValue(value: unknown, describe: () => string): string {
   if (text === undefined) throw new LockKeyError(`${describe()} ${objectionTo(value)}`);
   // Checked before the encoding, which may triple the length.
   if (text.length > MAX_KEY_BYTES) {
-    throw new LockKeyError(`${describe()} is too long for a key: use an id or a hash of it`);
+    throw new LockKeyError(`${describe()} is too long for a key: use an id or a hash instead`);
   }
   if (NEEDS_NO_ENCODING.test(text)) return text;
   if (LONE_SURROGATE.test(text)) {
@@ -63,10 +63,10 @@ function textOf(value: unknown): string | undefined {
 }
 
 function objectionTo(value: unknown): string {
-  if (value === undefined || value === null) return `is ${value}: make sure that it is set, or give it a default`;
-  if (value === '') return 'is an empty string: make sure that it is set, or give it a default';
+  if (value === undefined || value === null) return `is ${value}: make sure it is set, or give it a default`;
+  if (value === '') return 'is an empty string: make sure it is set, or give it a default';
   if (typeof value === 'number') return `is ${value}: a number in a key must be finite`;
   if (isDate(value)) return 'is an invalid Date: create it from a valid string or timestamp';
   if (typeof value === 'object') return 'is an object: name one of its properties, or use [*] for list items';
-  return `is a ${typeof value}: use a string, a finite number, a bigint, a boolean or a Date`;
+  return `is a ${typeof value}: use a string, a finite number, a bigint, a boolean, or a Date`;
 }

@@ -30,7 +30,7 @@ export function normalizeKeys(key: LockKey): readonly string[] {
   const keys: readonly string[] = key;
   if (keys.length === 0) throw new LockKeyError('An empty list of lock keys locks nothing: name at least one key');
   if (keys.length > MAX_KEYS) {
-    throw new LockKeyError(`A lock takes at most ${MAX_KEYS} keys, got ${keys.length}: lock what they have in common`);
+    throw new LockKeyError(`A lock takes at most ${MAX_KEYS} keys, got ${keys.length}: lock something they share`);
   }
   for (const each of keys) checkKey(each);
   return [...new Set(keys)].sort();

@@ -96,8 +96,8 @@ function parameter(index: number, path: readonly PropertyStep[]): Root {
 function requestOf({ request }: KeyScope, { method }: KeySite): unknown {
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
-    `The lock key of ${method} reads the request, but LockRequestInterceptor did not run for this call: call it as a handler. ` +
-      'Nest 11 gateways, and controllers of a hybrid application without inheritAppConfig, need @UseInterceptors(LockRequestInterceptor).',
+    `The lock key of ${method} reads the request, but LockRequestInterceptor did not run here: call the method as a handler. ` +
+      'Nest 11 gateways, and controllers in a hybrid application without inheritAppConfig, need @UseInterceptors(LockRequestInterceptor).',
   );
 }
 

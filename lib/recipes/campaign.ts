@@ -140,7 +140,7 @@ export class Campaign {
     if (this.#hasWarned) return;
     this.#hasWarned = true;
     this.candidacy.plan.core.logger.warn(
-      `The leader task of "${this.subject.key}" returned less than a second after its election, so this instance resigned. Whatever the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
+      `The leader task of "${this.subject.key}" returned less than a second after the election, so this instance resigned. Anything the task started, such as a timer, keeps running here: await work that ends when the term's signal aborts. (Warned once.)`,
     );
   }
 }

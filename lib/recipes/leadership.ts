@@ -84,7 +84,7 @@ export class Leadership {
     if (isNested) {
       const subject = subjectOf(key, plan);
       throw new LockDeadlockError(
-        `${nameOf(subject)} is held by the caller of runAsLeader(), so the campaign would wait for its caller. Start it outside of that lock.`,
+        `${nameOf(subject)} is held by the caller of runAsLeader(), so the campaign would wait for its caller. Start the campaign outside that lock.`,
         subject,
       );
     }
@@ -175,7 +175,7 @@ export function planCampaign(
 export function assertLeaderKey(key: unknown): asserts key is string {
   if (typeof key !== 'string')
     throw new LockKeyError(
-      `The key of a leader must be one string, but is ${shown(key)}. Campaign for each key separately.`,
+      `A leader key must be one string, but it is ${shown(key)}. Campaign for each key separately.`,
     );
   normalizeKeys(key);
 }

@@ -113,7 +113,7 @@ export function readRunOptions(options: object): {
   const excluded = Object.entries({ catchUp, afterCrash }).find(([, value]) => value !== undefined)?.[0];
   if (excluded === undefined) return { lock, missingRuns: undefined };
   throw new LockConfigError(
-    `Options "minHold" and "${excluded}" of @RunOnce exclude each other: with "minHold" the job has no ticks that could be missed or repeated. Remove one of the two.`,
+    `Options "minHold" and "${excluded}" of @RunOnce are mutually exclusive: with "minHold", the job has no ticks to miss or repeat. Remove one of them.`,
   );
 }
 
@@ -133,7 +133,7 @@ export async function runOnce<T>(
   if ((due === undefined) === (run.minHold === undefined)) {
     throw new LockConfigError(
       due
-        ? 'Options "due" and "minHold" of runOnce() exclude each other: remove one of them.'
+        ? 'Options "due" and "minHold" of runOnce() are mutually exclusive: remove one of them.'
         : `runOnce() is missing "minHold", the shortest time between two runs: write ${EXAMPLE}.`,
     );
   }

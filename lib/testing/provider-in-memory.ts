@@ -39,7 +39,7 @@ export class BackendInMemory extends MemoryBackend {
   override list(query: { readonly prefix: string }): AsyncIterable<LockInfo> {
     if (this.capabilities.list) return super.list(query);
     throw new LockConfigError(
-      'These in-memory locks replace a lock provider that does not offer list(). Test without list(), or with another provider.',
+      'These in-memory locks replace a lock provider that does not support list(). Test without list(), or with another provider.',
     );
   }
 }

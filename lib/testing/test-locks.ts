@@ -63,7 +63,7 @@ export class TestLocks {
     if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {
       throw new AssertionError({ message: `Lock "${key}" is busy: busy() already holds it, so call free() first.` });
     }
-    if (!lock) this.#fail(key, 'to be free, so that busy() can take it');
+    if (!lock) this.#fail(key, 'to be free so busy() can take it');
     this.#others.set(`${lock.provider}:${key}`, lock);
   }
 
@@ -122,7 +122,7 @@ export class TestLocks {
 
   #started(manager: LockManager | undefined): LockManager {
     if (manager) return manager;
-    throw new Error('These TestLocks belong to no application yet: compile the testing module first.');
+    throw new Error('These TestLocks do not belong to an application yet: compile the testing module first.');
   }
 
   #fail(key: string, wanted: string): never {

@@ -240,8 +240,8 @@ export const calls: Group = {
       code: `await locks.acquire('order:42', { within: 'order:42' });`,
       of: ['LockOptions.within'],
       place: '"within"',
-      value: 'is not a lock of this application',
-      remedy: 'Pass the lock that withLock() or acquire() gave you',
+      value: 'is not a lock from this application',
+      remedy: 'Pass the lock you got from withLock() or acquire()',
     },
     {
       id: 'call-on-lost',
@@ -338,7 +338,7 @@ export const calls: Group = {
       code: `await locks.acquire('order:42'); await app.close();`,
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 50 }`,
       place: '"order:42"',
-      value: 'shutdownGrace passed while it was held',
+      value: 'shutdownGrace expired',
       remedy: 'Release it when its task ends (await using, or finally)',
     },
     {
@@ -564,7 +564,7 @@ export const tests: Group = {
       how: 'script',
       code: `await new TestLocks().busy('order:42');`,
       place: 'TestLocks',
-      value: 'belong to no application yet',
+      value: 'do not belong to an application yet',
       remedy: 'compile the testing module first',
     },
     {

@@ -83,7 +83,7 @@ export const keys: Group = {
       code: `@DistributedLock(undefined) async pay() {}`,
       place: 'Orders.pay',
       value: 'has no lock key',
-      remedy: "give @DistributedLock a template such as 'order:#{order.id}'",
+      remedy: "pass @DistributedLock a template such as 'order:#{order.id}'",
     },
     {
       id: 'key-object-value',
@@ -231,7 +231,7 @@ export const keys: Group = {
       code: 'const order: { id?: string } = {}; await locks.withLock(lockKey`order:${order.id}`, () => {});',
       place: 'Value 1 of the lock key "order:${…}"',
       value: 'is undefined',
-      remedy: 'make sure that it is set',
+      remedy: 'make sure it is set',
     },
     {
       id: 'key-tag-not-separated',
@@ -295,7 +295,7 @@ export const keys: Group = {
       code: 'await locks.withLock(Array.from({ length: 101 }, (_, n) => `order:${n}`), () => {});',
       place: 'A lock',
       value: 'got 101',
-      remedy: 'lock what they have in common',
+      remedy: 'lock something they share',
     },
     {
       id: 'key-long-in-call',
@@ -349,7 +349,7 @@ export const decorators: Group = {
       code: `class Orders { @DistributedLock('orders') pay = async () => {}; }`,
       place: "DistributedLock('orders')",
       value: 'A property, such as an arrow function',
-      remedy: 'write a method',
+      remedy: 'use a method',
     },
     {
       id: 'decorator-getter',
@@ -372,7 +372,7 @@ export const decorators: Group = {
       how: 'members',
       code: `@DistributedLock async pay() {}`,
       place: 'Orders.pay: @DistributedLock',
-      value: 'has no parentheses',
+      value: 'is missing its parentheses',
       remedy: "write @DistributedLock('order:#{order.id}'",
     },
     {
@@ -552,7 +552,7 @@ export const decorators: Group = {
       code: `@RunOnce('report', { minHold: '1m' }) @DistributedLock('report') async pay() {}`,
       place: 'Orders.pay',
       value: 'the key "report"',
-      remedy: 'remove one of the two, or set reentrant: true',
+      remedy: 'remove one, or set reentrant: true',
     },
     {
       id: 'decorator-class-defaults',
@@ -604,7 +604,7 @@ export const decorators: Group = {
       how: 'script',
       code: `class Orders { @DistributedLock('orders') async pay() {} } await new Orders().pay();`,
       place: 'Orders.pay',
-      value: 'before Nest has injected its lock service, or outside of Nest',
+      value: 'before Nest injected its lock service, or outside Nest',
       remedy: 'let Nest make the instance',
     },
     {
@@ -655,7 +655,7 @@ export const jobs: Group = {
       of: ['RunOnceOptions.minHold'],
       place: 'Orders.pay: @RunOnce',
       value: 'has no "minHold"',
-      remedy: 'add @Cron; or set "minHold"',
+      remedy: 'add @Cron; set "minHold"',
     },
     {
       id: 'run-once-interval-without-min-hold',
@@ -671,7 +671,7 @@ export const jobs: Group = {
       how: 'members',
       code: `@RunAsLeader async pay() {}`,
       place: 'Orders.pay: @RunAsLeader',
-      value: 'has no parentheses, and so no key',
+      value: 'is missing its parentheses and key',
       remedy: "write @RunAsLeader('billing')",
     },
     {
@@ -708,7 +708,7 @@ export const jobs: Group = {
       of: ['RunTicksOptions.catchUp'],
       place: /^Orders\.pay: .*@RunOnce/,
       value: '"minHold" and "catchUp"',
-      remedy: 'Remove one of the two',
+      remedy: 'Remove one of them',
     },
     {
       id: 'run-once-catch-up-without-unit',
@@ -735,7 +735,7 @@ export const jobs: Group = {
       module: `{ providers: { cache: new MemcachedLockProvider({ server: 'localhost:1' }) }, default: 'cache', failFast: false }`,
       of: ['RunTicksOptions.provider'],
       place: 'Orders.pay: Lock provider "cache"',
-      value: 'keeps no records',
+      value: 'does not store records',
       remedy: 'set "minHold"',
     },
     {
@@ -919,7 +919,7 @@ export const jobs: Group = {
       id: 'leader-key-list',
       how: 'call',
       code: `await locks.runAsLeader(['billing', 'refunds'], async () => {});`,
-      place: 'The key of a leader',
+      place: 'A leader key',
       value: /object|list/,
       remedy: 'must be one string',
     },

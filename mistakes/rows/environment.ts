@@ -210,7 +210,7 @@ export const onSql: Group = {
       code: `new SqlVersionLockProvider({ url: \`postgres://reader@\${address}/postgres\`, table: 'read_only_lock' })`,
       place: 'provider "default"',
       value: 'permission denied',
-      remedy: 'The account needs SELECT, INSERT and UPDATE',
+      remedy: 'The account needs SELECT, INSERT, and UPDATE',
     },
     {
       id: 'postgres-init-sql',
@@ -257,7 +257,7 @@ export const onSql: Group = {
       code: 'new SqlVersionLockProvider({ url: `mysql://guest:secret@${address}/shop` })',
       place: 'provider "default"',
       value: "to database 'shop'",
-      remedy: 'Check the database name, and that the account may use it',
+      remedy: 'Check the database name, and that the account can access it',
     },
     {
       id: 'mariadb-as-postgres',
@@ -293,7 +293,7 @@ export const onOthers: Group = {
       server: 'memcached',
       code: 'new MemcachedLockProvider({ server: redisAddress })',
       place: 'lock provider "default"',
-      value: 'did not answer in time',
+      value: 'did not respond in time',
       remedy: 'Check its address',
     },
     {

@@ -19,7 +19,7 @@ export const moduleOptions: Group = {
       code: `undefined`,
       of: ['DistributedLockModuleOptions.provider'],
       place: 'DistributedLockModule.forRoot()',
-      value: 'Locks are in memory',
+      value: 'Locks are kept in memory',
       remedy: 'Pass "provider"',
     },
     {
@@ -47,7 +47,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.provider'],
       place: '"provider"',
       value: 'undefined',
-      remedy: /set the variable|leave the option out/,
+      remedy: /set the variable|omit the option/,
     },
     {
       id: 'module-provider-and-providers',
@@ -56,7 +56,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.provider', 'DistributedLockModuleOptions.providers'],
       place: 'DistributedLockModule',
       value: 'both "provider" and "providers"',
-      remedy: 'give one of them',
+      remedy: 'set only one',
     },
     {
       id: 'module-provider-in-providers-wrong',
@@ -83,7 +83,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.providers'],
       place: 'lock provider',
       value: '"main db"',
-      remedy: 'use letters, digits, _ and -',
+      remedy: 'use letters, digits, _, and -',
     },
     {
       id: 'module-several-without-default',
@@ -306,7 +306,7 @@ export const moduleOptions: Group = {
       code: `{ useFactory: () => { ({ provider: new MemoryLockProvider() }); } }`,
       place: 'The options of DistributedLockModule',
       value: /undefined|must be an object/,
-      remedy: 'return one from the factory of forRootAsync()',
+      remedy: 'return one from the forRootAsync() factory',
     },
     {
       id: 'module-not-imported',
@@ -437,7 +437,7 @@ export const manager: Group = {
       how: 'script',
       code: `await new LockManager({ providers: { memory: new MemoryLockProvider() } }).acquire('order:42');`,
       place: 'LockManager',
-      value: 'was not started',
+      value: 'has not been started',
       remedy: 'Await start() first',
     },
     {
@@ -447,7 +447,7 @@ export const manager: Group = {
         const manager = new LockManager({ providers: { memory: new MemoryLockProvider() } });
         await manager.start(); await manager.stop(); await manager.start();`,
       place: 'LockManager',
-      value: 'already started or stopped',
+      value: 'already been started or stopped',
       remedy: 'Create a new one',
     },
   ],

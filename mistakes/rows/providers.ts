@@ -112,7 +112,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.url'],
       place: 'RedisLockProvider',
       value: '"host"',
-      remedy: 'put the options of a client in "options"',
+      remedy: 'put client options in "options"',
     },
     {
       id: 'redlock-option-misspelled',
@@ -184,7 +184,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.client'],
       place: /"client"|client of Redis/,
       value: 'is an object',
-      remedy: 'Pass a client',
+      remedy: 'Pass an ioredis or redis client',
     },
     {
       id: 'redis-client-is-a-url',
@@ -193,7 +193,7 @@ export const redis: Group = {
       of: ['RedisLockProvider.client'],
       place: '"client"',
       value: 'is a string',
-      remedy: 'its address as "url"',
+      remedy: 'an address as "url"',
     },
     {
       id: 'redis-url-and-client',
@@ -497,7 +497,7 @@ export const sql: Group = {
       of: ['SqlLockOptions.table'],
       place: '"table"',
       value: 'is undefined',
-      remedy: 'leave the option out',
+      remedy: 'omit the option',
     },
     {
       id: 'sql-synchronize-text',
@@ -760,7 +760,7 @@ export const others: Group = {
       of: ['ZooKeeperLockProviderOptions.acl'],
       place: 'ZooKeeperLockProvider: "acl"',
       value: "grants 'r'",
-      remedy: 'must grant the permissions c, d, r and w',
+      remedy: 'must grant the permissions c, d, r, and w',
     },
     {
       id: 'zookeeper-acl-text',
@@ -848,7 +848,7 @@ export const others: Group = {
       how: 'module',
       code: `{ providers: { redis: new MemoryLockProvider(), all: new CombinedLockProvider({ providers: ['redis', 'all'] }) }, default: 'all' }`,
       of: ['CombinedLockProviderOptions.providers'],
-      place: 'Lock providers are built on each other',
+      place: 'Lock providers depend on each other',
       value: 'all → all',
       remedy: 'Remove one of these names',
     },

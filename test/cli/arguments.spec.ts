@@ -43,7 +43,7 @@ it('a key, a prefix and options', () => {
 });
 
 it.each([
-  [[], LIST, 'No server is given. Use --url or --config, or set'],
+  [[], LIST, 'No server specified. Use --url or --config, or set'],
   [['--url', ''], LIST, 'No server is given'],
   [[...REDIS, '--config', 'a.mjs'], LIST, 'Use either --url or --config, not both.'],
   [[...REDIS, '--table', 't'], LIST, '--table is only for SQL.'],

@@ -134,7 +134,7 @@ it('free: asks a person, takes yes alone, and refuses without one', async () => 
   expect(yes.code).toBe(0);
   expect(await locks.isLocked('order:1')).toBe(false);
   await (await locks.acquire('job', { minHold: '1m' })).release();
-  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('may then run again');
+  expect((await run(free, { subject: 'job', isTerminal: true, answer: '\n' })).err).toContain('could run again');
   const { code, out } = await run(free, { subject: 'job', yes: true, json: true });
   expect(code).toBe(0);
   expect(JSON.parse(out)).toMatchObject({ key: 'job', freed: true, was: { state: 'retained', instances: [] } });

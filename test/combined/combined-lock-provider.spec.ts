@@ -399,7 +399,7 @@ describe('CombinedLockProvider', () => {
     const b = new ScriptedProvider();
     b.onRelease = () => 'unknown';
     await expect(combine({ a: scripted(), b })).rejects.toThrow(
-      'Lock provider "all" needs all of its providers, but "b" did not answer.',
+      'Lock provider "all" needs all of its providers, but "b" did not respond.',
     );
   });
 
@@ -420,9 +420,9 @@ describe('CombinedLockProvider refuses', () => {
   it.each<[string, object, string]>([
     ['one provider', { providers: ['a'] }, '"providers" is a, but must name at least two'],
     ['a provider twice', { providers: ['a', 'a'] }, '"providers" is a, a, but must name at least two'],
-    ['no list of providers', {}, 'must be a list of names'],
-    ['providers in one text', { providers: 'ab' }, 'must be a list of names'],
-    ['a provider without a name', { providers: ['a', undefined] }, 'must be a list of names'],
+    ['no list of providers', {}, 'must be a list of lock provider names'],
+    ['providers in one text', { providers: 'ab' }, 'must be a list of lock provider names'],
+    ['a provider without a name', { providers: ['a', undefined] }, 'must be a list of lock provider names'],
     ['a quorum', { providers: ['a', 'b', 'c'], quorum: 2 }, 'there is no option "quorum": remove it'],
   ])('%s', (_, options, message) => {
     expect(() => new CombinedLockProvider(options as never)).toThrow(LockConfigError);

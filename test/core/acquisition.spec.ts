@@ -11,8 +11,8 @@ describe('a backend that fails', () => {
       new LockUnavailableError('Redis refuses it (OOM); check the server.'),
       'Redis refuses it (OOM); check the server.',
     ],
-    [new AggregateError([]), 'the backend did not answer; check that it is up and reachable.'],
-    ['down', 'the backend did not answer; check that it is up and reachable.'],
+    [new AggregateError([]), 'the backend did not respond; check that it is up and reachable.'],
+    ['down', 'the backend did not respond; check that it is up and reachable.'],
   ])('is quoted in the error: %s', async (cause, words) => {
     const provider = new ScriptedProvider();
     provider.onAcquire = () => {
@@ -32,7 +32,7 @@ describe('a backend that fails', () => {
     const { locks, clock } = await startManager({ provider: new ScriptedProvider() });
     const waiting = watch(locks.acquire('a', { wait: 0 }));
     await clock.advance(3_000);
-    expect(String(waiting.error)).toContain('did not answer; check that it is up and reachable.');
+    expect(String(waiting.error)).toContain('did not respond; check that it is up and reachable.');
   });
 });
 
@@ -181,7 +181,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(trying.error).toBeInstanceOf(LockUnavailableError);
     expect(provider.releases).toHaveLength(1);
     expect(provider.releases[0]?.input.id).toBe(provider.asks[0]?.input.id);
-    expect(log).toEqual(['Lock provider "main" does not answer']);
+    expect(log).toEqual(['Lock provider "main" is not responding']);
   });
 
   it('has what it grants after that released once more', async () => {

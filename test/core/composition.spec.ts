@@ -186,7 +186,7 @@ it('a refusal fails the start also without failFast, unless another provider is 
   const both = new CombinedLockProvider({ providers: ['provider', 'memory'] });
   const { locks, log } = managerOf({ both, provider, memory: new MemoryLockProvider() }, false);
   await locks.start();
-  expect(log).toContainEqual('Lock provider "provider" does not answer: The server refuses the login.');
+  expect(log).toContainEqual('Lock provider "provider" is not responding: The server refuses the login.');
   await locks.stop();
   const mistake = new LockConfigError('A mistake in the options.');
   const wrong = providerWith(() => ({ connect: () => Promise.reject(mistake) }));

@@ -81,7 +81,7 @@ describe('events', () => {
   });
 
   it('report no forced release that failed', async () => {
-    const forceRelease = () => Promise.reject(new Error('not answered'));
+    const forceRelease = () => Promise.reject(new Error('not responded'));
     const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), { forceRelease });
     const { locks, events } = await startManager({ provider });
     locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
@@ -104,7 +104,9 @@ describe('events', () => {
     provider.context.emit({ type: 'recovered' });
     down();
     await lock.release();
-    const [silent, back] = ['does not answer: gone', 'answers again.'].map((what) => `Lock provider "main" ${what}`);
+    const [silent, back] = ['is not responding: gone', 'is responding again.'].map(
+      (what) => `Lock provider "main" ${what}`,
+    );
     expect(log).toEqual([silent, back, silent, back, silent]);
   });
 
@@ -114,7 +116,7 @@ describe('events', () => {
     const down = () => {
       provider.context.emit({ type: 'unavailable', cause: new Error('one master of three') });
     };
-    const outages = () => log.filter((line) => line.includes('does not answer')).length;
+    const outages = () => log.filter((line) => line.includes('is not responding')).length;
     for (let turn = 0; turn < 100; turn += 1) {
       down();
       provider.context.emit({ type: 'recovered' });

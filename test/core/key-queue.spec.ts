@@ -520,7 +520,7 @@ describe('an outage under a crowd', () => {
     }
     expect(asks).toBeLessThan(10);
     expect(names().filter((name) => name === 'unavailable')).toHaveLength(1);
-    expect(log).toEqual(['Lock provider "main" does not answer: down']);
+    expect(log).toEqual(['Lock provider "main" is not responding: down']);
     await clock.advance(70_000);
     expect(crowd.every(({ state }) => state === 'rejected')).toBe(true);
   });

@@ -386,7 +386,7 @@ describe('a traced wait', () => {
 
   it.each<[string, () => Promise<string | null>]>([
     ['rejects', () => Promise.reject(new Error('NOPERM'))],
-    ['does not answer', () => new Promise(() => undefined)],
+    ['is not responding', () => new Promise(() => undefined)],
     [
       'throws',
       () => {

@@ -72,7 +72,12 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
       { limit: 3, weight: 2 },
       /held by this call with weight 1, .* weight 2 .*larger weight from the start/,
     ],
-    ['exclusively', { limit: 3 }, {}, /already held limited .* acquiring it exclusive .*Use one mode for both/],
+    [
+      'exclusively',
+      { limit: 3 },
+      {},
+      /already held in limited mode .* acquiring it in exclusive mode .*Use the same mode for both/,
+    ],
     ['shared', { limit: 3 }, { mode: 'shared' }, /already held limited .* acquiring it shared /],
     ['limited in shared', { mode: 'shared' }, { limit: 3 }, /already held shared .* acquiring it limited /],
   ])('are not entered again %s: the task would deadlock', async (_what, outer, inner, message) => {

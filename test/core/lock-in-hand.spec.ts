@@ -134,7 +134,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     const acquire = (within: unknown) => locks.acquire('a', { within: within as Lock });
     await expect(acquire(b)).rejects.toThrow(/"within" is the lock "b".* none of this call's keys/);
     for (const wrong of [theirs, {}, 'a'])
-      await expect(acquire(wrong)).rejects.toThrow(/"within" is not a lock of this/);
+      await expect(acquire(wrong)).rejects.toThrow(/"within" is not a lock from this/);
     await a.release();
     await expect(acquire(a)).rejects.toBeInstanceOf(LockLostError);
     await locks.admin.forceRelease('b');

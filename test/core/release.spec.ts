@@ -64,8 +64,8 @@ describe('a release', () => {
   });
 
   it.each([
-    ['rolled-back', 'nothing you wrote in it is saved'],
-    ['unknown', 'the server did not answer its COMMIT'],
+    ['rolled-back', 'nothing you wrote in it was saved'],
+    ['unknown', 'the server did not respond to its COMMIT'],
   ] as const)('whose transaction was %s is a loss that says so', async (written, words) => {
     const { locks, events, clock, provider } = await held();
     const cause = new Error('of the server');

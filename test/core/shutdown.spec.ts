@@ -17,7 +17,7 @@ describe('start', () => {
     await expect(locks.acquire('a')).rejects.toBeInstanceOf(LockConfigError);
     const starting = locks.start();
     await expect(locks.start()).rejects.toBeInstanceOf(LockConfigError);
-    await expect(locks.acquire('a')).rejects.toThrow('was not started');
+    await expect(locks.acquire('a')).rejects.toThrow('has not been started');
     gate.resolve();
     await starting;
     await expect(locks.start()).rejects.toThrow('Create a new one');
@@ -50,7 +50,7 @@ describe('start', () => {
     const down = new ScriptedProvider();
     down.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
     const { log, locks } = await startManager({ provider: down, failFast: false });
-    expect(log).toEqual(['Lock provider "main" does not answer: refused']);
+    expect(log).toEqual(['Lock provider "main" is not responding: refused']);
     await locks.stop();
     const wrong = new ScriptedProvider();
     wrong.onConnect = () => Promise.reject(new TypeError('a bug'));

@@ -157,7 +157,9 @@ describe('failover', () => {
         [{ provider: 'main', to: 'b', epoch: 2, reason: 'failure' }],
       ]);
       expect(processes[0]?.main.state.history).toMatchObject([{ epoch: 2, from: 'a', to: 'b', reason: 'failure' }]);
-      expect(processes[0]?.log).toContain('Lock provider "main": provider "a" does not answer, or rejects new locks.');
+      expect(processes[0]?.log).toContain(
+        'Lock provider "main": provider "a" is not responding, or rejects new locks.',
+      );
     });
 
     it('has its records where its epoch is, so a switch forgets none, and a provider that is down keeps none back', async () => {
@@ -485,7 +487,7 @@ describe('failover', () => {
       expect(lock.isHeld()).toBe(false);
       expect(await refusal(one)).toContain('cannot confirm the record');
       expect(
-        one.log.filter((line) => line.includes('found its record deleted, damaged or restored from a backup')),
+        one.log.filter((line) => line.includes('found its record deleted, damaged, or restored from a backup')),
       ).toHaveLength(1);
     });
 

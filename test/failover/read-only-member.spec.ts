@@ -115,12 +115,12 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       );
       for (const each of [locks, ...combined]) ends.push(() => each.stop());
       const [strict, patient] = combined as [LockManager, LockManager];
-      await expect(strict.start()).rejects.toThrow(/"both" needs all of its providers, but "closed" did not answer/);
+      await expect(strict.start()).rejects.toThrow(/"both" needs all of its providers, but "closed" did not respond/);
       await patient.start();
       await locks.start();
       expect(log).toContainEqual(
         expect.stringMatching(
-          /provider "closed" does not answer: .*(replica|read-only).*(Give|Configure) the provider/,
+          /provider "closed" is not responding: .*(replica|read-only).*(Give|Configure) the provider/,
         ),
       );
       await until(async () => (await locked(locks, 'failover')) === 'done', 'the other member is used', 60_000);

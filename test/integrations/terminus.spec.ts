@@ -67,8 +67,8 @@ function answerReleases(provider: ScriptedProvider): void {
 
 const UP = { code: 200, status: 'ok', details: { locks: { status: 'up' } } };
 const down = (message: string) => ({ code: 503, status: 'error', details: { locks: { status: 'down', message } } });
-const LATE = down('The lock backend did not answer in time.');
-const UNAVAILABLE = down('The lock backend is unavailable, or the application is stopping.');
+const LATE = down('The lock backend did not respond in time.');
+const UNAVAILABLE = down('The lock backend is unavailable, or the application is shutting down.');
 
 it('a provider that locks is up, and the probe is given back', async () => {
   const { get, locks } = await healthOf({ provider: new MemoryLockProvider() });
@@ -264,7 +264,7 @@ describe('who leads', () => {
       inspect: (): Promise<LockInfo | null> => new Promise(() => undefined),
     });
     const service = new LockService((await startManager({ provider })).locks);
-    const message = { leader: { status: 'down', key: 'prices', message: 'The lock backend did not answer in time.' } };
+    const message = { leader: { status: 'down', key: 'prices', message: 'The lock backend did not respond in time.' } };
     expect(await leader(service, { key: 'prices', timeout: 50 })).toEqual(message);
     provider.inspect = () => Promise.reject(new LockUnavailableError('redis://user:secret@10.0.0.7:6379 refused'));
     const health = await leader(service, { key: 'prices' });

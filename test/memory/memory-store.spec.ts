@@ -303,7 +303,7 @@ describe('the memory provider', () => {
     Object.defineProperty(cluster, 'isWorker', { value: true, configurable: true });
     try {
       const { log } = await startManager();
-      expect(log).toEqual([expect.stringContaining('one worker of a cluster')]);
+      expect(log).toEqual([expect.stringContaining('this cluster worker')]);
     } finally {
       Object.defineProperty(cluster, 'isWorker', { value: isWorker, configurable: true });
     }

@@ -82,7 +82,7 @@ it.each([
   ['8', '8.0.1'],
 ])('%s is older than %s', (version, oldest) => {
   const [number] = version.split('-');
-  expect(whyTooOld('It', version, oldest)).toBe(`It ${number!} is too old for locks: it must be ${oldest} or later.`);
+  expect(whyTooOld('It', version, oldest)).toBe(`It ${number!} is too old for locks: use version ${oldest} or later.`);
 });
 
 it.each([

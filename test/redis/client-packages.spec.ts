@@ -68,11 +68,11 @@ describe('the package that connects', () => {
 
 describe('a client that gives no connections is refused with what to do', () => {
   it.each<[string, unknown, RegExp]>([
-    ['a pool of node-redis', createClientPool(), /cannot be duplicated. Pass a client/],
+    ['a pool of node-redis', createClientPool(), /cannot be duplicated. Pass an ioredis or redis client/],
     [
       'a Sentinel client of node-redis 5',
       createSentinel5({ name: 'locks', sentinelRootNodes: [{ host: 'localhost', port: 1 }] }),
-      /cannot be duplicated.* its options as "options"/,
+      /cannot be duplicated.* client options as "options"/,
     ],
     ['something else', { get: () => undefined }, /an object, cannot be duplicated/],
   ])('%s', async (_, client, message) => {

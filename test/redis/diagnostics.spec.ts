@@ -40,7 +40,7 @@ describe('the diagnostics of Redis', () => {
     const backend = backendOf({ url: server.url });
     const error: unknown = await backend.connect().catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(LockConfigError);
-    expect(String(error)).toMatch(/is a Cluster node.*Pass its nodes as "cluster"/);
+    expect(String(error)).toMatch(/is a Cluster node.*Pass all nodes as "cluster"/);
     await backend.close();
     await server.stop();
   });
@@ -97,7 +97,7 @@ describe('the diagnostics of Redis', () => {
   it('calls Valkey by its own name', async () => {
     const valkey = 'redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\naof_enabled:0';
     expect(await about(valkey)).toEqual([
-      { severity: 'warning', message: expect.stringMatching(/^Valkey has no AOF/) },
+      { severity: 'warning', message: expect.stringMatching(/^Valkey has AOF disabled/) },
     ]);
   });
 

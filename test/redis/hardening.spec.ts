@@ -113,7 +113,7 @@ describe('a client of Sentinel that does not try again', () => {
     ],
     [
       'node-redis',
-      'No Sentinel answered',
+      'No Sentinel responded',
       () => ({
         client: createSentinel({
           name: redis.options.name,

@@ -14,7 +14,7 @@ class Reports implements LoggerService {
   log = () => undefined;
   error = () => undefined;
   warn = (message: unknown) => {
-    this.lines.push(String(message).replace(/ does not answer:.*/, ' does not answer'));
+    this.lines.push(String(message).replace(/ is not responding:.*/, ' is not responding'));
   };
 }
 
@@ -76,7 +76,9 @@ describe('an application whose Redis is down at its boot, comes, goes and return
       address.admit();
       await readiness.is('up');
       expect(await app.get(LockService).withLock('a', () => 'done')).toBe('done');
-      const [silent, back] = ['does not answer', 'answers again.'].map((what) => `Lock provider "default" ${what}`);
+      const [silent, back] = ['is not responding', 'is responding again.'].map(
+        (what) => `Lock provider "default" ${what}`,
+      );
       expect(logger.lines.filter((line) => line.includes('answer'))).toEqual([silent, back, silent, back]);
     } finally {
       await app.close();

@@ -77,7 +77,7 @@ describe('what is left behind', () => {
     const waiter = backend.acquire(request('k'));
     await until(async () => (await backend.inspect('k'))?.waiters === 1, 'it waits');
     const stopped = backend.close();
-    await expect(waiter).rejects.toThrow(/stopped|did not answer/);
+    await expect(waiter).rejects.toThrow(/stopped|did not respond/);
     await stopped;
     await until(async () => (await connections()) === before, 'the connections are closed');
     await expect(backend.acquire(request('k'))).rejects.toThrow();

@@ -253,7 +253,7 @@ describe('the list of all locks on one server', () => {
       await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
       await expect(rest()).rejects.toThrow(LockUnavailableError);
       await expect(listOf(processes.shaky.backend)).rejects.toThrow(
-        /Could not list all locks .*: Redis did not answer/,
+        /Could not list all locks .*: Redis did not respond/,
       );
     });
 

@@ -127,7 +127,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       ]);
       expect(await deaf.backend.diagnose()).toContainEqual({
         severity: 'error',
-        message: expect.stringMatching(/denies what locks need on .* Grant \+subscribe\./),
+        message: expect.stringMatching(/denies this user permissions that locks need on .* Grant \+subscribe\./),
       });
       await admin.call('ACL', ['LOG', 'RESET']);
       await deaf.backend.close();

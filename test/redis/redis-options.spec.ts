@@ -211,7 +211,7 @@ describe('what is not a client of Redis', () => {
     const options = { client: make() } as RedisLockProviderOptions;
     const outcome = await boot(() => new RedisLockProvider(options)).catch((error: unknown) => error);
     expect(outcome).toBeInstanceOf(LockConfigError);
-    expect(String(outcome)).toMatch(/cannot be duplicated. Pass a client of ioredis or redis/);
+    expect(String(outcome)).toMatch(/cannot be duplicated. Pass an ioredis or redis client/);
     const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
     await expect(boot(() => new RedlockLockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
     // What is thrown in a callback is not caught by the boot.

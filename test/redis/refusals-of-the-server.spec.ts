@@ -64,7 +64,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error).toMatchObject({ refused: true, provider: 'redis' });
     expect(String(error)).toMatch(/this server is a replica.*Give the provider the address of the master/);
-    expect(log.join('\n')).not.toMatch(/INFO: its version|answers again/);
+    expect(log.join('\n')).not.toMatch(/INFO: its version|is responding again/);
   });
 
   it('is an outage for a provider that is built on it, and found when it is the master', async () => {
@@ -77,7 +77,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
       false,
     );
     await locks.start();
-    expect(log).toContainEqual(expect.stringMatching(/"redis" does not answer: .*is a replica/));
+    expect(log).toContainEqual(expect.stringMatching(/"redis" is not responding: .*is a replica/));
     expect(await failureOf(locks.acquire('k', { wait: 0 }))).toBeInstanceOf(Error);
     address.leadTo(master.port);
     await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is found', 20_000);
@@ -100,7 +100,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
     expect(error).toBeInstanceOf(LockConfigError);
     expect(performance.now() - began).toBeGreaterThan(RETRIED_FOR * 0.8);
-    expect(log.filter((line) => line.includes('answers again'))).toEqual([]);
+    expect(log.filter((line) => line.includes('is responding again'))).toEqual([]);
     address.leadTo(master.port);
     await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is the master', 20_000);
   }, 120_000);
@@ -168,7 +168,7 @@ describe('a password that was rotated, and that this process does not get', () =
     await setPassword('new');
     await redis.admin.call('CLIENT', 'KILL', 'USER', 'app');
     const began = performance.now();
-    await until(() => log.some((line) => line.includes('refuses the login')), 'it is refused', 20_000);
+    await until(() => log.some((line) => line.includes('rejects the login')), 'it is refused', 20_000);
     const first = await failureOf(locks.acquire('k', { wait: 0 }));
     if (performance.now() - began < RETRIED_FOR / 2) expect(first).toBeInstanceOf(LockUnavailableError);
     const error = await failureOf(locks.acquire('k', { wait: 120_000 }));

@@ -95,11 +95,11 @@ describe('a password that is rotated', () => {
     const locks = await start({ client, commandTimeout: 500 });
     await setPassword(redis.admin, NEW);
     await endConnections(redis.admin);
-    await until(() => log.some((line) => line.includes('refuses the login')), 'it is in the log');
+    await until(() => log.some((line) => line.includes('rejects the login')), 'it is in the log');
     const error: unknown = await locks.acquire('k', { wait: 1_000 }).catch((failure: unknown) => failure);
     expect(error).toBeInstanceOf(LockUnavailableError);
     expect(String(error)).toMatch(/Redis refuses the login \(WRONGPASS .*Check the user and the password/);
-    expect(String(error)).not.toMatch(/did not answer|token-/);
+    expect(String(error)).not.toMatch(/did not respond|token-/);
     expect(log.filter((line) => line.includes('refuses the login'))).toEqual([
       expect.stringMatching(/WRONGPASS .*Check the user and the password/),
     ]);

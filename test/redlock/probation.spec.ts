@@ -94,7 +94,7 @@ describe('delayedRestart: a node does not vote until some process has counted ma
     server.answerInfo(infoOf('a'));
     await connected;
     const seenAt = clock.now();
-    expect(node.cause).toMatchObject({ message: expect.stringContaining('does not vote yet') as string });
+    expect(node.cause).toMatchObject({ message: expect.stringContaining('cannot vote yet') as string });
     expect(node.mayVote(seenAt + MAX_LEASE - 1)).toBe(false);
     expect(node.mayVote(seenAt + MAX_LEASE)).toBe(true);
     await clock.advance(MAX_LEASE - 1);

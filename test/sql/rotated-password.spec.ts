@@ -200,7 +200,9 @@ describe('a password that is rotated', () => {
       await end();
       const first = await failureOf(locks.acquire('k', { wait: 0 }));
       expect(first).toBeInstanceOf(LockUnavailableError);
-      expect(String(first)).toMatch(/rejected the login, which it accepted before: .*Check the user and the password/);
+      expect(String(first)).toMatch(
+        /rejected the login, which it previously accepted: .*Check the user and password/,
+      );
       expect(String(first)).not.toContain('token-');
       const waiter = locks.withLock('k', () => 'done', { wait: '1m' });
       token.asked = 0;

@@ -196,7 +196,7 @@ describe('DistributedLockTestingModule', () => {
     const lock = await module.get(LockService).acquire('a');
     expect(lock.fencingToken).toBeNull();
     await expect(module.get(LockAdmin).forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
-    expect(() => module.get(LockAdmin).list()).toThrow('does not offer list()');
+    expect(() => module.get(LockAdmin).list()).toThrow('does not support list()');
     await locks.lose('a');
     expect(lock.isHeld()).toBe(false);
     await locks.busy('a');
@@ -211,7 +211,7 @@ describe('DistributedLockTestingModule', () => {
     const due = new Date();
     await expect(service.runOnce('import', () => 1, { due })).resolves.toEqual({ ran: true, value: 1 });
     await expect(service.runOnce('import', () => 1, { due })).resolves.toEqual({ ran: false });
-    await expect(service.via('redlock').runOnce('import', () => 1, { due })).rejects.toThrow('keeps no records');
+    await expect(service.via('redlock').runOnce('import', () => 1, { due })).rejects.toThrow('does not store records');
   });
 
   it('gives no token that the provider does not have', async () => {

@@ -113,7 +113,7 @@ describe('the locks on one session', () => {
     await expect(first).rejects.toThrow('late');
     const second = attempt('2');
     const refused = second.acquire();
-    await Promise.all([other.next(false), expect(refused).rejects.toThrow('did not answer an earlier attempt')]);
+    await Promise.all([other.next(false), expect(refused).rejects.toThrow('An earlier attempt')]);
     expect(second.unansweredFor).toBe(2_000);
     await silent.next();
     const third = attempt('3').acquire();

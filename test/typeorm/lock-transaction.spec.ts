@@ -4,7 +4,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { Account, AccountsRig, errorOf } from './accounts.js';
 
-const ENDED = 'The transaction of the lock has ended';
+const ENDED = 'The lock transaction has ended';
 
 // The first is read by MariaDB alone, the second by MySQL alone.
 const IN_TRANSACTION =

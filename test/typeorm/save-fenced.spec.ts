@@ -393,8 +393,8 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
       await expect(write).rejects.toThrow(LockConfigError);
       await expect(write).rejects.toThrow(why);
     };
-    await misuse(account(), lock, 'balance', /"balance" must be its @VersionColumn or a column of type bigint/);
-    await misuse(account(), lock, 'nothing" = 1 --', /must be its @VersionColumn or a column of type bigint/);
+    await misuse(account(), lock, 'balance', /"balance" must be the @VersionColumn or a bigint column/);
+    await misuse(account(), lock, 'nothing" = 1 --', /must be the @VersionColumn or a bigint column/);
     await misuse(account(), await holder(['a', 'b']), 'fence', /several keys/);
     await misuse(account(), await holder('report', { limit: 2 }), 'fence', /the lock is limited/);
     await misuse(Object.assign(new Account(), { balance: 1 }), lock, 'fence', /has no id/);

@@ -59,7 +59,7 @@ describe('a provider does not start where two callers could hold a lock at the s
   }
 
   itUnless(hasMySql() ? 'MySQL has no Galera' : undefined)(
-    'a node of a Galera cluster',
+    'a Galera cluster node',
     async () => {
       await refusedWith(/Galera/, await started(startGaleraNode()));
     },

@@ -4,7 +4,7 @@ import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typ
 import { AccountsRig, errorOf } from './accounts.js';
 import type { SqlType } from './sql-backend.js';
 
-const ENDED = 'The transaction of the lock has ended, so this statement was not executed.';
+const ENDED = 'The lock transaction has ended, so this statement was not executed.';
 
 interface Ends {
   /** Ends that the server reports in its answer, or at the next heartbeat. */
@@ -231,7 +231,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         const locks = await start({ sessionGuard: '1s' });
         const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (2)'));
         await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
-        await expect(task).rejects.toThrow('the server did not answer its COMMIT');
+        await expect(task).rejects.toThrow('the server did not respond to its COMMIT');
       });
     });
   } else {
@@ -251,7 +251,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await locks.withLock('a', async (lock) => {
       await write(entityManagerOf(lock), 1);
       await expect(entityManagerOf(lock).queryRunner?.stream('SELECT id FROM account')).rejects.toThrow(
-        'Rows cannot be streamed in the transaction of a lock',
+        "Rows cannot be streamed in a lock's transaction",
       );
     });
     expect(await steps()).toEqual([1]);

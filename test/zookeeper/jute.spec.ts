@@ -73,7 +73,7 @@ describe('Messages of ZooKeeper', () => {
   it('are refused by their first bytes if another protocol is spoken', () => {
     const records = [0x14, 0x15, 0x16, 0x17].map((type) => Buffer.from([type, 3, 3, 0]));
     for (const start of ['HTTP', 'SSH-', '-ERR', ...records, Buffer.from('ffffffff', 'hex')]) {
-      expect(() => new FrameSplitter().push(Buffer.from(start))).toThrow(/cannot come from ZooKeeper/);
+      expect(() => new FrameSplitter().push(Buffer.from(start))).toThrow(/is not a valid ZooKeeper message/);
     }
   });
 

@@ -191,7 +191,7 @@ describe('The node of an attempt', () => {
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
     server.nodes.get(FOLDER)!.creations = LAST_SEQUENCE;
     const refused = backend.acquire(request('order'));
-    await expect(refused).rejects.toThrow(/run out of sequence numbers/);
+    await expect(refused).rejects.toThrow(/out of sequence numbers/);
     await expect(refused).rejects.toBeInstanceOf(LockUnavailableError);
     expect(server.namesIn(FOLDER)).toHaveLength(1);
   });

@@ -6,7 +6,7 @@ import { ExitCode } from '../exit-code.js';
 export const doctor: Command = {
   usesServer: true,
   summary: 'Finds server settings that weaken the guarantee',
-  details: 'Suggests a fix for each, as the application does at every start. Acquires no lock.',
+  details: 'Suggests a fix for each, as the application does at startup. Never acquires a lock.',
   async run({ args: { json }, terminal, open }) {
     const { name, provider, backend } = await open();
     const findings = await diagnose(async () => {

@@ -16,7 +16,7 @@ export const free: Command = {
     const { args, terminal } = context;
     const { subject: key = '', json, yes } = args;
     if (!yes && !terminal.isInteractive)
-      throw new UsageError('free asks for confirmation, but this is not a terminal. Use --yes.');
+      throw new UsageError('free asks for confirmation, which requires a terminal. Use --yes.');
     const namespace = await connect(context);
     const answer = async (was: LockInfo | null, freed: boolean, line: string) => {
       await (json ? terminal.printJson({ key, freed, was }) : terminal.print(`${line}\n`));
@@ -43,8 +43,8 @@ export const free: Command = {
 
 function consequenceOf({ state }: LockInfo): string {
   return state === 'retained'
-    ? 'Its job has already run and may then run again.'
-    : 'Until its holder notices, a second holder may work at the same time.';
+    ? 'Its job has already run, but could run again.'
+    : 'Until the holder notices, another holder can work at the same time.';
 }
 
 /** Whether the holder is still the one that the user agreed to evict. It may have changed while the prompt was open. */

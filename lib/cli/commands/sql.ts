@@ -7,7 +7,7 @@ import { ExitCode, UsageError } from '../exit-code.js';
 export const sql: Command = {
   usesServer: false,
   options: ['database', 'table', 'out'],
-  summary: 'Prints the statements that create the table of SQL locks',
+  summary: 'Prints the statements that create the SQL lock table',
   details: 'Run them in one of your migrations.',
   async run({ args: { database, table, out }, terminal }) {
     const options = { ...(table !== undefined && { table }) };

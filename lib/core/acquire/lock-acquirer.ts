@@ -74,7 +74,7 @@ export class LockAcquirer {
       }
       await this.#verify(holds);
       const [first, ...rest] = holds;
-      if (!first) throw new LockConfigError('A lock needs a key: pass a string, or a nonempty array of strings.');
+      if (!first) throw new LockConfigError('A lock needs a key: pass a string or a nonempty array of strings.');
       return this.#granted([first, ...rest], plan, signal, within);
     } catch (error) {
       return await releaseAll([...holds, ...chain.dismiss()], error);
@@ -174,13 +174,13 @@ export class LockAcquirer {
     const subject = { key: keys[0] ?? '', provider: core.name, method: origin.method };
     if (!(within instanceof GrantedLock) || within.owner !== this.owner) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is not a lock of this application. Pass the lock that withLock() or acquire() gave you.`,
+        `${nameOf(subject)}: option "within" is not a lock from this application. Pass the lock you got from withLock() or acquire().`,
         subject,
       );
     }
     if (within.provider !== core.name || !keys.some((key) => within.keys.includes(key))) {
       throw new LockConfigError(
-        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", but it holds none of this call's keys. Pass a lock that does, or omit it.`,
+        `${nameOf(subject)}: option "within" is the lock "${within.keys.join('", "')}" of provider "${within.provider}", but it holds none of this call's keys. Pass a lock that holds one, or omit it.`,
         subject,
       );
     }

@@ -62,13 +62,13 @@ export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | 
   const { mode, limited: held } = hold.terms;
   if (mode !== 'exclusive' && mode !== subject.mode) {
     throw new LockDeadlockError(
-      `${nameOf(subject)} is already held ${mode} by this call, so acquiring it ${subject.mode} would deadlock. Use one mode for both, or acquire it exclusive from the start.`,
+      `${nameOf(subject)} is already held in ${mode} mode by this call, so acquiring it in ${subject.mode} mode would deadlock. Use the same mode for both, or start in exclusive mode.`,
       subject,
     );
   }
   if (limited && held && limited.limit < held.limit) {
     throw new LockConfigError(
-      `${nameOf(subject)} is already held by this call under limit ${held.limit}, so it cannot be entered under limit ${limited.limit}. Use the same limit everywhere.`,
+      `${nameOf(subject)} is already held by this call with limit ${held.limit}, so it cannot be re-entered with limit ${limited.limit}. Use the same limit everywhere.`,
       subject,
     );
   }

@@ -40,7 +40,7 @@ export class Reachability {
     if (!this.#isLogged) return;
     this.#isLogged = false;
     // The same level as the start of the outage, so that log filters show both or neither.
-    this.logger.warn(`Lock provider "${this.provider}" answers again.`);
+    this.logger.warn(`Lock provider "${this.provider}" is responding again.`);
   }
 
   failed(cause: unknown): void {
@@ -53,7 +53,7 @@ export class Reachability {
     this.#isLogged = true;
     const shown = safeCause(cause);
     const reason = shown instanceof Error ? `: ${shown.message}` : '';
-    this.logger.warn(`Lock provider "${this.provider}" does not answer${reason}`);
+    this.logger.warn(`Lock provider "${this.provider}" is not responding${reason}`);
   }
 
   #mayLog(): boolean {

@@ -175,7 +175,7 @@ export class GrantedLock implements Lock {
     this.#assertNotLost();
     if (this.#status() !== 'unverified') return;
     throw new LockUnavailableError(
-      `${nameOf(this.holds[0].subject)} could not be verified: the machine was suspended, and the backend has not answered since. Retry in a moment.`,
+      `${nameOf(this.holds[0].subject)} could not be verified: the machine was suspended, and the backend has not responded since. Retry in a moment.`,
       { key: this.key, provider: this.provider },
     );
   }
@@ -183,7 +183,7 @@ export class GrantedLock implements Lock {
   async extend(lease?: Duration): Promise<void> {
     if (lease !== undefined && this.core.capabilities.lease === 'session') {
       throw new LockConfigError(
-        `${nameOf(this.holds[0].subject)} cannot be extended by a given time, because its provider's locks live as long as their session. Call extend() without arguments, or set the session timeout on the provider.`,
+        `${nameOf(this.holds[0].subject)} cannot be extended by a given duration, because its provider's locks live as long as their session. Call extend() without arguments, or set the session timeout on the provider.`,
         { key: this.key, provider: this.provider },
       );
     }

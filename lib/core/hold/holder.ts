@@ -137,7 +137,7 @@ export class Holder {
     if (this.#lostError) throw this.#lostError;
     if (outcome !== 'unknown') return;
     throw new LockUnavailableError(
-      `${nameOf(subject)} could not be extended, because the backend did not answer. It stays held for ${Math.round(this.remaining(now))} ms: retry before then.`,
+      `${nameOf(subject)} could not be extended, because the backend did not respond. It remains held for ${Math.round(this.remaining(now))} ms: retry before then.`,
       { key: subject.key, provider: subject.provider },
     );
   }

@@ -13,7 +13,7 @@ export function assertKeepable(
   const { maxLease = Infinity } = capabilities;
   if (time <= maxLease) return;
   throw new LockConfigError(
-    `Option "${option}" is ${time} ms, longer than "maxLease" of lock provider "${name}", which is ${maxLease} ms: shorten it, or raise maxLease in all processes.`,
+    `Option "${option}" is ${time} ms, which exceeds "maxLease" of lock provider "${name}" (${maxLease} ms): shorten it, or raise maxLease in all processes.`,
     { provider: name },
   );
 }

@@ -47,9 +47,9 @@ const EXPLANATIONS: Record<Exclude<LossReason, 'max-hold'>, string> = {
   revoked:
     'the backend reports that this process no longer holds it. Look for a force-release, a flush, an ended session, or your own COMMIT or ROLLBACK in its transaction',
   shutdown:
-    'the application stopped, and shutdownGrace passed while it was held. Release it when its task ends (await using, or finally), or raise shutdownGrace if the task needs longer',
+    'it was still held when shutdownGrace expired during shutdown. Release it when its task ends (await using, or finally), or raise shutdownGrace if the task needs longer',
   released: 'it was already released. Acquire it again',
-  'rolled-back': 'its transaction was not committed, so nothing you wrote in it is saved. See the cause',
+  'rolled-back': 'its transaction was not committed, so nothing you wrote in it was saved. See the cause',
   'commit-unknown':
-    'the server did not answer its COMMIT, so what you wrote in its transaction may or may not be saved. Check the data; raise sessionGuard if the server is only slow',
+    'the server did not respond to its COMMIT, so what you wrote in its transaction may or may not be saved. Check the data; if the server is just slow, raise sessionGuard',
 };

@@ -67,7 +67,7 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   if (instance === null) return 'one holder has it';
   const name = `instance "${instance}"${method === null ? '' : ` (${method})`}`;
   const seenFor = since === null ? 0 : Math.max(0, seenAt - since);
-  if (since !== null && since > startedAt) return `it changed hands; now ${name} has held it for ${inWords(seenFor)}`;
+  if (since !== null && since > startedAt) return `it changed hands; ${name} has now held it for ${inWords(seenFor)}`;
   if (now - seenAt > Math.max(seenFor, CURRENT_MS)) return `${name} held it ${inWords(now - seenAt)} ago`;
   return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }

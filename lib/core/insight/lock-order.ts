@@ -165,8 +165,8 @@ function excludes({ wanted }: Nesting, { held }: Nesting): boolean {
 function messageOf({ held, wanted }: Nesting, other: Nesting | undefined): string {
   if (!other) {
     return (
-      `${nameOf(wanted)} is acquired under ${placeOf(held)}, which sorts after it: two callers that nest them in opposite order deadlock. ` +
-      'Acquire keys in sorted order, or all at once with an array of keys.'
+      `${nameOf(wanted)} is acquired under ${placeOf(held)}, which sorts after it: two callers that nest them in opposite orders can deadlock. ` +
+      'Acquire keys in sorted order, or all at once as an array.'
     );
   }
   const place = (lock: LockEvent) =>

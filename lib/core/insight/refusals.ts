@@ -16,7 +16,7 @@ export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
   return (
     `If the call is nested in that lock, it waits for itself: ${inMethod}pass { within: lock }, call it under lock.run(), or set reentrant: true. ` +
-    'If a queue in this process started it, bind its tasks with AsyncResource.bind().'
+    'If a queue in this process started it, bind the queued tasks with AsyncResource.bind().'
   );
 }
 
@@ -45,7 +45,7 @@ export function busyError(
 ): LockBusyError {
   let advice = 'Raise "wait", or handle a busy lock with onBusy or tryAcquire().';
   if (holder === 'this process') {
-    advice = `This process holds it. ${advice} If the caller itself holds it, pass { within: lock }, or run the nested call under lock.run(); in a decorated method, under currentLock().run().`;
+    advice = `This process holds it. ${advice} If the caller itself holds it, pass { within: lock }, or run the nested call under lock.run(); in a decorated method, use currentLock().run().`;
   } else if (holder !== undefined) {
     advice = `The call runs in the async context of ${ownHolder(holder)}. ${nestedOrQueued(holder)}`;
   }
@@ -71,8 +71,8 @@ export function deadlockError(subject: LockEvent, waited: number, cycle: readonl
   const rest = more > 0 ? [`and so on, through ${more} more`] : [];
   const all = [`this call holds ${shortKey(own?.holds ?? '')}`, ...inWords, ...rest].join('; ');
   return new LockDeadlockError(
-    `${nameOf(subject)} was refused after ${waited} ms, because callers wait for each other in a cycle: ${all}. ` +
-      'Release what this call holds and run it again. Acquire these locks in the same order everywhere, or all at once with an array of keys.',
+    `${nameOf(subject)} was refused after ${waited} ms, because callers are waiting for each other in a cycle: ${all}. ` +
+      'Release what this call holds and retry the call. Acquire these locks in the same order everywhere, or all at once with an array of keys.',
     { key: subject.key, provider: subject.provider, waited, cycle },
   );
 }
@@ -97,6 +97,6 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
 /** Quotes the failure, because a backend that reports an error has responded. Only a failure without a message means that it hasn't. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
-  if (words === '') return 'the backend did not answer; check that it is up and reachable.';
-  return LockError.is(cause) ? words : `the backend failed with "${words}"; check it and its log.`;
+  if (words === '') return 'the backend did not respond; check that it is up and reachable.';
+  return LockError.is(cause) ? words : `the backend failed with "${words}"; check its status and log.`;
 }

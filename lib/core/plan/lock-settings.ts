@@ -88,24 +88,26 @@ export function resolveSettings(
   const perLock = capabilities.lease === 'per-lock';
   if (!perLock && given.lease !== undefined) {
     fail(
-      `Locks of provider "${name}" live as long as its session, so "lease" cannot be set for one lock: set the session timeout on the provider.`,
+      `Locks of provider "${name}" live as long as its session, so "lease" cannot be set per lock: set the session timeout on the provider.`,
     );
   }
   const release = given.release ?? defaults.release ?? 'confirmed';
   if (release === 'sent' && !capabilities.ordered) {
     fail(
-      `Lock provider "${name}" does not execute commands in the order they were sent, so the next call of this process could find its own lock still held: remove release: 'sent', or choose another provider.`,
+      `Lock provider "${name}" does not execute commands in the order they were sent, so this process could find its own lock still held on its next call: remove release: 'sent', or choose another provider.`,
     );
   }
   const { minHold = 0, maxHold = defaults.maxHold ?? Infinity } = given;
   if (minHold > 0 && !capabilities.minHold) {
-    fail(`Lock provider "${name}" cannot keep a key after its release: remove "minHold", or choose another provider.`);
+    fail(
+      `Lock provider "${name}" cannot keep a key locked after its release: remove "minHold", or choose another provider.`,
+    );
   }
   if (minHold > maxHold) {
     refuse(
       owner,
       'minHold',
-      `is ${minHold} ms, longer than "maxHold", which is ${maxHold} ms: lower "minHold", or raise "maxHold".`,
+      `is ${minHold} ms, which exceeds "maxHold" (${maxHold} ms): lower "minHold", or raise "maxHold".`,
     );
   }
   const builtIn = Math.min(DEFAULT_LEASE, capabilities.maxLease ?? Infinity);
@@ -144,14 +146,14 @@ function limitOf(
   if (mode !== undefined) fail(`Options "limit" and "mode" are mutually exclusive: remove one.`);
   const taken = weight ?? 1;
   if (taken > limit) {
-    refuse(owner, 'weight', `is ${taken}, but must be a whole number from 1 to "limit", which is ${limit}.`);
+    refuse(owner, 'weight', `is ${taken}, but it must be a whole number from 1 to "limit" (${limit}).`);
   }
   if (limit > taken * MAX_HOLDERS) {
     refuse(
       owner,
       'limit',
       `is ${limit} with a "weight" of ${taken}, so more than ${MAX_HOLDERS} callers could hold the key: ` +
-        `lower the limit, raise the weights, or spread the holders over several keys.`,
+        `lower the limit, raise the weights, or use several keys.`,
     );
   }
   return { limit, weight: taken };

@@ -201,7 +201,7 @@ function refuseUnset(owner: Owner, given: Given, table: Table): void {
   for (const name of Object.keys(given)) {
     const { isWritten, isForeign, isRequired } = table[name]?.traits ?? {};
     if (!isWritten || (given[name] === undefined && isGiven && sources.includes(name))) continue;
-    const remedy = isRequired || sources.includes(name) ? '.' : ', or leave the option out if you want its default.';
+    const remedy = isRequired || sources.includes(name) ? '.' : ', or omit the option to use its default.';
     refuseUnsetPart(given, name, (why) => refuse(owner, name, why + remedy));
     if (isForeign) refuseUnsetWithin(given[name], name, (path, why) => refuse(owner, path, why));
   }

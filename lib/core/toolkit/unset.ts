@@ -21,9 +21,9 @@ export function refuseUnsetPart(options: object, name: string, refuse: (why: str
   if (!('value' in descriptor)) return;
   const value: unknown = descriptor.value;
   const [, part] = (typeof value === 'string' && UNSET_PART.exec(value)) || [];
-  if (value === undefined || Number.isNaN(value)) refuse(`is ${String(value)}: set the variable behind it`);
+  if (value === undefined || Number.isNaN(value)) refuse(`is ${String(value)}: set the variable it comes from`);
   else if (part !== undefined) {
-    refuse(`${part === value ? 'is' : 'contains'} the text '${part}': set the variable behind it`);
+    refuse(`${part === value ? 'is' : 'contains'} the text '${part}': set the variable it comes from`);
   }
 }
 
@@ -38,7 +38,7 @@ export function refuseUnsetWithin(
   for (const name of Object.keys(value)) {
     const place = Array.isArray(value) ? `${path}[${name}]` : `${path}.${name}`;
     if (Array.isArray(value) || ADDRESSES.has(name)) {
-      const remedy = WITHOUT_DEFAULT.test(name) ? '.' : ', or leave the option out if you want its default.';
+      const remedy = WITHOUT_DEFAULT.test(name) ? '.' : ', or omit the option to use its default.';
       refuseUnsetPart(value, name, (why) => {
         refuse(place, why + remedy);
       });

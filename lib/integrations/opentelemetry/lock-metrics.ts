@@ -35,16 +35,16 @@ export class LockMetrics {
     });
     const waits = meter.createHistogram('distributed_lock.acquire.duration', {
       ...SECONDS,
-      description: 'How long callers waited for a lock, however that ended.',
+      description: 'How long callers waited for a lock, whatever the outcome.',
     });
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
-      description: 'How long callers waited for a busy lock, by what blocked them: a count and a sum.',
+      description: 'How long callers waited for a busy lock, by what blocked them, as a count and a sum.',
       unit: 's',
       // Each series already has an instance, so buckets would create too many series.
       advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {
-      description: 'Locks that this process holds.',
+      description: 'Locks held by this process.',
       unit: '{lock}',
     });
     const holds = meter.createHistogram('distributed_lock.hold.duration', {
@@ -56,21 +56,21 @@ export class LockMetrics {
       unit: 's',
     });
     const renewals = meter.createCounter('distributed_lock.renewals', {
-      description: 'Renewals of leases, including those the backend did not answer.',
+      description: 'Lease renewals, including those the backend did not respond to.',
       unit: '{renewal}',
     });
     const skipped = meter.createCounter('distributed_lock.skipped', {
       description:
-        "Calls that did not run because their lock was busy (onBusy: 'skip'), their tick was already started (@RunOnce), or another process leads (@OnlyLeader).",
+        "Calls that did not run because their lock was busy (onBusy: 'skip'), their tick had already started (@RunOnce), or another process was leading (@OnlyLeader).",
       unit: '{call}',
     });
     const overdue = meter.createObservableGauge('distributed_lock.job.overdue', {
       description:
-        "How long a job's tick has been overdue, as far as this process knows. 0 if every due tick was started.",
+        "How long a job's tick has been overdue, as far as this process knows. 0 if every due tick has started.",
       unit: 's',
     });
     const outages = meter.createCounter('distributed_lock.outages', {
-      description: 'How often the backend of a provider stopped answering.',
+      description: 'How often a provider backend stopped responding.',
       unit: '{outage}',
     });
     this.#leading = meter.createUpDownCounter('distributed_lock.leading', {
@@ -82,7 +82,7 @@ export class LockMetrics {
       unit: '{election}',
     });
     const resignations = meter.createCounter('distributed_lock.resignations', {
-      description: 'Terms of this process that have ended, by reason.',
+      description: 'Terms that have ended in this process, by reason.',
       unit: '{resignation}',
     });
     this.#traces = [

@@ -80,5 +80,5 @@ export class LockHealthIndicator {
   }
 }
 
-export const UNANSWERED = 'The lock backend did not answer in time.';
-export const UNAVAILABLE = 'The lock backend is unavailable, or the application is stopping.';
+export const UNANSWERED = 'The lock backend did not respond in time.';
+export const UNAVAILABLE = 'The lock backend is unavailable, or the application is shutting down.';

@@ -21,7 +21,7 @@ export declare namespace LockDecorator {
   type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
     ReturnType<M> extends R
       ? unknown
-      : 'A locked method must return a Promise, an Observable or an async generator: make it async';
+      : 'A locked method must return a Promise, an Observable, or an async generator: make it async';
 
   /**
    * `unknown` if the method `M` may resolve to `undefined`, or does not return a promise; otherwise, a sentence that

@@ -113,7 +113,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
     const ofLock = new DecoratorOptions(decorator, name, options, toLock);
     const method = new DeclaredMethod(decorator, target, methodName, decorated, key, ofLock);
     if (method.isElected && (kind === 'iteration' || kind === 'observable')) {
-      throw new LockConfigError(`${name} returns a stream: ${decorator} needs a method that returns a promise.`);
+      throw new LockConfigError(`${name} returns a stream, but ${decorator} needs a method that returns a promise.`);
     }
     Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
     // Without the module, startup must fail. Otherwise the method would never run.

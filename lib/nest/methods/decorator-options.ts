@@ -50,7 +50,7 @@ export class DecoratorOptions<O extends object> {
   #make(config: unknown): O {
     if (config === undefined) {
       throw new LockConfigError(
-        `the options of ${this.decorator} come from the configuration, but DistributedLockModule has no "config": add it to the options, such as forRootAsync({ inject: [ConfigService], useFactory: (config: ConfigService) => ({ config, provider }) })`,
+        `the options of ${this.decorator} come from the configuration, but DistributedLockModule has no "config": add it to the options, as in forRootAsync({ inject: [ConfigService], useFactory: (config: ConfigService) => ({ config, provider }) })`,
       );
     }
     let options: unknown;

@@ -90,7 +90,7 @@ export function perform(
 async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream: boolean): Promise<CallLock> {
   if (isStream) {
     throw new LockConfigError(
-      `${name} returns a stream, but a method that runs once for each tick must return a promise: make it async.`,
+      `${name} returns a stream, but a method that runs once per tick must return a promise: make it async.`,
     );
   }
   const run = await job.begin();

@@ -41,7 +41,7 @@ export class MethodKey {
     if (templates.length === 0) {
       this.errors.push(
         new LockKeyError(
-          `${method} has no lock key: give @DistributedLock a template such as 'order:#{order.id}', several of them, or a function of the arguments.`,
+          `${method} has no lock key: pass @DistributedLock a template such as 'order:#{order.id}', several templates, or a function of the arguments.`,
         ),
       );
     }

@@ -56,7 +56,7 @@ function withoutCron(method: object): string {
       ? '@Timeout'
       : undefined;
   return scheduled === undefined
-    ? 'so it needs the ticks of a @Cron on the same method: add @Cron; or set "minHold", the shortest time between two runs; or let another scheduler call locks.runOnce(key, task, { due })'
+    ? 'so it needs ticks from a @Cron on the same method: add @Cron; set "minHold", the shortest time between two runs; or have another scheduler call locks.runOnce(key, task, { due })'
     : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
 }
 

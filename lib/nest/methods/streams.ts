@@ -25,7 +25,7 @@ export function isIteration(result: unknown): result is AsyncGenerator<unknown, 
 export function refuseStream(method: string, result: unknown): void {
   if (!isStream(result)) return;
   throw new LockConfigError(
-    `${method} returns a stream, which would be read after its lock is released: annotate the return type as Observable (imported without "type", with "emitDecoratorMetadata", which esbuild lacks), write an async generator, or use around: 'request' on a handler.`,
+    `${method} returns a stream that would be read after the lock is released: annotate the return type as Observable (imported without "type", with "emitDecoratorMetadata", unsupported by esbuild), write an async generator, or use around: 'request' on a handler.`,
   );
 }
 

@@ -65,7 +65,7 @@ export function warnOfUnhandledSignals({ service: { manager } }: Application): v
   });
   if (!outlives || manager.isForTests) return;
   logger.warn(
-    'Nothing handles SIGTERM, so a stopped process keeps its locks until their leases run out: call app.enableShutdownHooks() in main.ts.',
+    'Nothing handles SIGTERM, so a terminated process keeps its locks until their leases expire: call app.enableShutdownHooks() in main.ts.',
   );
 }
 
@@ -81,8 +81,8 @@ function runsTwice({ name, lock }: Planned): string {
   return (
     `${name} is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again: ` +
     (lock.capabilities.minHold
-      ? 'set "minHold" to more than the firing times can differ.'
-      : `lock provider "${lock.provider}" cannot keep the key locked, so choose one that can, and set "minHold", or make the run skip work already done.`)
+      ? 'set "minHold" above the largest difference in firing times.'
+      : `lock provider "${lock.provider}" cannot keep the key locked, so choose one that can and set "minHold", or make the run skip work already done.`)
   );
 }
 
@@ -96,7 +96,7 @@ function skipsRuns({ name, lock }: Planned, period: number): string {
 function hasNoValue({ name }: Planned, { key, segment }: MissingValue): string {
   return (
     `The lock key ${quote(key)} of ${name} contains the text "${segment}" instead of a value, since decorators run when their file is imported: ` +
-    `make sure that the value is set by then, or write #{…} for a per-call value.`
+    `make sure the value is set by then, or write #{…} for a per-call value.`
   );
 }
 
@@ -105,7 +105,7 @@ function inWords({ shared, limits, fair, fencing, lease, minHold }: LockCapabili
     ['exclusive', ...(shared ? ['shared'] : []), ...(limits ? ['limited'] : [])].join(', ') + ' locks',
     fair ? 'fair among processes' : 'unordered among processes',
     fencing ? 'with fencing tokens' : 'without fencing tokens',
-    lease === 'per-lock' ? 'a lease for each lock' : 'locks live as long as their session',
+    lease === 'per-lock' ? 'a lease per lock' : 'locks live as long as their session',
     minHold ? 'minHold' : 'no minHold',
   ].join(', ');
 }

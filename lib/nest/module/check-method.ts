@@ -71,7 +71,7 @@ function lockProblems(method: DeclaredMethod, service: LockService): string[] {
   problems.push(...optionProblems(method, service));
   if (locksBelow.some((below) => below.isAroundRequest)) {
     problems.push(
-      `a @DistributedLock is above one with around: 'request', which must be outermost: move that one to the top, or give one decorator both keys as an array`,
+      `a @DistributedLock is above one with around: 'request', which must be outermost: move that one to the top, or pass both keys to one decorator as an array`,
     );
   }
   return problems;
@@ -97,7 +97,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   }
   if (around === 'request' && signal) {
     problems.push(
-      `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one of the two`,
+      `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one`,
     );
   }
   return problems;
@@ -108,7 +108,7 @@ function mistypedOptions(options: DistributedLockOptions): string[] {
   const { around, onBusy, signal } = options;
   const problems: string[] = [];
   if (Reflect.get(options, 'within') !== undefined) {
-    problems.push(`option "within" belongs to one call: call the method under lock.run(), or set reentrant: true`);
+    problems.push(`option "within" applies to one call: call the method under lock.run(), or set reentrant: true`);
   }
   if (signal !== undefined && typeof signal !== 'function') {
     problems.push(`option "signal" must be a function that returns the AbortSignal from the method's arguments`);

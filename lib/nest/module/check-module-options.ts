@@ -54,7 +54,7 @@ const OPTIONS = {
 export function assertUsable(options: unknown): asserts options is DistributedLockModuleOptions {
   if (typeof options !== 'object' || options === null) {
     throw new LockConfigError(
-      'The options of DistributedLockModule must be an object: return one from the factory of forRootAsync().',
+      'The options of DistributedLockModule must be an object: return one from the forRootAsync() factory.',
     );
   }
   assertNoProvider(options);
@@ -94,7 +94,7 @@ export function assertNoProvider(options: object): void {
   const call = callForClient(options);
   if (whyNoProvider('', options) !== undefined && call === undefined) return;
   throw new LockConfigError(
-    `The options of DistributedLockModule are a ${call ? 'client' : 'lock provider'}: pass { provider: ${call ?? `new ${nameOfClass(options)}(…)`} }, also from the factory of forRootAsync().`,
+    `The options of DistributedLockModule cannot be a ${call ? 'client' : 'lock provider'}: pass { provider: ${call ?? `new ${nameOfClass(options)}(…)`} }, also from the forRootAsync() factory.`,
   );
 }
 

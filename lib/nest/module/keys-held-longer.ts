@@ -16,7 +16,7 @@ export function findKeysHeldLonger({ plans, problems, warnings }: Application): 
     const [waited] = method.locksBelow.flatMap((inner) => waitedKey(method, lock, inner, plans.get(inner)?.lock) ?? []);
     if (waited !== undefined) {
       problems.add(
-        `${method.name}: two of its locks have the key ${quote(waited)}, so the lower one waits for the upper one: remove one of the two, or set reentrant: true on the lower one`,
+        `${method.name}: two of its locks have the key ${quote(waited)}, so the lower one waits for the upper one: remove one, or set reentrant: true on the lower one`,
       );
     }
     const [leader] =
@@ -29,17 +29,17 @@ export function findKeysHeldLonger({ plans, problems, warnings }: Application): 
     if (leader.target === method.target && leader.methodName === method.methodName) {
       if (!entersTerm(method, leader, lock)) {
         problems.add(
-          `${method.name}: ${decorator} holds the key ${key} for its whole term, so the lock of the same key waits for it: remove that lock, or give it another key`,
+          `${method.name}: ${decorator} holds the key ${key} for its whole term, so the lock on the same key waits for it: remove that lock, or give it another key`,
         );
       }
     } else if (isScheduled(method)) {
       problems.add(
-        `${method.name}: ${decorator} of ${leader.name} holds the key ${key} for its whole term, so no scheduled run gets the lock: give the job another key, or replace its lock with @OnlyLeader(${key})`,
+        `${method.name}: ${decorator} on ${leader.name} holds the key ${key} for its whole term, so no scheduled run gets the lock: give the job another key, or replace its lock with @OnlyLeader(${key})`,
       );
     } else if (lock.settings.reentrant !== true) {
       warnings.add(
-        `${method.name} locks ${key}, which ${decorator} of ${leader.name} holds for its whole term, so only calls under the lock of that term can get it: ` +
-          'give one of the two another key, or call it through currentLock().run() in the leader task.',
+        `${method.name} locks ${key}, which ${decorator} on ${leader.name} holds for its whole term, so only calls under the leader lock can acquire it: ` +
+          'give one of them another key, or call the method through currentLock().run() in the leader task.',
       );
     }
   }

@@ -46,7 +46,7 @@ export class LeaderCampaigns {
     const { leadership } = this.#service;
     for (const { method, key, plan, task } of this.#byKey.values()) {
       const onError = (error: unknown) => {
-        logger.error(`${method.name} failed as leader of "${key}"; it campaigns again. ${describe(error)}`);
+        logger.error(`${method.name} failed as leader of "${key}"; campaigning again. ${describe(error)}`);
       };
       // Elections and terms outlive startup.
       const campaign = detached(() =>

@@ -12,7 +12,7 @@ export async function createLockManager(options: DistributedLockModuleOptions): 
   const { namespace, instance, defaults, shutdownGrace, failFast } = options;
   if (!options.provider && !options.providers) {
     logger.warn(
-      'Locks are in memory and exclude callers of this process only. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
+      'Locks are kept in memory and exclude only callers in this process. Pass "provider" to DistributedLockModule.forRoot(); new MemoryLockProvider() silences this warning.',
     );
   }
   const manager = new LockManager({
@@ -48,7 +48,7 @@ export function providersOf({ provider, providers, default: chosen }: Distribute
   default?: string | undefined;
 } {
   if (provider && providers) {
-    throw new LockConfigError('DistributedLockModule has both "provider" and "providers": give one of them.');
+    throw new LockConfigError('DistributedLockModule has both "provider" and "providers": set only one.');
   }
   if (providers) return { providers, default: chosen };
   if (provider) return { providers: { [chosen ?? 'default']: provider } };

@@ -77,7 +77,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     const instances = [...this.#wrappers()].filter((wrapper) => wrapper.metatype === ModuleLifecycle);
     if (instances.length === 1) return;
     throw new LockConfigError(
-      'DistributedLockModule.forRoot() is imported more than once: import it once, in the root module, and name several backends with "providers".',
+      'DistributedLockModule.forRoot() is imported more than once: import it once, in the root module, and use "providers" for several backends.',
     );
   }
 
@@ -85,7 +85,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     const wrapper = [...this.#wrappers()].find(({ token }) => token === LockService);
     if (wrapper && !wrapper.isDependencyTreeStatic()) {
       throw new LockConfigError(
-        'DistributedLockModule.forRootAsync() injects something request-scoped, which would make every locked class request-scoped: inject singletons only, and use "context" for values of the request.',
+        'DistributedLockModule.forRootAsync() injects something request-scoped, which would make every locked class request-scoped: inject singletons only, and use "context" for request values.',
       );
     }
     return this.moduleRef.get(LockService, { strict: false });

@@ -26,7 +26,7 @@ export class ScheduledJobs {
       const names = new Set(scheduled.map(({ name }) => name));
       warnings.add(
         `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
-          'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule.',
+          'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule jobs.',
       );
     }
     const schedules = schedulesCronJobs(wrappers);
@@ -43,7 +43,7 @@ export class ScheduledJobs {
           // Otherwise it is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
-              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow() and nextTick would not work: put that decorator below @RunOnce`,
+              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,
             );
           }
           continue;

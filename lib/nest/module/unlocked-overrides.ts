@@ -40,7 +40,7 @@ export function findTransactionsAbove({ providers, warnings }: Application): voi
       const [method] = types.isProxy(value) ? locksBehind(value as object) : [];
       if (!method) continue;
       warnings.add(
-        `${method.name} releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
+        `${method.name} releases its lock before the commit if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.`,
       );
     }
   }

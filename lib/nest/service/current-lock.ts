@@ -14,7 +14,7 @@ export function currentLock(key?: string): Lock {
   if (lock) return lock;
   throw new LockConfigError(
     key === undefined
-      ? 'currentLock() was called outside of any lock, or after its release: call it in a method with @DistributedLock, or in a task of withLock().'
-      : `currentLock("${key.slice(0, 200)}") was called outside of a lock of that key.`,
+      ? 'currentLock() was called outside any lock, or after its release: call it in a method with @DistributedLock or in a withLock() task.'
+      : `currentLock("${key.slice(0, 200)}") was called outside a lock on that key.`,
   );
 }

@@ -81,7 +81,7 @@ export function serviceOf(name: string, self: unknown): LockService {
     );
   }
   throw new LockConfigError(
-    `${name} was called before Nest has injected its lock service, or outside of Nest (live applications: ${liveServices.size}): ` +
+    `${name} was called before Nest injected its lock service, or outside Nest (live applications: ${liveServices.size}): ` +
       'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
   );
 }

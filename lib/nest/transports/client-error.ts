@@ -38,7 +38,7 @@ export function toClientError(error: LockError): ClientError {
   }
   if (error instanceof LockLostError) {
     logLoss(error);
-    const message = 'The request lost its exclusive access before it was complete. Its outcome is uncertain.';
+    const message = 'The request lost its exclusive access before it completed. Its outcome is unknown.';
     return { kind: 'lost', message, code };
   }
   if (error instanceof VersionConflictError) {

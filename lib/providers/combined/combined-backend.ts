@@ -59,7 +59,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
     if (silent.length === 0) return;
     const { name } = this.context;
     throw new LockUnavailableError(
-      `Lock provider "${name}" needs all of its providers, but ${silent.map((each) => `"${each}"`).join(', ')} did not answer.`,
+      `Lock provider "${name}" needs all of its providers, but ${silent.map((each) => `"${each}"`).join(', ')} did not respond.`,
       { provider: name },
     );
   }
@@ -117,7 +117,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   #unanswered(key: string): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `A member of lock provider "${name}" did not answer the release of "${key}". If it still holds the lock, the lock ends with its lease.`,
+      `A member of lock provider "${name}" did not respond to the release of "${key}". If it still holds the lock, the lock expires with its lease.`,
       { key, provider: name },
     );
   }

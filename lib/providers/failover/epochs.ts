@@ -56,7 +56,7 @@ export class Epochs {
     const answered = Promise.all(Array.from(this.#members.values(), (member) => member.connect()));
     await this.record.connect();
     if (!(await answered).includes(true)) {
-      throw this.#unavailable(`cannot grant locks, because none of ${this.#names} answers`);
+      throw this.#unavailable(`cannot grant locks, because none of ${this.#names} responds`);
     }
   }
 
@@ -128,7 +128,7 @@ export class Epochs {
     if (reason === undefined) return;
     const { name, logger } = this.context;
     const from = history.at(-1)?.from ?? '';
-    logger.warn(`Lock provider "${name}" switches from "${from}" to "${active}" (${REASONS[reason]}).`);
+    logger.warn(`Lock provider "${name}" switched from "${from}" to "${active}" (${REASONS[reason]}).`);
     this.context.emit({ type: 'failover', to: active, epoch, reason });
   }
 
@@ -143,13 +143,13 @@ export class Epochs {
 }
 
 const REASONS: Record<SwitchReason, string> = {
-  failure: 'the previous provider does not answer, or rejects new locks',
+  failure: 'the previous provider is not responding, or rejects new locks',
   failback: 'it has been stable for long enough',
   manual: 'switchTo was called',
 };
 
 const STATES: Record<ProviderState, string> = {
   up: 'is up again',
-  down: 'does not answer, or rejects new locks',
+  down: 'is not responding, or rejects new locks',
   recovering: 'grants locks again',
 };

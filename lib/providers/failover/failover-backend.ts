@@ -164,7 +164,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       const lacking = providers.filter((name) => !this.members.get(name)?.capabilities[capability]);
       if (lacking.length === 0 || lacking.length === providers.length) return [];
       const names = lacking.map((name) => `"${name}"`).join(', ');
-      return [`There are no ${CAPABILITY_NAMES[capability]} on any provider, because ${names} does not support them.`];
+      return [`No provider offers ${CAPABILITY_NAMES[capability]}, because they are not supported by ${names}.`];
     });
     if (providers.includes(casStore)) {
       messages.push(
@@ -311,7 +311,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   #overtaken(): LockUnavailableError {
     const { name } = this.context;
     return new LockUnavailableError(
-      `Lock provider "${name}" switched to another provider, or could not confirm the current one, before the answer arrived.`,
+      `Lock provider "${name}" switched to another provider, or could not confirm the current one, before the response arrived.`,
       { provider: name },
     );
   }

@@ -34,7 +34,7 @@ export class FailoverLockProvider implements LockProvider {
     const { casStore: store, records } = all.get(casStore) ?? {};
     if (!store) {
       throw new LockConfigError(
-        `FailoverLockProvider cannot use lock provider "${casStore}" as "casStore", because it can lose acknowledged writes. Use a SQL provider (MySQL, MariaDB or Postgres) or ZooKeeper.`,
+        `FailoverLockProvider cannot use lock provider "${casStore}" as "casStore", because it can lose acknowledged writes. Use a SQL provider (MySQL, MariaDB, or Postgres) or ZooKeeper.`,
         { provider: casStore },
       );
     }
@@ -63,7 +63,7 @@ function assertNarrowTokens(members: ReadonlyMap<string, Member>): void {
   for (const [name, { capabilities }] of members) {
     if (!capabilities.wideTokens) continue;
     throw new LockConfigError(
-      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot use lock provider "${name}", because the fencing tokens of a FailoverLockProvider leave no room for another level of epochs. List the providers of "${name}" instead.`,
+      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot use lock provider "${name}", because fencing tokens from a FailoverLockProvider leave no room for another level of epochs. List the providers of "${name}" instead.`,
       { provider: name },
     );
   }

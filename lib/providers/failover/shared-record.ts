@@ -164,7 +164,7 @@ export class SharedRecord {
     let isConfirmed = false;
     try {
       for (let tries = 0; !isConfirmed; tries += 1) {
-        if (this.#isClosed) throw this.#unavailable('is stopping');
+        if (this.#isClosed) throw this.#unavailable('is shutting down');
         isConfirmed = await this.#try((record) => change(record, tries), timeout);
       }
     } finally {
@@ -206,7 +206,7 @@ export class SharedRecord {
     try {
       const written = this.casStore.compareAndSet(this.context.name, this.#text, text);
       const found = await withTimeout(this.context.clock, timeout, written, () => {
-        throw this.#unavailable(`got no answer from the record within ${timeout} ms`);
+        throw this.#unavailable(`got no response for its record within ${timeout} ms`);
       });
       this.#cause = undefined;
       return found;
@@ -228,7 +228,7 @@ export class SharedRecord {
     // We no longer know which locks other processes hold under this record.
     this.#confirmation = this.#confirmation.dropped();
     const error = this.#unavailable(
-      'found its record deleted, damaged or restored from a backup. Stop all instances, then start them again',
+      'found its record deleted, damaged, or restored from a backup. Stop all instances, then restart them',
     );
     this.#cause = error;
     if (wasConfirmed) logger.error(error.message);

@@ -150,7 +150,7 @@ export class Connection {
   /** A timeout fails the whole connection, along with every command in flight on it. */
   #within<T>(answer: Promise<T>): Promise<T> {
     return withTimeout(this.clock, this.commandTimeout, answer, () => {
-      const cause = new Error('The server did not answer in time.');
+      const cause = new Error('The server did not respond in time.');
       this.#end(cause);
       void this.node.disconnect();
       throw cause;
@@ -168,7 +168,7 @@ function decide(reply: unknown, yes: string, ...no: readonly unknown[]): boolean
   if (reply === yes) return true;
   if (no.includes(reply)) return false;
   // For example, "SERVER_ERROR out of memory": nothing was written, but that doesn't mean the key is busy.
-  throw new Error(`The server answered ${String(reply).slice(0, 80)}`);
+  throw new Error(`The server responded with ${String(reply).slice(0, 80)}`);
 }
 
 async function loadClient(): Promise<Client> {
@@ -176,6 +176,6 @@ async function loadClient(): Promise<Client> {
     // Optional peer dependency: only applications that use this provider install it.
     return (await import(CLIENT)) as Client;
   } catch (cause) {
-    throw new LockConfigError('MemcachedLockProvider needs the package "memcache": npm install memcache.', { cause });
+    throw new LockConfigError('MemcachedLockProvider needs the "memcache" package: npm install memcache.', { cause });
   }
 }

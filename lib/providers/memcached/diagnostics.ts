@@ -11,13 +11,13 @@ export async function diagnose(connection: Connection): Promise<Diagnostic[]> {
   const found: Diagnostic[] = [
     {
       severity: 'warning',
-      message: `memcached loses all locks when it restarts or is flushed${evicts ? ', and any lock when it evicts items' : ''}; two callers can then hold the same lock. Use it only to avoid duplicate work. If an overlap would do damage, use another provider.`,
+      message: `memcached loses all locks when it restarts or is flushed${evicts ? ', and any lock when it evicts items' : ''}; two callers can then hold the same lock. Use it only to avoid duplicate work. If an overlap would be harmful, use another provider.`,
     },
   ];
   if (evicts && evictions !== '0') {
     found.push({
       severity: 'warning',
-      message: `This memcached has evicted ${evictions} items since it started, and locks are items too. Use a dedicated server for locks, or start memcached with -M.`,
+      message: `This memcached has evicted ${evictions} items since it started, and locks are also items. Use a dedicated server for locks, or start memcached with -M.`,
     });
   }
   return found;

@@ -106,12 +106,12 @@ export class ReconnectingConnection {
     const { name: provider } = this.context;
     if (isRefused(cause)) {
       return new LockConfigError(
-        `The memcached server of lock provider "${provider}" requires authentication${inBrackets(cause)}, which the provider does not support. Use a server without authentication (-Y, -S) that only your applications can reach.`,
+        `The memcached server for lock provider "${provider}" requires authentication${inBrackets(cause)}, which the provider does not support. Use a server without authentication (-Y, -S) that only your applications can reach.`,
         { provider, key, cause, refused: true },
       );
     }
     return new LockUnavailableError(
-      `The memcached server of lock provider "${provider}" does not answer${inBrackets(cause)}. Check its address, and that it is running and reachable.`,
+      `The memcached server for lock provider "${provider}" is not responding${inBrackets(cause)}. Check its address, and that it is running and reachable.`,
       { provider, key, cause, sent },
     );
   }

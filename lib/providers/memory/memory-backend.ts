@@ -54,7 +54,7 @@ export class MemoryBackend implements LockBackend {
     this.store.enter(instance);
     if (cluster.isWorker) {
       logger.warn(
-        `Lock provider "${name}" keeps its locks in the memory of this process, one worker of a cluster. Other workers can hold the same lock at the same time: use another provider, such as Redis or SQL.`,
+        `Lock provider "${name}" keeps its locks in the memory of this cluster worker. Other workers can hold the same lock at once: use another provider, such as Redis or SQL.`,
       );
     }
     return Promise.resolve();

@@ -59,7 +59,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     this.#find = await this.finder();
     try {
       await this.#refresh();
-      if (this.#nodes.size === 0) throw new Error('No node of the Cluster reports its slots.');
+      if (this.#nodes.size === 0) throw new Error('No Cluster node reported its slots.');
       await Promise.all([...this.#nodes.values()].map(({ connected }) => connected));
     } catch (error) {
       this.#refreshUntilServed();

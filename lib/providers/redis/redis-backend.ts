@@ -37,13 +37,13 @@ const PROCESS_ID_DIGITS = 12;
 
 /** A Cluster node rejects other nodes' keys and may fail over to a server that a single-server provider doesn't know about. */
 const CLUSTERED =
-  'this server is a Cluster node, but is configured as a single server. Pass its nodes as "cluster", such as { cluster: [{ host, port }] }, or pass a Cluster client.';
+  'this server is a Cluster node, but it is configured as a single server. Pass all nodes as "cluster", such as { cluster: [{ host, port }] }, or pass a Cluster client.';
 
 /** Touches an undeclared key, as the lock script does in a Cluster. */
 const UNDECLARED_KEY_SCRIPT = "return redis.call('EXISTS', ARGV[1])";
 /** Only for a Cluster. For a strict single server, the batcher declares all keys instead. */
 const STRICT_CLUSTER =
-  'this Cluster rejects scripts that touch undeclared keys, so no lock could be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or use a single server.';
+  'this Cluster rejects scripts that touch undeclared keys, so locks cannot be acquired. Allow them (Dragonfly: --default_lua_flags=allow-undeclared-keys), or use a single server.';
 
 /** A Redis provider's backend. */
 export class RedisBackend implements LockBackend<RedisRequest>, ServersListener {
@@ -160,7 +160,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     try {
       yield* this.#operatorView.list(query);
       // A cursor is only valid on the server that returned it, and locks in a slot that has moved may have been missed.
-      if (this.#epoch !== epoch) throw new Error('A server was reconnected during the scan.');
+      if (this.#epoch !== epoch) throw new Error('A connection was re-established during the scan.');
     } catch (cause) {
       throw notListed(this.context.name, cause);
     }

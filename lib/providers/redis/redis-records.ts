@@ -45,7 +45,7 @@ export class RedisRecords implements RecordStore {
         }
       }
       // A cursor is only valid on the server that returned it, and records in a slot that has moved may have been missed.
-      if (this.epoch() !== epoch) throw new Error('A server was reconnected during the scan.');
+      if (this.epoch() !== epoch) throw new Error('A connection was re-established during the scan.');
     } catch (cause) {
       throw recordsNotListed(this.context.name, cause);
     }

@@ -147,7 +147,7 @@ export class SingleServer extends RedisServers {
 
   async connect(): Promise<void> {
     const connect = await this.connections();
-    if (this.#isClosed) throw new Error('The backend was closed before it was connected.');
+    if (this.#isClosed) throw new Error('The backend was closed before it connected.');
     const server = new RedisServer(this.settings, connect, this.listener);
     this.#server = server;
     for (const shard of this.shards) shard.moveTo(server);

@@ -106,7 +106,7 @@ export class Subscription extends OpenConnection {
       if (!isReplyError(error)) return false;
       if (error.message.startsWith('NOPERM')) {
         this.settings.logger.warn(
-          `Redis denies this process its channel (${error.message}), so it only gets locks that no other process waits for. ` +
+          `Redis denies this process access to its channel (${error.message}), so it only gets locks no other process is waiting for. ` +
             `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.#isSharded && error.message.includes('unknown command')) {

@@ -31,7 +31,7 @@ export function recordsNotListed(provider: string, cause: unknown): LockError {
 
 /** The error if no connection could be made at startup. */
 export function notConnected(provider: string, cause: unknown): LockError {
-  const otherwise = `it does not answer${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
+  const otherwise = `it is not responding${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
   return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
 }
 
@@ -64,5 +64,5 @@ function reasonOf(cause: unknown): string {
   if (refusal !== undefined) {
     return `its hash slot ${slot && `${slot} `}is marked as MIGRATING. If no migration is running, clear the mark with CLUSTER SETSLOT ${slot || '<slot>'} STABLE on the slot's owner`;
   }
-  return isReplyError(cause) ? `Redis refuses it (${cause.message})` : 'Redis did not answer';
+  return isReplyError(cause) ? `Redis refuses it (${cause.message})` : 'Redis did not respond';
 }

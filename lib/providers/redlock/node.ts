@@ -167,7 +167,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     if (this.runId !== undefined && !this.mayVote(this.context.clock.now())) {
-      this.#refusal = new Error('The node does not vote yet: its current run was first seen less than maxLease ago.');
+      this.#refusal = new Error('The node cannot vote yet: its current run was first seen less than maxLease ago.');
     }
     this.#setReady(true);
   }

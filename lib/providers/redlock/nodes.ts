@@ -65,7 +65,7 @@ export class RedlockNodes {
     const connects = await Promise.all(settings.nodes.map((node) => connectionsOf(node, context.random)));
     // `close` was called before the nodes existed, so it could not close them.
     if (this.#isClosing) {
-      const message = `Lock provider "${context.name}" does not connect, because the application is shutting down.`;
+      const message = `Lock provider "${context.name}" cannot connect, because the application is shutting down.`;
       throw new LockUnavailableError(message, { provider: context.name, sent: false });
     }
     connects.forEach((connect, index) => {
@@ -82,7 +82,7 @@ export class RedlockNodes {
     this.#refuseUnfit();
     this.#hadMajority = this.#hasMajority();
     if (!this.#hadMajority) {
-      const reached = `Lock provider "${context.name}" reaches only ${this.#ready()} of ${this.count} Redis nodes, but needs ${this.majority}.`;
+      const reached = `Lock provider "${context.name}" can reach only ${this.#ready()} of ${this.count} Redis nodes, but it needs ${this.majority}.`;
       throw this.#errorOf(reached, 'Check their addresses and credentials, and that they are up.', 0, {
         provider: context.name,
         cause: this.#cause(),
@@ -108,7 +108,7 @@ export class RedlockNodes {
    */
   unavailable(key: string, { cause, refusals }: Faults, sent = true): LockError {
     const { name } = this.context;
-    const what = `Lock "${key}" of provider "${name}": fewer than ${this.majority} of the ${this.count} Redis nodes answered in time.`;
+    const what = `Lock "${key}" of provider "${name}": fewer than ${this.majority} of the ${this.count} Redis nodes responded in time.`;
     return this.#errorOf(what, 'Check the nodes and their logs.', refusals, { key, provider: name, cause, sent });
   }
 

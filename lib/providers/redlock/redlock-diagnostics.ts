@@ -16,7 +16,7 @@ export async function diagnoseNodes(
   if (nodes.length % 2 === 0) {
     diagnostics.push({
       severity: 'warning',
-      message: `${nodes.length} nodes tolerate no more failures than ${nodes.length - 1}. Use an odd number of nodes.`,
+      message: `${nodes.length} nodes are no more fault-tolerant than ${nodes.length - 1}. Use an odd number of nodes.`,
     });
   }
   const each = await Promise.all(nodes.map((node) => diagnoseNode(node.call.bind(node), layout, delayedRestart)));
@@ -36,7 +36,7 @@ async function diagnoseNode(
   if (delayedRestart && (await isRefused(call('get', run)))) {
     diagnostics.push({
       severity: 'warning',
-      message: `The ACL of this user denies the key ${run}, so with delayedRestart, each process waits for maxLease after its start. Grant ~${counter}*.`,
+      message: `The ACL denies this user access to key ${run}, so with delayedRestart, each process waits for maxLease at startup. Grant ~${counter}*.`,
     });
   }
   const info = String(await call('info').catch(() => ''));
@@ -44,7 +44,7 @@ async function diagnoseNode(
     diagnostics.push({
       severity: 'error',
       message:
-        'This server is a Redis Cluster node, which rejects keys of other nodes and may fail over. Redlock needs independent servers.',
+        'This server is a Redis Cluster node, which rejects keys owned by other nodes and may fail over. Redlock needs independent servers.',
     });
   }
   if (/^aof_enabled:0/m.test(info) && !delayedRestart) {

@@ -164,7 +164,7 @@ export class Round extends Poll<RoundOutcome> {
     const { sentAt } = this;
     const deadline = validUntil(sentAt, Math.min(lease, this.#lasting()));
     if (this.nodes.clock.now() >= deadline) {
-      throw this.#failed(new Error('The votes came after the lease had ended.'));
+      throw this.#failed(new Error('The votes arrived after the lease had ended.'));
     }
     return {
       lease,

@@ -7,7 +7,7 @@ import { LockConfigError } from '../../api/errors.js';
 export function whyTooOld(product: string, version: string, oldest: string): string | undefined {
   const found = /\d+(\.\d+)*/.exec(version)?.[0];
   if (found === undefined || compare(found, oldest) >= 0) return undefined;
-  return `${product} ${found} is too old for locks: it must be ${oldest} or later.`;
+  return `${product} ${found} is too old for locks: use version ${oldest} or later.`;
 }
 
 /**

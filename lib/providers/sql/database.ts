@@ -67,6 +67,6 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
 /** Warns if a few processes could use up all of the server's connections. */
 function tooMany(most: number, offered: number): readonly Diagnostic[] {
   if (most * 4 <= offered) return [];
-  const message = `One process may open ${most} connections for locks, and the server accepts ${offered} from all its clients (max_connections). Lower maxConnections, or raise the limit of the server.`;
+  const message = `One process can open ${most} connections for locks, but the server accepts only ${offered} from all clients (max_connections). Lower maxConnections, or raise the server limit.`;
   return [{ severity: 'warning', message }];
 }

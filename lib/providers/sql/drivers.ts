@@ -40,7 +40,7 @@ const PROTOCOLS = new Map([
   ['mariadb:', 'mysql'],
 ] as const);
 
-const CONFIGURATION = 'a connection configuration, not a pool or a connection: the locks open their own';
+const CONFIGURATION = 'a connection configuration, not a pool or a connection: the provider opens its own';
 const ADDRESS = {
   url: secret('an address', addressOf).written(),
   postgres: foreign(CONFIGURATION, configurationOf).written(),

@@ -93,7 +93,7 @@ function capabilitiesOf({ fencing }: SqlSettings, shared: boolean): LockCapabili
  */
 function refuseList({ name: provider }: BackendContext, views: string): never {
   throw new LockConfigError(
-    `Lock provider "${provider}" cannot list its locks. They belong to database sessions, which do not show their keys. Query these views instead: ${views}.`,
+    `Lock provider "${provider}" cannot list its locks. They belong to database sessions, which do not expose lock keys. Query these views instead: ${views}.`,
     { provider },
   );
 }

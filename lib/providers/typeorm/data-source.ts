@@ -56,7 +56,7 @@ function sourceOf(provider: string, dataSource: DataSource): SqlSource {
   const database = FAMILY_OF.get(type);
   if (database) return database === 'mysql' ? mysqlSource(dataSource) : postgresSource(dataSource);
   throw new LockConfigError(
-    `${provider} does not work with databases of type "${type}": use MySQL, MariaDB or Postgres, or a provider of another kind.`,
+    `${provider} does not support databases of type "${type}": use MySQL, MariaDB or Postgres, or another kind of provider.`,
   );
 }
 
@@ -90,7 +90,7 @@ function ownMysqlDriver(options: DataSourceOptions): unknown {
 function assertOpens(driver: unknown, part: string, name: string): void {
   if (typeof propertyOf(driver, part) === 'function') return;
   throw new LockConfigError(
-    `The "driver" of the DataSource has no ${part}, which the locks need to open their own connections. Pass the whole module (driver: require('${name}')), or leave "driver" out.`,
+    `The DataSource "driver" has no ${part}, which locks need to open their own connections. Pass the whole module (driver: require('${name}')), or omit "driver".`,
   );
 }
 

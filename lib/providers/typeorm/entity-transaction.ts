@@ -111,7 +111,7 @@ export class EntityTransaction extends LentTransaction {
     await this.#tell(event).catch((error: unknown) => {
       const { name, logger } = this.context;
       logger.error(
-        `A subscriber failed at the end of a transaction of lock provider "${name}": ${safeText(String(error))}`,
+        `A subscriber failed at the end of a transaction in lock provider "${name}": ${safeText(String(error))}`,
       );
     });
   }

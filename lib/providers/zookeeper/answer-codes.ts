@@ -24,10 +24,10 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-127]: ['unanswered', 'THROTTLED_OP'],
   [-6]: ['refused', 'UNIMPLEMENTED', 'use ZooKeeper 3.4 or later'],
   [-8]: ['refused', 'BAD_ARGUMENTS', 'check the path in "connectString"'],
-  [NO_AUTH]: ['refused', 'NO_AUTH', 'check "auth", and the ACLs of the path in "connectString" and below it'],
-  [-108]: ['refused', 'NO_CHILDREN_FOR_EPHEMERALS', 'use a path of persistent nodes in "connectString"'],
+  [NO_AUTH]: ['refused', 'NO_AUTH', 'check "auth" and the ACLs on and below the path in "connectString"'],
+  [-108]: ['refused', 'NO_CHILDREN_FOR_EPHEMERALS', 'use only persistent nodes in the "connectString" path'],
   [-114]: ['refused', 'INVALID_ACL', 'check "acl", and that "auth" identifies the owner'],
-  [-115]: ['refused', 'AUTH_FAILED', 'check the credentials of "auth", and that the server supports its scheme'],
+  [-115]: ['refused', 'AUTH_FAILED', 'check the credentials in "auth", and that the server supports its scheme'],
   [-119]: ['refused', 'NOT_READ_ONLY', 'the server has lost its quorum and is read-only. Check the other servers'],
   [-120]: [
     'refused',
@@ -37,9 +37,9 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-124]: [
     'refused',
     'SESSION_CLOSED_REQUIRE_SASL_AUTH',
-    'the server requires authentication. SASL is not supported: allow digest or x509 on the servers, and set "auth", or a certificate in "tls"',
+    'the server requires authentication. SASL is not supported: allow digest or x509 on the servers, and set "auth" or a certificate in "tls"',
   ],
-  [-125]: ['refused', 'QUOTA_EXCEEDED', 'raise the quota of the path in "connectString", or of a node above it'],
+  [-125]: ['refused', 'QUOTA_EXCEEDED', 'raise the quota on the path in "connectString" or on a node above it'],
 };
 
 export function kindOf(code: number): FailureKind {
@@ -50,7 +50,7 @@ export function kindOf(code: number): FailureKind {
 export function failureOf(code: number, denied?: string): ZooKeeperFailure {
   const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'check the server log'];
   const advice = code === NO_AUTH ? (denied ?? known) : known;
-  const message = `ZooKeeper answered ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
+  const message = `ZooKeeper returned ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
   return new ZooKeeperFailure(kind, message, { isDefinite: DEFINITE.includes(code) });
 }
 

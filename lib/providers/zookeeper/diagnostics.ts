@@ -9,7 +9,7 @@ export function diagnose({ sessionTimeout }: ZooKeeperSettings, session: Session
     found.push({
       severity: 'warning',
       message:
-        `ZooKeeper set the session timeout to ${session.timeout} ms instead of ${sessionTimeout} ms, so locks of a crashed process stay busy for that long. ` +
+        `ZooKeeper set the session timeout to ${session.timeout} ms instead of ${sessionTimeout} ms, so locks held by a crashed process stay busy for that long. ` +
         'Change sessionTimeout, or minSessionTimeout and maxSessionTimeout on the servers.',
     });
   }
@@ -17,7 +17,7 @@ export function diagnose({ sessionTimeout }: ZooKeeperSettings, session: Session
     found.push({
       severity: 'warning',
       message:
-        'connectString resolves to a single server. While it is down, no locks can be acquired. List all servers of an ensemble of at least three, or a host name that resolves to all of them.',
+        'connectString resolves to a single server. While it is down, locks cannot be acquired. List all servers in an ensemble of at least three, or a host name that resolves to all of them.',
     });
   }
   return found;

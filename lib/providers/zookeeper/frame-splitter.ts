@@ -22,7 +22,8 @@ export class FrameSplitter {
     let rest = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks, this.#length);
     for (;;) {
       this.#needed = PREFIX + (rest.length < PREFIX ? 0 : rest.readUInt32BE());
-      if (this.#needed > LONGEST) throw new Error(`A message of ${this.#needed} bytes cannot come from ZooKeeper.`);
+      if (this.#needed > LONGEST)
+        throw new Error(`A message of ${this.#needed} bytes is not a valid ZooKeeper message.`);
       if (rest.length < this.#needed) break;
       messages.push(rest.subarray(PREFIX, this.#needed));
       rest = rest.subarray(this.#needed);

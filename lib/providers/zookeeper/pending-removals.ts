@@ -50,7 +50,7 @@ export class PendingRemovals {
     if (this.#hasReported || !isFailure(cause, 'refused') || !(cause instanceof Error)) return;
     this.#hasReported = true;
     this.logger.error(
-      `ZooKeeper refused to remove ${node.path} (${cause.message}), so its key stays locked until the session of this process ends. ` +
+      `ZooKeeper refused to remove ${node.path} (${cause.message}), so its key stays locked until the current session ends. ` +
         'Grant this process permission "d" on the parent node, then delete the node or restart the process. (Logged once.)',
     );
   }

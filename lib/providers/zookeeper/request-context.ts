@@ -70,7 +70,7 @@ export class RequestContext {
     const why = this.#whyOf(cause);
     const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
     if (isFailure(why, 'refused')) return `ZooKeeper refused the request${words}`;
-    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not answer'}${words}`;
+    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not respond'}${words}`;
   }
 
   /** If a request got no response, the reason no session is up is more informative. */

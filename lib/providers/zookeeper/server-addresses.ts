@@ -82,7 +82,7 @@ export class ServerAddresses {
     const more = tried.length > MAX_FAILURES_LISTED ? ` and ${tried.length - MAX_FAILURES_LISTED} more` : '';
     // An error from a server explains more than a failed connection attempt.
     const [, cause] = tried.find(([, error]) => !('syscall' in error)) ?? tried[0] ?? [];
-    return new ZooKeeperFailure('unanswered', `No ZooKeeper server answered. Tried: ${shown.join(', ')}${more}.`, {
+    return new ZooKeeperFailure('unanswered', `No ZooKeeper server responded. Tried: ${shown.join(', ')}${more}.`, {
       cause,
     });
   }

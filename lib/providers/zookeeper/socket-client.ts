@@ -181,7 +181,7 @@ export class SocketClient implements ZooKeeperClient {
   }
 
   reconnect(): void {
-    this.#socket?.destroy(this.#isConnected ? undefined : new Error('it did not answer in time'));
+    this.#socket?.destroy(this.#isConnected ? undefined : new Error('it did not respond in time'));
   }
 
   async close(): Promise<void> {
@@ -273,7 +273,7 @@ export class SocketClient implements ZooKeeperClient {
       .once('close', () => {
         const lost = new ZooKeeperFailure('unanswered', 'The connection to ZooKeeper was lost.', { cause: trouble });
         if (!this.#isConnected)
-          this.#servers.failed(server, trouble ?? new Error('it closed the connection without answering'));
+          this.#servers.failed(server, trouble ?? new Error('it closed the connection without responding'));
         // Notify the session before the requests fail.
         onClose(this.#isConnected ? lost : undefined);
         this.#isConnected = false;
@@ -308,8 +308,8 @@ export class SocketClient implements ZooKeeperClient {
       if (code !== 0) this.#giveUp(new ZooKeeperFailure('refused', failureOf(code).message));
     } else {
       const [request] = this.#open;
-      if (request?.xid !== xid) throw new Error(`ZooKeeper answered request ${xid} instead of ${request?.xid}.`);
-      if (isSessionGone(code)) throw new Error(`The ZooKeeper session has left this connection (${code}).`);
+      if (request?.xid !== xid) throw new Error(`ZooKeeper responded to request ${xid} instead of ${request?.xid}.`);
+      if (isSessionGone(code)) throw new Error(`The ZooKeeper session no longer uses this connection (${code}).`);
       if (zxid > 0n) this.#zxid = zxid;
       request.onAnswer(code, answer, zxid);
       this.#open.shift();

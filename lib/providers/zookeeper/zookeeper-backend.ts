@@ -120,7 +120,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     }
     const message = isFailure(cause, 'refused')
       ? `Lock provider "${provider}" cannot use ZooKeeper: ${words}`
-      : `Lock provider "${provider}" cannot reach ZooKeeper. Check connectString, auth and ACLs, and that a quorum is up. ${words}`.trimEnd();
+      : `Lock provider "${provider}" cannot reach ZooKeeper. Check connectString, auth, and ACLs, and that a quorum is up. ${words}`.trimEnd();
     throw this.#shared.errorOf(message, undefined, cause);
   }
 
@@ -288,7 +288,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     const { name } = this.context;
     return new LockCapacityError(
       `Lock "${key}" was not acquired, because this process already holds or waits for ${this.#requests.size} keys of provider "${name}". If it crashed with more, ` +
-        'the ZooKeeper servers could not process the end of its session. Hold fewer keys at a time, or distribute them over more processes.',
+        'the ZooKeeper servers could not close its session. Hold fewer keys at a time, or distribute them across more processes.',
       { key, provider: name },
     );
   }

@@ -97,7 +97,7 @@ const NEEDED = ['c', 'd', 'r', 'w'];
 const OWNER: ZooKeeperAcl = { scheme: 'auth', id: '', permissions: 'cdrwa' };
 
 const AUTH = {
-  scheme: text('the name of a scheme').or('digest'),
+  scheme: text('a scheme name').or('digest'),
   credentials: secret("a string: 'user:password' for the digest scheme", (given) =>
     typeof given === 'string' && given !== '' ? given : undefined,
   )
@@ -105,18 +105,18 @@ const AUTH = {
     .required(),
 } satisfies OptionTable<ZooKeeperAuth>;
 const ACL = {
-  scheme: text('the name of a scheme').required(),
+  scheme: text('a scheme name').required(),
   id: text('a text').required(),
   permissions: text('letters of cdrwa', /^[cdrwa]+$/).required(),
 } satisfies OptionTable<ZooKeeperAcl>;
 const OPTIONS = {
   connectString: secret(
-    'names or addresses of servers with their ports, such as zk1:2181,[fd00::2]:2181/path; credentials go in "auth"',
+    'server names or addresses with ports, such as zk1:2181,[fd00::2]:2181/path; credentials go in "auth"',
     readConnectString,
   )
     .written()
     .required(),
-  tls: secret<ConnectionOptions | boolean>('true, false, or the options of tls.connect, such as { ca }', (tls) =>
+  tls: secret<ConnectionOptions | boolean>('true, false, or the options for tls.connect, such as { ca }', (tls) =>
     typeof tls === 'boolean' || (typeof tls === 'object' && tls !== null) ? tls : undefined,
   ).or(false),
   sessionTimeout: duration({ min: 200 }).or('20s'),
@@ -138,7 +138,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     refuse(
       owner,
       'acl',
-      `must grant the permissions c, d, r and w, but grants ${shown(granted)}. Locks need c and r to be acquired, d to be released, and w to be renewed.`,
+      `must grant the permissions c, d, r, and w, but it grants ${shown(granted)}. Locks need c and r to be acquired, d to be released, and w to be renewed.`,
     );
   }
   return { ...settings, ...connectString, tls: tls === true ? {} : tls || undefined, auth, acl };
@@ -166,7 +166,7 @@ function readConnectString(
     refuse(
       owner,
       name,
-      'has a comma, semicolon or space in its path. Put the path after the last address: zk1:2181,zk2:2181/shop.',
+      'has a comma, semicolon, or space in its path. Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   }
   if (!PATH.test(path)) {

@@ -250,7 +250,7 @@ export class ZooKeeperRequest {
       await session.client.remove(this.folder);
     } catch (error) {
       if (isFailure(error, 'not-empty')) {
-        throw new ZooKeeperFailure('refused', 'the queue has no sequence numbers left until it is empty again');
+        throw new ZooKeeperFailure('refused', 'the queue is out of sequence numbers, which restart once it is empty');
       }
       if (!isFailure(error, 'no-node')) throw error;
     }
@@ -275,7 +275,7 @@ export class ZooKeeperRequest {
       this.#guard().catch(() => undefined);
     });
     if (stat) this.#guardedOn = connection;
-    else this.lose(new Error('The node of the lock was removed from ZooKeeper.'));
+    else this.lose(new Error('The lock node was removed from ZooKeeper.'));
     return stat !== null;
   };
 

@@ -173,7 +173,7 @@ export class Job {
     events.publish('run-abandoned', { key: this.key, provider: name, ...times, instance, again });
     if (!again) return;
     logger.warn(
-      `Job "${this.key}" runs again for ${times.tick.toISOString()}, attempt ${attempt + 1}: instance "${instance}" started it at ${times.startedAt.toISOString()} and did not finish. Find out why that instance stopped or lost its lock.`,
+      `Job "${this.key}" runs again for ${times.tick.toISOString()}, attempt ${attempt + 1}: instance "${instance}" started it at ${times.startedAt.toISOString()} but did not finish. Find out why that instance stopped or lost its lock.`,
     );
   }
 
@@ -202,7 +202,7 @@ export class Job {
       await this.stored.conclude(seen, ended, END_TIMEOUT);
     } catch {
       core.logger.warn(
-        `The end of a run of job "${this.key}" was not recorded, because lock provider "${core.name}" did not accept it within ${END_TIMEOUT} ms. Unless this instance can record it later, another one treats the run as abandoned: check the provider's server.`,
+        `Job "${this.key}" ended, but this was not recorded, because lock provider "${core.name}" did not accept it within ${END_TIMEOUT} ms. Unless this instance can record it later, another will treat the run as abandoned: check the provider's server.`,
       );
     }
   }
@@ -212,7 +212,7 @@ export class Job {
     if (ahead <= most) return false;
     this.#warnHourly(
       warnedOfClock,
-      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms ahead of the server clock of lock provider "${this.plan.core.name}". Correct the clock of this machine, or set "due" to a time in the past.`,
+      `Job "${this.key}" was not run for ${new Date(tick).toISOString()}: that is ${Math.round(ahead)} ms ahead of the server clock for lock provider "${this.plan.core.name}". Correct the clock on this machine, or set "due" to a time in the past.`,
     );
     return true;
   }
@@ -227,7 +227,7 @@ export class Job {
     if (apart === 0 || apart >= ONE_DUE || instanceIdOf(record.run) === instanceIdOf(random.id())) return;
     this.#warnHourly(
       warnedOfDues,
-      `Two instances gave due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs. Set "due" to the planned time, the same in all instances, not to the time of the call, such as new Date().`,
+      `Two instances passed due times for job "${this.key}" that are ${apart} ms apart, so they count as two runs. Set "due" to the planned time (the same in all instances), not the time of the call, such as new Date().`,
     );
   }
 
@@ -246,7 +246,7 @@ export class Job {
     if (this.#hasWarnedOfZone || !own || !other || own === other || expressionOf(own) !== expressionOf(other)) return;
     this.#hasWarnedOfZone = true;
     this.plan.core.logger.warn(
-      `Job "${this.key}" is scheduled here as ${own}, but instance "${record.instance}" recorded it as ${other}. Set "timeZone" in @Cron, so that all instances have the same ticks. (Warned once.)`,
+      `Job "${this.key}" is scheduled here as ${own}, but instance "${record.instance}" recorded it as ${other}. Set "timeZone" in @Cron so all instances have the same ticks. (Warned once.)`,
     );
   }
 }

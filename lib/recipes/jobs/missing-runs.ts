@@ -100,7 +100,7 @@ export class MissingRuns {
     this.#lastLook = this.#lastLook.then(work).catch((error: unknown) => {
       if (this.job.manager.stopping.aborted) return;
       if (isUnavailable(error)) this.lookLater();
-      else this.job.logError(`cannot look for missed and abandoned runs: ${safeText(String(error))}`);
+      else this.job.logError(`cannot check for missed and abandoned runs: ${safeText(String(error))}`);
     });
   }
 

@@ -108,7 +108,7 @@ export class JobRecordClient {
     const deadline = clock.now() + timeout;
     const late = () => {
       throw new LockUnavailableError(
-        `Lock provider "${name}" did not answer a request for the record of job "${this.key}" within ${timeout} ms. Check that its server is up and reachable.`,
+        `Lock provider "${name}" did not respond to a request for the record of job "${this.key}" within ${timeout} ms. Check that its server is up and reachable.`,
         { key: this.key, provider: name },
       );
     };
@@ -130,7 +130,7 @@ export class JobRecordClient {
     const parsed = parseRecord(text);
     if (parsed === 'newer') {
       throw new LockConfigError(
-        `The record of job "${this.key}" on lock provider "${this.core.name}" was written by a later version of nestjs-distributed-lock, so this instance does not run the job: update the package here.`,
+        `The record of job "${this.key}" on lock provider "${this.core.name}" was written by a later version of nestjs-distributed-lock, so this instance will not run the job: update the package here.`,
         { key: this.key, provider: this.core.name },
       );
     }
@@ -161,7 +161,7 @@ export class JobRecordClient {
 function recordsOf({ backend, name }: ProviderCore): RecordStore {
   if (backend.records) return backend.records;
   throw new LockConfigError(
-    `Lock provider "${name}" keeps no records, so a job on it cannot remember which ticks were started: set "minHold", the shortest time between two runs, or name a provider that has records (Redis, SQL, ZooKeeper, failover, memory).`,
+    `Lock provider "${name}" does not store records, so its jobs cannot track which ticks have started: set "minHold", the shortest time between two runs, or use a provider that stores records (Redis, SQL, ZooKeeper, failover, memory).`,
     { provider: name },
   );
 }

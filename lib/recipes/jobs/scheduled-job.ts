@@ -134,7 +134,7 @@ export class ScheduledJob extends Job implements LocalJob {
         if (!isTaken) this.logError(`was called for a missed or abandoned run, ${NOT_RUN}`);
       },
       (error: unknown) => {
-        this.logError(`failed in a run that made up for a missed or abandoned one: ${safeText(String(error))}`);
+        this.logError(`failed while making up for a missed or abandoned run: ${safeText(String(error))}`);
       },
     );
   }
@@ -171,8 +171,8 @@ export class ScheduledJob extends Job implements LocalJob {
     if (tick !== undefined) return tick;
     throw new LockConfigError(
       schedule
-        ? `Job "${key}" was called before its first tick: its schedule is ${schedule.text}, so this run belongs to no tick. Call it later, or run it without a tick: LockAdmin.runNow('${key}').`
-        : `Job "${key}" was called in a process that schedules no cron jobs, so the tick of this run is not known: ScheduleModule is not imported, has cronJobs: false, or has not started yet. Run the job without a tick: LockAdmin.runNow('${key}').`,
+        ? `Job "${key}" was called before its first tick: its schedule is ${schedule.text}, so this run does not belong to a tick. Call it later, or run it without a tick: LockAdmin.runNow('${key}').`
+        : `Job "${key}" was called in a process that does not schedule cron jobs, so the tick for this run is unknown: ScheduleModule is not imported, has cronJobs: false, or has not started yet. Run the job without a tick: LockAdmin.runNow('${key}').`,
       { key, provider: plan.core.name },
     );
   }

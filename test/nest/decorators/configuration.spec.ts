@@ -209,7 +209,7 @@ describe('options from configuration', () => {
     const problems = await problemsOf([Orders], undefined);
     expect(problems).toHaveLength(4);
     expect(problems[0]).toMatch(
-      /Orders\.pay: .* DistributedLockModule has no "config": add it to the options, such as forRootAsync/,
+      /Orders\.pay: .* DistributedLockModule has no "config": add it to the options, as in forRootAsync/,
     );
     const module = await Test.createTestingModule({ providers: [Orders, provideLockServiceStub()] }).compile();
     await expect(module.get(Orders).pay(1)).rejects.toThrow(LockConfigError);

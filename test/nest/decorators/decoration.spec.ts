@@ -132,7 +132,7 @@ describe('decorating what cannot be locked', () => {
     withOptions({ minhold: '1m' }).toThrow(/^Jobs\.run: @RunOnce: there is no option "minhold": write "minHold"/);
     withOptions({ minHold: '1m', wait: 5 }).toThrow(/^Jobs\.run: @RunOnce: there is no option "wait"/);
     withOptions({ minHold: '1m', catchUp: '6h' }).toThrow(
-      /^Jobs\.run: Options "minHold" and "catchUp" of @RunOnce exclude each other: .* Remove one of the two/,
+      /^Jobs\.run: Options "minHold" and "catchUp" of @RunOnce are mutually exclusive: .* Remove one of them/,
     );
     withOptions({ minHold: '1m', afterCrash: 1 }).toThrow(/^Jobs\.run: Options "minHold" and "afterCrash"/);
     withOptions(5000).toThrow(/^Jobs\.run: the options of @RunOnce must be an object/);
@@ -201,7 +201,7 @@ describe('what other decorators see of a decorated method', () => {
       }
     }
     // Without an application; the key was understood all the same.
-    await expect(new Orders().pay({ id: '1' })).rejects.toThrow(/outside of Nest/);
+    await expect(new Orders().pay({ id: '1' })).rejects.toThrow(/outside Nest/);
   });
 
   it('is an Observable at once, and an async generator at once', () => {

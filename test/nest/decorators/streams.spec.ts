@@ -216,7 +216,7 @@ describe('an async generator', () => {
     const { it: exporting } = await run(Export);
     for await (const row of exporting.rows('a')) {
       expect(row).toMatch(/under/);
-      expect(() => currentLock()).toThrow(/outside of any lock/);
+      expect(() => currentLock()).toThrow(/outside any lock/);
     }
   });
 

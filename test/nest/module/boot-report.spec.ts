@@ -139,7 +139,7 @@ it('warns of scheduled methods that would run once for each process, whatever th
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   const why = 'is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again:';
-  const setIt = 'set "minHold" to more than the firing times can differ.';
+  const setIt = 'set "minHold" above the largest difference in firing times.';
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.cron ${why} ${setIt}`,
     `warn: Jobs.interval ${why} ${setIt}`,

@@ -140,7 +140,7 @@ describe('mistakes in locked methods', () => {
     const error = await failureOf({ providers: [Untidy] });
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message.split('\n').slice(1)).toEqual([
-      expect.stringMatching(/Untidy\.keyless has no lock key: give @DistributedLock a template such as/),
+      expect.stringMatching(/Untidy\.keyless has no lock key: pass @DistributedLock a template such as/),
       expect.stringMatching(/Untidy\.number has no lock key/),
       expect.stringMatching(/Untidy\.busy: option "onBusy" is 'run', but must be 'throw', 'skip' or a function/),
       expect.stringMatching(/Untidy\.number5: option "onBusy" is 5, but must be 'throw', 'skip' or a function/),
@@ -261,7 +261,7 @@ describe('mistakes in the module', () => {
     const module = DistributedLockModule.forRootAsync({ useFactory: () => undefined as never });
     const error = await failureOf({ imports: [module] }, null);
     expect(error).toBeInstanceOf(LockConfigError);
-    expect(error.message).toMatch(/must be an object: return one from the factory of forRootAsync/);
+    expect(error.message).toMatch(/must be an object: return one from the forRootAsync/);
   });
 
   it('forRoot() refuses a lock provider in place of its options', () => {

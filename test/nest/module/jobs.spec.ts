@@ -705,16 +705,14 @@ describe('the boot', () => {
     }
     const options = { config: {}, context: { tenant: () => 'a' } };
     await expect(problemsOf([Jobs], options)).resolves.toEqual([
-      expect.stringMatching(
-        /^Jobs\.unscheduled: @RunOnce has no "minHold", .* add @Cron; or set "minHold".* \{ due \}/,
-      ),
+      expect.stringMatching(/^Jobs\.unscheduled: @RunOnce has no "minHold", .* add @Cron; set "minHold".* \{ due \}/),
       expect.stringMatching(/^Jobs\.interval: @RunOnce has no "minHold", and @Interval has no ticks .*: set "minHold"/),
       expect.stringMatching(/^Jobs\.timeout: @RunOnce has no "minHold", and @Timeout has no ticks .*: set "minHold"/),
       expect.stringMatching(/^Jobs\.parameter: .* its key must be the same for all calls: .* set "minHold"/),
       expect.stringMatching(/^Jobs\.context: .* its key must be the same for all calls/),
       expect.stringMatching(/^Jobs\.rows: it returns a stream/),
       expect.stringMatching(/^Jobs\.late: @RunOnce: "catchUp" is 'soon'/),
-      expect.stringMatching(/^Jobs\.both: Options "minHold" and "afterCrash" of @RunOnce exclude each other/),
+      expect.stringMatching(/^Jobs\.both: Options "minHold" and "afterCrash" of @RunOnce are mutually exclusive/),
     ]);
   });
 

@@ -56,8 +56,7 @@ describe('two locks of one method', () => {
       @DistributedLock('mixed', { mode: 'shared' })
       async mixed() {}
     }
-    const remedy =
-      ', so the lower one waits for the upper one: remove one of the two, or set reentrant: true on the lower one';
+    const remedy = ', so the lower one waits for the upper one: remove one, or set reentrant: true on the lower one';
     expect(await said([], Orders)).toEqual([
       `  - Orders.twice: two of its locks have the key "order:#{id}"${remedy}`,
       `  - Orders.job: two of its locks have the key "nightly"${remedy}`,
@@ -148,7 +147,7 @@ describe('a lock of the key of a leader', () => {
     }
     expect(await said(scheduled, Prices)).toEqual([
       'Prices.load locks "prices", which @RunAsLeader of Prices.follow holds for its whole term, so only calls under the lock of that term can get it: ' +
-        'give one of the two another key, or call it through currentLock().run() in the leader task.',
+        'give one of them another key, or call the method through currentLock().run() in the leader task.',
     ]);
   });
 });
@@ -169,7 +168,7 @@ describe('a schedule without ScheduleModule', () => {
   it('is warned of in one line', async () => {
     expect(await said([], Jobs)).toEqual([
       'Nothing calls Jobs.nightly, Jobs.early on schedule, because the application does not import ScheduleModule: ' +
-        'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule.',
+        'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule jobs.',
     ]);
   });
 

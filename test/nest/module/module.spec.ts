@@ -81,7 +81,7 @@ describe('the module', () => {
     try {
       await start({ imports: [DistributedLockModule.forRoot()] }, null);
       expect(warn.mock.calls).toEqual([
-        [expect.stringMatching(/^Locks are in memory and exclude callers of this process only/)],
+        [expect.stringMatching(/^Locks are kept in memory and exclude only callers in this process/)],
       ]);
       await start({}, { provider: new MemoryLockProvider() });
       expect(warn).toHaveBeenCalledTimes(1);
@@ -227,6 +227,6 @@ it.each([LockService, LockAdmin])('%p in the providers of a module fails the boo
   const error: unknown = await compiled.catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(LockConfigError);
   expect((error as Error).message).toBe(
-    `${provided.name} is in the "providers" of a module: remove it. DistributedLockModule provides it to every module of the application.`,
+    `${provided.name} is in the "providers" of a module: remove it. DistributedLockModule provides it to every module in the application.`,
   );
 });

@@ -21,7 +21,7 @@ async function run(...providers: (new (...args: never[]) => unknown)[]) {
   };
 }
 
-const remedy = 'Build it with lockKey, such as lockKey`order:${order.id}`, which rejects a missing value.';
+const remedy = 'Build it with lockKey, such as lockKey`order:${order.id}`, which rejects missing values.';
 
 describe('a key with the text of a missing value', () => {
   it('is reported by each call of LockService that takes one, once for each first segment', async () => {

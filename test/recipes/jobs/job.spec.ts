@@ -514,7 +514,7 @@ describe('runOnce() with `due`', () => {
   });
 
   it.each<[RegExp, string | string[], unknown]>([
-    [/"due" and "minHold" of runOnce\(\) exclude each other/, 'import', { ...due(), minHold: '1m' }],
+    [/"due" and "minHold" of runOnce\(\) are mutually exclusive/, 'import', { ...due(), minHold: '1m' }],
     [/"due" is 5, but must be a valid Date/, 'import', { due: 5 }],
     [/"due" is a Date, but must be a valid Date/, 'import', { due: new Date(NaN) }],
     [/there is no option "catchUp": remove it/, 'import', { ...due(), catchUp: '1h' }],
@@ -529,7 +529,7 @@ describe('runOnce() with `due`', () => {
   it('refuses a provider that keeps no records', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).runOnce('import', () => 1, due())).rejects.toThrow(
-      /Lock provider "main" keeps no records.*: set "minHold".*, or name a provider that has records/,
+      /Lock provider "main" keeps no records.*: set "minHold".*, or use a provider that stores records/,
     );
   });
 });
@@ -537,6 +537,6 @@ describe('runOnce() with `due`', () => {
 it('begins nothing when the application stops', async () => {
   const one = await fleet.add();
   await one.locks.stop();
-  await expect(one.fire()).rejects.toThrow('the application is stopping');
+  await expect(one.fire()).rejects.toThrow('the application is shutting down');
   expect(one.commands).toEqual(['read']);
 });

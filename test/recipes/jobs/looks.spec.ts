@@ -205,7 +205,7 @@ describe('catchUp', () => {
     const one = await boot({ catchUp });
     one.fault = () => Promise.reject(unavailable());
     await fleet.clock.advance(HOUR);
-    const fired = expect(one.fire()).rejects.toThrow('does not answer');
+    const fired = expect(one.fire()).rejects.toThrow('is not responding');
     await fleet.clock.advance(10 * SECOND);
     await fired;
     one.fault = () => undefined;
@@ -498,7 +498,7 @@ it('logs why it cannot look, and goes on', async () => {
   fleet.record = '{"v":2}';
   one.recovered();
   await fleet.clock.advance(MINUTE);
-  expect(one.log).toContainEqual(expect.stringMatching(/cannot look for missed and abandoned runs.* later version/));
+  expect(one.log).toContainEqual(expect.stringMatching(/cannot check for missed and abandoned runs.* later version/));
 });
 
 it.each<[RegExp, Parameters<typeof looksOf>[0]]>([

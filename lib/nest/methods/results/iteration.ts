@@ -73,7 +73,7 @@ async function* eachStep(
     const given = lock.surround(start);
     if (!isIterable(given)) {
       await given;
-      throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
+      throw new LockConfigError(`${name} was iterated, but does not return an async generator: await its result.`);
     }
     outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, leaving) };
   } catch (reason) {

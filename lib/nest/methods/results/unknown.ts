@@ -28,7 +28,7 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
       begin();
       const given = state.steps ?? (await result);
       if (isIteration(given)) return given[step](value);
-      throw new LockConfigError(`${name} was iterated, but returns no async generator: await its result.`);
+      throw new LockConfigError(`${name} was iterated, but does not return an async generator: await its result.`);
     };
     return Object.assign(result, {
       next: (value: unknown) => forward('next', value),
@@ -75,7 +75,7 @@ async function awaited(
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
-        `${method.name} returns an async generator, which was awaited before it was iterated. The await locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
+        `${method.name} returns an async generator that was awaited before being iterated. Awaiting it locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
       );
     } else throw new NotStarted(result);
   };

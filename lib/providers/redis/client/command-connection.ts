@@ -127,7 +127,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       (reply) => {
         this.#heard(flight);
         if (flight.isOver) {
-          onFailure(new Error('The reply came after its connection was dropped.'));
+          onFailure(new Error('The reply arrived after its connection was dropped.'));
           return;
         }
         onReply(reply);
@@ -232,7 +232,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO reports role:slave');
     if (this.settings.topology === 'server') {
       this.#refused(
-        'The Redis server for locks is a replica. Locks are unavailable until it is promoted or its address leads to a master.',
+        'The Redis server for locks is a replica. Locks are unavailable until it is promoted or its address points to a master.',
       );
     }
     this.#onFirstOutcome?.();
@@ -271,7 +271,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     if (words === undefined) this.#refusedSince = undefined;
     else {
       this.#refused(
-        `Redis refuses the login (${words}), so locks are unavailable until it accepts it. ${LOGIN_REMEDY}`,
+        `Redis rejects the login (${words}), so locks are unavailable until a login succeeds. ${LOGIN_REMEDY}`,
       );
     }
   }
@@ -310,7 +310,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         this.#lost.delete(identity);
         if (isForbidden(error)) {
           this.settings.logger.debug(
-            'Redis denies CLIENT KILL, so commands of a lost connection may still run late. Allow +client|kill.',
+            'Redis denies CLIENT KILL, so commands from a lost connection may still run late. Grant +client|kill.',
           );
         }
       },
@@ -325,7 +325,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       if (this.#flight.commands === 0) return;
       const silent = clock.now() - this.#lastHeard;
       if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
-      else if (this.#suspected) this.#drop(new Error(`The server did not answer for ${Math.round(silent)} ms.`));
+      else if (this.#suspected) this.#drop(new Error(`The server did not respond for ${Math.round(silent)} ms.`));
       else {
         // After the event loop was blocked, timers run before sockets are read, so give replies that have arrived a chance. node-redis
         // writes from setImmediate and may not even have sent the command, so allow for a round trip.

@@ -236,7 +236,7 @@ async function find(client: () => IoredisCluster, random: Random, timeout: numbe
   } finally {
     finder.disconnect();
   }
-  throw new Error('No node of the Cluster reports its slots.', { cause: withoutCommand(cause) });
+  throw new Error('No Cluster node reported its slots.', { cause: withoutCommand(cause) });
 }
 
 function addressOf({ options }: IoredisNode): Address {

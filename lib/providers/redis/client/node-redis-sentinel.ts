@@ -98,10 +98,10 @@ class Sentinels {
         const next = { host, port: Number(port) };
         // A late message may announce the master that we have already found.
         if (group !== name || (master && nameOfAddress(next) === nameOfAddress(master))) return;
-        link.end(new Error(`Sentinel reports a failover: ${nameOfAddress(next)} is the master now.`));
+        link.end(new Error(`Sentinel reports a failover: ${nameOfAddress(next)} is now the master.`));
       });
       const address = await client.sendCommand(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name]);
-      if (!Array.isArray(address)) throw new Error(`A Sentinel knows no master named "${name}".`);
+      if (!Array.isArray(address)) throw new Error(`A Sentinel does not know a master named "${name}".`);
       this.#others = othersIn(await client.sendCommand(['SENTINEL', 'SENTINELS', name]).catch(() => []));
       return { host: String(address[0]), port: Number(address[1]) };
     };
@@ -110,7 +110,7 @@ class Sentinels {
     );
     const within = connectTimeoutFor(this.timeout);
     const late = setTimeout(within, undefined, { ref: false, signal: link.signal }).then(() => {
-      throw new Error(`No Sentinel answered within ${within} ms.`, { cause });
+      throw new Error(`No Sentinel responded within ${within} ms.`, { cause });
     });
     // Also rejects when the link ends.
     late.catch(() => undefined);

@@ -122,7 +122,7 @@ export function nodeRedisCluster(
         connection.disconnect();
       }
     }
-    throw new Error('No node of the Cluster reports its slots.', { cause });
+    throw new Error('No Cluster node reported its slots.', { cause });
   };
 }
 
@@ -302,7 +302,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
     const link = this.#link;
     if (link?.channels.has(channel) === true) {
       // A Cluster server ends a subscription when the slot moves away. node-redis may not have noticed, and would not subscribe again.
-      link.end(new Error(`Reconnecting to subscribe to "${channel}" again.`));
+      link.end(new Error(`Reconnecting to resubscribe to "${channel}".`));
     }
     await this.#send((client) =>
       send(client, (message) => {

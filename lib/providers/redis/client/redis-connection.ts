@@ -90,7 +90,7 @@ export function duplicateOf<T extends object>(
 /** The error for a mock, a pool, an old client, or anything else that cannot make connections. */
 export function notAClient(cause?: unknown, what = 'The client of Redis'): LockConfigError {
   return new LockConfigError(
-    `${what} cannot be duplicated. Pass a client of ioredis or redis (version 5 or 6 of either), its address as "url", or its options as "options". In tests, use MemoryLockProvider.`,
+    `${what} cannot be duplicated. Pass an ioredis or redis client (version 5 or 6 of either), an address as "url", or client options as "options". In tests, use MemoryLockProvider.`,
     { cause },
   );
 }
@@ -98,7 +98,7 @@ export function notAClient(cause?: unknown, what = 'The client of Redis'): LockC
 /** The error for a database that the server does not have. */
 export function noDatabase(number: number): LockConfigError {
   return new LockConfigError(
-    `Redis has no database ${String(number)}, and the client would silently use database 0, where other processes may have locks. Choose an existing database: the server's "databases" setting says how many it has (16 by default), and a Cluster only has 0.`,
+    `Redis has no database ${String(number)}, and the client would silently use database 0, where other processes may have locks. Choose an existing database: the server's "databases" setting says how many exist (16 by default), and a Cluster has only 0.`,
   );
 }
 

@@ -115,10 +115,10 @@ export interface RedisSettings {
 
 /** The options that locate one server. */
 export const SERVER = {
-  client: secret('a client of ioredis or redis', clientOf).written(),
+  client: secret('an ioredis or redis client', clientOf).written(),
   url: secret('an address', addressOf).written(),
   options: foreign(
-    'the options of a client of ioredis or redis, such as { host } or { socket: { host } }; an address is given as "url"',
+    'the options for an ioredis or redis client, such as { host } or { socket: { host } }; pass an address as "url"',
     (options, owner, name) => {
       // Anything other than an object would count as no options, which means localhost.
       if (!isObject(options)) return undefined;
@@ -145,7 +145,7 @@ const OPTIONS = {
 /** The owner of the options that locate a server, for error messages. */
 export const SERVER_OWNER = {
   example: "{ url: 'redis://localhost:6379' } or { options: { host: 'localhost', port: 6379 } }",
-  others: 'put the options of a client in "options"',
+  others: 'put client options in "options"',
 } satisfies Owner;
 
 /** @throws LockConfigError for invalid options */
@@ -219,7 +219,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { client, url, options } = source;
   if (isCluster(settings)) {
     throw new LockConfigError(
-      '"client" is a Cluster client, but this provider needs a client of a single server: pass one.',
+      '"client" is a Cluster client, but this provider needs a single-server client: pass one.',
     );
   }
   if (client) {
@@ -296,7 +296,7 @@ async function loadLibrary(options: object | undefined): Promise<Library> {
   if (ioredis === undefined) return { nodeRedis: await loadNodeRedis('"ioredis" or "redis"') };
   if (typeof ioredis.Redis !== 'function') {
     throw new LockConfigError(
-      'RedisLockProvider needs ioredis 5 or 6, but the loaded "ioredis" exports no Redis, so it is a mock or an old version. Pass a "client". In tests, use MemoryLockProvider instead of a mock.',
+      'RedisLockProvider needs ioredis 5 or 6, but the loaded "ioredis" does not export Redis, so it is a mock or an old version. Pass a "client". In tests, use MemoryLockProvider instead of a mock.',
     );
   }
   return { ioredis: ioredis as Ioredis };
@@ -308,7 +308,7 @@ async function loadNodeRedis(needed = '"redis"'): Promise<NodeRedis> {
     return await import('redis');
   } catch (cause) {
     throw new LockConfigError(
-      `RedisLockProvider needs the package ${needed} for "url", "cluster" or "options", and for a node-redis client of Sentinel or a Cluster: npm install ${needed.split(' ')[0]?.replaceAll('"', '') ?? ''}.`,
+      `RedisLockProvider needs the ${needed} package for "url", "cluster", or "options", and for a node-redis Sentinel or Cluster client: npm install ${needed.split(' ')[0]?.replaceAll('"', '') ?? ''}.`,
       { cause },
     );
   }

@@ -45,15 +45,15 @@ export function refusalIn(error: unknown): { readonly words: string; readonly is
   const chain = [...chainOf(error)];
   const isDefinite = chain.some((each) => each instanceof DefiniteRefusal);
   const login = refusedLogin(error);
-  if (login !== undefined) return { words: `Redis refuses the login (${login}). ${LOGIN_REMEDY}`, isDefinite };
+  if (login !== undefined) return { words: `Redis rejects the login (${login}). ${LOGIN_REMEDY}`, isDefinite };
   const demotion = chain.find(isDemotion);
   if (demotion) {
-    const words = `Redis accepts no writes, because this server is a replica (${demotion.message.trim()}). Give the provider the address of the master.`;
+    const words = `Redis does not accept writes, because this server is a replica (${demotion.message.trim()}). Give the provider the address of the master.`;
     return { words, isDefinite };
   }
   const forbidden = chain.find(isForbidden);
   if (!forbidden) return undefined;
-  const words = `the Redis user lacks a permission (${forbidden.message.trim()}). Grant the commands, keys and channels that docs/providers/redis.md lists.`;
+  const words = `the Redis user lacks a permission (${forbidden.message.trim()}). Grant the commands, keys, and channels listed in docs/providers/redis.md.`;
   return { words, isDefinite: true };
 }
 

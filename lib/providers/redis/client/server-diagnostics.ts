@@ -11,7 +11,7 @@ export async function diagnoseServer(call: ServerCall, waitReplicas: number): Pr
   try {
     text = await call('info');
   } catch (error) {
-    const unchecked = 'its version, role, eviction, persistence and replicas were not checked';
+    const unchecked = 'its version, role, eviction, persistence, and replicas were not checked';
     if (isForbidden(error)) {
       const message = `Redis denies INFO, so ${unchecked}. Grant +info, or check them yourself.`;
       return [{ severity: 'warning', message }];
@@ -47,22 +47,25 @@ function diagnoseInfo(info: ReadonlyMap<string, string>, waitReplicas: number): 
   if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
     report(
       'warning',
-      `maxmemory-policy is ${policy}: Redis may evict a held lock, and then two processes hold it. Set noeviction, or use a separate server for locks.`,
+      `maxmemory-policy is ${policy}: Redis may evict a held lock, so two processes could hold it. Set noeviction, or use a separate server for locks.`,
     );
   }
   if (info.get('aof_enabled') === '0') {
-    report('warning', `${product} has no AOF: a restart loses every lock whose lease outlasts it. Set appendonly yes.`);
+    report(
+      'warning',
+      `${product} has AOF disabled: a restart loses every lock whose lease outlasts it. Set appendonly yes.`,
+    );
   }
   const replicas = Number(info.get('connected_slaves') ?? 0);
   if (replicas < waitReplicas) {
     report(
       'error',
-      `waitReplicas is ${waitReplicas}, but only ${replicas} replicas are connected, so no lock can be acquired. Connect more replicas, or lower waitReplicas.`,
+      `waitReplicas is ${waitReplicas}, but only ${replicas} replicas are connected, so locks cannot be acquired. Connect more replicas, or lower waitReplicas.`,
     );
   } else if (replicas > 0 && waitReplicas === 0) {
     report(
       'warning',
-      `${product} has replicas, and replication is asynchronous: after a failover, two processes may hold a lock that was acquired shortly before. Set waitReplicas, and fence writes with the token.`,
+      `${product} has replicas, and replication is asynchronous: after a failover, two processes may hold a lock acquired just before it. Set waitReplicas, and fence writes with the token.`,
     );
   }
   return diagnostics;
@@ -94,13 +97,13 @@ export async function diagnosePermissions(
   if (missing.length > 0) {
     diagnostics.push({
       severity: 'error',
-      message: `The ACL of this user denies what locks need on keys and channels ${pattern}. Grant ${missing.join(' ')}.`,
+      message: `The ACL denies this user permissions that locks need on keys and channels ${pattern}. Grant ${missing.join(' ')}.`,
     });
   }
   if (useful.length > 0) {
     diagnostics.push({
       severity: 'warning',
-      message: `The ACL of this user denies ${useful.join(' ')}. Locks work, but may be granted late or outlive a lost connection. Grant them: see docs/providers/redis.md.`,
+      message: `The ACL denies this user ${useful.join(' ')}. Locks work, but they may be granted late or outlive a lost connection. Grant these permissions: see docs/providers/redis.md.`,
     });
   }
   return diagnostics;

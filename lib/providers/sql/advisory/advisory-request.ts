@@ -64,7 +64,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report
       // busy: the holder is unknown.
       if (holding.unansweredFor(this.#name) > 0) {
-        throw new Error('The server did not answer an earlier attempt by this process, which may hold the lock.');
+        throw new Error('An earlier attempt by this process got no response and may hold the lock.');
       }
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';
       request.waits();

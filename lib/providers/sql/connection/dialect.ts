@@ -26,7 +26,7 @@ export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: (
 /** @throws Error always */
 export function refuseStream(): never {
   throw new Error(
-    "Rows cannot be streamed in a lock's transaction, because a stream would block its heartbeat. Read the rows in pages, or on another connection.",
+    "Rows cannot be streamed in a lock's transaction, because a stream would block the heartbeat. Read the rows in pages or on another connection.",
   );
 }
 

@@ -17,12 +17,12 @@ export const LOGIN_REMEDY = 'Check the user and password, and which hosts the ac
 /** What to do about faults that a retry can't fix. */
 const REMEDIES: Readonly<Partial<Record<Fault, string>>> = {
   login: LOGIN_REMEDY,
-  'no-database': 'Check the database name, and that the account may use it.',
+  'no-database': 'Check the database name, and that the account can access it.',
   'no-table': 'The table was dropped. Create it in a migration, or set "synchronize".',
   'other-table': 'The table does not match this version. Create it in a migration, or set "table" to another name.',
   'read-only': 'Configure the provider with the address of the writer.',
   refused:
-    'The account needs SELECT, INSERT and UPDATE on the lock table (DELETE for purge()), on a server that accepts writes.',
+    'The account needs SELECT, INSERT, and UPDATE on the lock table (and DELETE for purge()), on a server that accepts writes.',
 };
 
 /** Why a statement failed; undefined for unknown errors, such as a lost connection. */
@@ -67,7 +67,7 @@ export function lockErrorOf(
         { ...details, refused: faultOf(error) !== 'no-table', cause: error },
       )
     : new LockUnavailableError(
-        `${what} of provider "${details.provider}" is not available: ${reason}. Check the address and the credentials, that the server is up, and its log.`,
+        `${what} of provider "${details.provider}" is not available: ${reason}. Check the address, credentials, and server log, and that the server is up.`,
         { ...details, cause: error },
       );
 }
@@ -104,5 +104,5 @@ export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Prom
 }
 
 export function silentFor(timeout: number, answer?: Promise<unknown>): SilentServerError {
-  return new SilentServerError(`The database did not answer within ${timeout} ms.`, answer);
+  return new SilentServerError(`The database did not respond within ${timeout} ms.`, answer);
 }

@@ -178,7 +178,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const all = driverSettings(settings, KEEP_ALIVE, { connectTimeout });
       if (typeof propertyOf(all, 'queryFormat') === 'function') {
         throw new LockConfigError(
-          'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the lock statements. Remove it from "mysql", or from "extra" of the DataSource.',
+          'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the lock statements. Remove it from "mysql", or from "extra" in the DataSource.',
         );
       }
       const connection = driver.createConnection(all);
@@ -409,12 +409,12 @@ function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, '
   const found: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
     found.push(
-      'This server is a node of a Galera cluster. A lock granted by one node is unknown to the others until it is replicated, so two callers may hold it at the same time. Send all locks to the same node, or use another provider.',
+      'This server is a Galera cluster node. A lock granted by one node is unknown to the others until it is replicated, so two callers may hold it at once. Send all locks to the same node, or use another provider.',
     );
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {
     found.push(
-      'Group Replication runs with several primaries. A lock granted by one is unknown to the others until it is replicated. Use a single primary.',
+      'Group Replication has multiple primaries. A lock granted by one is unknown to the others until it is replicated. Use a single primary.',
     );
   }
   // Newer servers have values other than ON and OFF.

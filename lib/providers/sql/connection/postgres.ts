@@ -176,7 +176,7 @@ export const postgres: Family = {
       const guard = firstRow(await run(`SELECT current_setting('idle_session_timeout', true) AS guard`))?.['guard'];
       if (typeof guard === 'string') return '';
       throw new LockConfigError(
-        'Advisory locks need Postgres 14 or later, which can free the locks of a frozen process (idle_session_timeout). Upgrade the server, or use a row lock.',
+        'Advisory locks need Postgres 14 or later, which can release locks held by a frozen process (idle_session_timeout). Upgrade the server, or use a row lock.',
       );
     },
     nameOf: (_, namespace, key) => advisoryLockNumber(namespace, key),
@@ -358,12 +358,12 @@ async function setUp(
   const readOnly = diagnostics.length;
   if (!mayConfigure && facts?.['isolation'] !== 'read committed') {
     refuse(
-      `Transactions are ${String(facts?.['isolation'])} here, which cannot be changed behind a pooler. Set default_transaction_isolation to 'read committed' for this role.`,
+      `The isolation level is ${String(facts?.['isolation'])}, which cannot be changed behind a pooler. Set default_transaction_isolation to 'read committed' for this role.`,
     );
   }
   if (isPooled && inSessions) {
     refuse(
-      'There is a pooler such as PgBouncer in front of the server. In transaction mode, it shares the locks and settings of a session with other clients. Connect directly to the server, or use the version lock. If the pooler is in session mode, set allowUnsafeTopology.',
+      'The server is behind a pooler such as PgBouncer. In transaction mode, a pooler shares session locks and settings with other clients. Connect directly to the server, or use the version lock. If the pooler is in session mode, set allowUnsafeTopology.',
     );
   }
   return {

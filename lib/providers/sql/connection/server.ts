@@ -120,7 +120,7 @@ export class Server {
    * the others.
    */
   async close(): Promise<void> {
-    this.#closing.abort(new Error('Locks are no longer available, because the application is stopping.'));
+    this.#closing.abort(new Error('Locks are no longer available, because the application is shutting down.'));
     for (const session of this.#sessions) if (session.control) session.destroy();
     const control = await this.#control?.catch(() => undefined);
     await control?.idle(this.commandTimeout).catch(() => undefined);
@@ -209,7 +209,7 @@ export class Server {
 
   #twoServers(): LockUnavailableError {
     return new LockUnavailableError(
-      `Lock provider "${this.name}": two connections reached different servers, for example behind a load balancer or after a failover. Configure it with the address of one writer.`,
+      `Lock provider "${this.name}": two connections reached different servers, for example behind a load balancer or after a failover. Configure it with the address of a single writer.`,
       { provider: this.name, sent: false },
     );
   }
@@ -243,7 +243,7 @@ export class Server {
     this.#refusedSince ??= now;
     if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;
     return new LockUnavailableError(
-      `Lock provider "${this.name}": the database rejected the login, which it accepted before: ${reasonOf(error)}. ${LOGIN_REMEDY} If the password is rotated, provide it as a function or a getter, which is read for each connection.`,
+      `Lock provider "${this.name}": the database rejected the login, which it previously accepted: ${reasonOf(error)}. ${LOGIN_REMEDY} If the password is rotated, provide it as a function or getter, which is read for each connection.`,
       { provider: this.name, cause: error, sent: false },
     );
   }

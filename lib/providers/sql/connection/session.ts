@@ -17,7 +17,7 @@ import type { Server } from './server.js';
 /** Thrown for a statement that was not sent. */
 export class TransactionEndedError extends Error {
   constructor() {
-    super('The transaction of the lock has ended, so this statement was not executed.');
+    super('The lock transaction has ended, so this statement was not executed.');
   }
 }
 

@@ -59,7 +59,7 @@ export class Sessions {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
       if (!this.#isClosed) return this.#use(session);
       await session.close();
-      throw new Error('Locks are no longer available, because the application is stopping.');
+      throw new Error('Locks are no longer available, because the application is shutting down.');
     } catch (error) {
       this.slots.free();
       throw error;
@@ -100,7 +100,7 @@ export class Sessions {
 
   #exhausted(key: string | undefined): Error {
     // Without a key, sessions are used for a single statement each. If none becomes free, the server is silent.
-    if (key === undefined) return new SilentServerError('The server did not answer in time.');
+    if (key === undefined) return new SilentServerError('The server did not respond in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
       `Lock "${key}" of provider "${provider}" was not acquired, because all ${this.limits.most} connections were in use. ` +

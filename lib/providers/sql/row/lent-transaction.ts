@@ -13,7 +13,7 @@ export class UncommittedError extends Error {
     readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
   ) {
-    super('The transaction of the lock was not committed.', { cause });
+    super('The lock transaction was not committed.', { cause });
   }
 }
 
@@ -129,7 +129,7 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
   const { key, provider } = lock;
   if (lock.keys.length > 1 || lock.mode === 'shared') {
     throw new LockConfigError(
-      `Lock "${key}" of provider "${provider}" has no transaction to write in. ${by}() only supports exclusive locks of one key.`,
+      `Lock "${key}" of provider "${provider}" has no transaction to write in. ${by}() only supports exclusive locks on one key.`,
       { key, provider },
     );
   }

@@ -140,7 +140,7 @@ export class RowRequest implements SqlRequest {
       if (!exists && made === 2) {
         // Throw, which also closes the session, in case the session is at fault.
         throw new LockConfigError(
-          `Lock "${request.key}" of provider "${context.name}" was not acquired, because its row was created twice but is not visible. A row-level security policy or a trigger hides or deletes it. Exempt the locks' account from it.`,
+          `Lock "${request.key}" of provider "${context.name}" was not acquired, because its row was created twice but is not visible. A row-level security policy or a trigger hides or deletes the row. Exempt the locks' account from it.`,
           { key: request.key, provider: context.name },
         );
       }

@@ -11,7 +11,7 @@ const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** The `table` option: `name` or `schema.name`. */
 export function tableName(): Option<string> {
-  return text('a name, or a schema and a name, of at most 56 letters, digits and "_" each', TABLE)
+  return text('a name, or a schema and a name, each of at most 56 letters, digits, and "_"', TABLE)
     .written()
     .or(DEFAULT_TABLE);
 }
@@ -61,5 +61,5 @@ export function lockTablesSql(database: 'mysql' | 'postgres', options: LockTable
   const example = "lockTablesSql('postgres', { table: 'distributed_lock' })";
   const { table } = read({ name: 'lockTablesSql()', example }, options, OPTIONS);
   if (['mysql', 'postgres'].includes(database)) return [createTableSql(database, table)];
-  throw new LockConfigError(`The database must be mysql (also for MariaDB) or postgres, but is ${shown(database)}.`);
+  throw new LockConfigError(`The database must be mysql (also for MariaDB) or postgres, but it is ${shown(database)}.`);
 }

@@ -98,7 +98,7 @@ export class LockTable {
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(
-      `Table "${unquoted}" cannot store locks. Its primary key must be "name" and, on MySQL and MariaDB, its engine InnoDB. Recreate it in a migration.`,
+      `Table "${unquoted}" cannot store locks. Its primary key must be "name" and, on MySQL and MariaDB, its engine must be InnoDB. Recreate it in a migration.`,
       { provider: this.context.name },
     );
   }

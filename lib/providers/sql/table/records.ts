@@ -121,7 +121,7 @@ function decode(row: string, text: string): string {
     return textOfLabel(text);
   } catch (cause) {
     throw new LockConfigError(
-      `Row "${row}" of the lock table is not a record written by this package. Delete the row.`,
+      `Row "${row}" in the lock table is not a record written by this package. Delete the row.`,
       { cause },
     );
   }

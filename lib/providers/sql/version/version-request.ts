@@ -227,7 +227,7 @@ export class VersionRequest implements SqlRequest {
   /** @throws Error if an earlier claim may still be granted. That does not count as busy, so the core releases the request */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
-    throw new Error('A statement was not answered and may still acquire the lock.');
+    throw new Error('A statement got no response and may still acquire the lock.');
   }
 
   // These are methods because TypeScript would otherwise assume that state can't change during an await.

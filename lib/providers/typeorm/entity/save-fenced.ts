@@ -98,7 +98,7 @@ class GuardedRow<E extends ObjectLiteral> {
   ) {
     const target = entity.constructor as EntityTarget<E>;
     if ((target as unknown) === Object) {
-      throw this.#misuse('the entity must be an instance of its class, as a repository returns it');
+      throw this.#misuse('the entity must be an instance of its class, as returned by a repository');
     }
     this.#repository = manager.getRepository(target);
     const { metadata } = this.#repository;
@@ -155,13 +155,13 @@ class GuardedRow<E extends ObjectLiteral> {
       if (isStale || (seen !== undefined && !this.#version)) {
         const { key, provider } = this.lock;
         return new LockLostError(
-          `Lock "${key}" of provider "${provider}" was lost before ${name} was saved: a later holder has written the row, and this write was refused.`,
+          `Lock "${key}" of provider "${provider}" was lost before ${name} was saved: a later holder has written the row, so this write was rejected.`,
           { key, provider, reason: 'expired' },
         );
       }
     }
     return new VersionConflictError(
-      `${name} was written or deleted by another writer since it was read${this.#underLock}: read it again and redo the work, as @RetryOnConflict does.`,
+      `${name} has been written or deleted by another writer since it was read${this.#underLock}: read it again and redo the work, as @RetryOnConflict does.`,
       this.lock,
     );
   }
@@ -201,12 +201,12 @@ class GuardedRow<E extends ObjectLiteral> {
   #fenceOf(column: ColumnMetadata | undefined): { column: ColumnMetadata; token: bigint } {
     if (!this.lock) {
       throw this.#misuse(
-        `"${this.property}" is not its @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn`,
+        `"${this.property}" is not the @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn`,
       );
     }
     // 32 bits are too few for a token, and text doesn't sort like numbers.
     if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
-      throw this.#misuse(`"${this.property}" must be its @VersionColumn or a column of type bigint`);
+      throw this.#misuse(`"${this.property}" must be the @VersionColumn or a bigint column`);
     }
     const { fencingToken: token, keys, mode } = this.lock;
     // A resource that refuses tokens smaller than the largest it has seen would refuse concurrent holders.
@@ -216,7 +216,7 @@ class GuardedRow<E extends ObjectLiteral> {
     if (token !== null) return { column, token };
     throw this.#misuse(
       keys.length > 1
-        ? 'a lock of several keys has no single fencing token: lock one key, or guard with a @VersionColumn'
+        ? 'a lock on several keys has no single fencing token: lock one key, or guard with a @VersionColumn'
         : 'the lock has no fencing token: enable "fencing" if the provider has this option, or guard with a @VersionColumn',
     );
   }
@@ -226,7 +226,7 @@ class GuardedRow<E extends ObjectLiteral> {
     const value = column.getEntityValue(this.entity) as number | string | null | undefined;
     if (value !== undefined && value !== null) return { column, value };
     if (this.#fence) return undefined;
-    throw this.#misuse(`the entity has no "${this.property}": read it from its table first`);
+    throw this.#misuse(`the entity has no "${this.property}": load the entity from its table first`);
   }
 
   #values(): ObjectLiteral {
@@ -264,12 +264,14 @@ class GuardedRow<E extends ObjectLiteral> {
     if (!isEntity(related)) return related;
     if (relation.isTreeParent && this.#repository.metadata.treeType !== 'adjacency-list') {
       throw this.#misuse(
-        `"${relation.propertyName}" is its parent in a tree, and only save() writes tree paths: load the entity without its parent`,
+        `"${relation.propertyName}" is its tree parent, and only save() writes tree paths: load the entity without its parent`,
       );
     }
     const key: unknown = referencedColumn.getEntityValue(related);
     if (key !== undefined) return key;
-    throw this.#misuse(`its "${relation.propertyName}" has no "${referencedColumn.propertyName}": insert that first`);
+    throw this.#misuse(
+      `its "${relation.propertyName}" has no "${referencedColumn.propertyName}": insert that entity first`,
+    );
   }
 
   #misuse(what: string): LockConfigError {

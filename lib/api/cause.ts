@@ -1,11 +1,14 @@
 import { types } from 'node:util';
 import { printable } from './printable.js';
 
-/** Marks this package's errors: their causes are safe. Registered, so two copies of the package in one process recognize each other's errors. */
+/**
+ * Marks this package's errors: their causes are safe. A registered symbol, so two copies of the package in one process
+ * recognize each other's errors.
+ */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
 /**
- * The properties that a copy keeps if they are strings, numbers, or booleans. A driver's other properties may contain
+ * The properties that a copy keeps if they are strings, numbers, or booleans. A driver error's other properties may contain
  * secrets, such as a statement, its parameters, or an address.
  */
 const KEPT: ReadonlySet<string> = new Set([
@@ -15,33 +18,33 @@ const KEPT: ReadonlySet<string> = new Set([
 const HOSTS: ReadonlySet<string> = new Set(['address', 'hostname', 'host', 'path']);
 /** The properties under which Node, ioredis, and TypeORM nest other errors. */
 const BELOW: ReadonlySet<string> = new Set(['cause', 'errors', 'lastNodeError', 'driverError']);
-// Enough for any chain of wrappers.
+// Deep enough for any chain of wrappers.
 const DEEPEST = 8;
 const MOST_ERRORS = 20;
 const LONGEST_TEXT = 2_000;
 
-// Most texts contain none of these and need only one test.
+// Most strings contain none of these, so one test is enough.
 const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with args|Received|[0-9a-f]{20}/iu;
 
-/** Patterns that hide secrets. When in doubt, they hide too much. */
+/** Patterns that hide secrets. They err on the side of hiding too much. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
   // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any
-  // character. If the `@` may be part of the query, the whole address.
+  // character. If the `@` may be part of the query, the whole address is hidden.
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
-  // The query of an address.
+  // An address's query.
   [/\?[^\s'"?]*=.*/, '?***'],
   // "password='x'", 'password "x"', "password: x", but not "(using password: YES)".
   [/\b(pass(?:word|wd|phrase)?|pwd|secret|token)(["']?\s?[=:]\s?|\s)(["']).*?\3/gi, '$1$2$3***$3'],
   [/\b(pass(?:word|wd|phrase)?|pwd|secret|token)(\s?[=:]\s?)(?!YES\b|NO\b|["'])\S+/gi, '$1$2***'],
-  // Redis quotes unknown commands, and Node quotes values that it can't use.
+  // Redis quotes unknown commands, and Node quotes values it can't use.
   [/(with args beginning with:).*/, '$1 ***'],
   [/(\bReceived (?:type \w+ )?)(?:\(.*\)|'.*'|".*")/, '$1***'],
   // A holder id. Only its first 12 digits, the instance id, may be shown.
   [/([0-9a-f]{12})[0-9a-f]{8,}/gi, '$1…'],
 ];
 
-// Safe copies, by cause. During an outage, many callers share one cause.
+// Safe copies, keyed by cause. During an outage, many callers share one cause.
 const safe = new WeakMap<object, object>();
 
 /**
@@ -64,7 +67,7 @@ export function safeText(text: string): string {
   return SECRETS.reduce((shown, [pattern, replacement]) => shown.replace(pattern, replacement), words);
 }
 
-/** Hides the credentials in a host, because a user may have configured a whole address as the host name. */
+/** Hides the credentials in a host, in case the user configured a whole address as the host name. */
 function safeHost(host: string): string {
   return safeText(host.replace(/^[^]*\?[^]*@[^]*/, '***').replace(/^[^]*@/, '***@'));
 }
@@ -96,7 +99,7 @@ function copyOf(cause: object, depth: number): object {
   if (isError(cause)) {
     Object.setPrototypeOf(copy, Object.getPrototypeOf(cause) as object);
     define(copy, 'name', safeText(String(read(cause, 'name'))), false);
-    // A getter, because turning the stack into text costs more than everything else here.
+    // A getter, because formatting the stack costs more than everything else here.
     Object.defineProperty(copy, 'stack', { get: () => safeStack(cause, copy), configurable: true });
   }
   const below = (error: unknown) => safeCause(error, depth + 1);
@@ -129,7 +132,7 @@ function safeStack(cause: Error, copy: object): string {
   return [Error.prototype.toString.call(copy), ...calls.filter((line) => /^\s+at /.test(line))].join('\n');
 }
 
-/** Whether the value is an error, including an error from another realm: in Jest, even Node's own errors come from one. */
+/** Whether the value is an error, even from another realm: in Jest, Node's own errors come from one. */
 export function isError(value: unknown): value is Error {
   return types.isNativeError(value) || value instanceof Error;
 }

@@ -1,8 +1,8 @@
-/** A timer of a {@link Clock}; opaque. */
+/** An opaque {@link Clock} timer. */
 export type Timer = object;
 
 /**
- * The only source of time. It is injected so that tests of timing rules need not wait.
+ * The only source of time. It's injected so that tests of timing rules don't have to wait.
  *
  * Deadlines use `now()` only, because an operator or NTP may step the wall clock at any time.
  */
@@ -16,7 +16,7 @@ export interface Clock {
   /**
    * Calls `callback` once after `delay` ms. If `delay` is over 2^31 - 1 ms (24.8 days) or `Infinity`, a clock may call it earlier.
    *
-   * @param keepAlive whether the timer keeps the process alive. Set it for anything that a caller awaits or holds, and
+   * @param keepAlive whether the timer keeps the process alive. Set it for anything a caller awaits or holds, and
    * for a reconnect (an open connection
    * would keep the process alive too), but not for background work. Default: false.
    */

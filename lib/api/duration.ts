@@ -22,7 +22,7 @@ const MAX_FINITE = 2 ** 31 - 1;
 export interface DurationBounds {
   /** Smallest allowed value, in milliseconds; default 0. */
   readonly min?: number;
-  /** Largest allowed finite value, in milliseconds; default 24.8 days. Set a smaller one if a timer runs for a multiple of the option. */
+  /** Largest allowed finite value, in milliseconds; default 24.8 days. Lower it if a timer runs for a multiple of the option's value. */
   readonly max?: number;
   /** Whether `Infinity` is allowed; default false. */
   readonly infinite?: boolean;
@@ -52,7 +52,7 @@ export function toMilliseconds(value: number | string, option: string, bounds: D
   throw new LockConfigError(`Option "${option}" is ${shown(value)}, but must be ${durationInWords(bounds)}.`);
 }
 
-/** Converts an option's value to milliseconds; `undefined` if it isn't a duration within the bounds. */
+/** Converts an option's value to milliseconds, or returns `undefined` if it isn't a duration within the bounds. */
 export function millisecondsOf(
   value: unknown,
   { min = 0, max = MAX_FINITE, infinite = false }: DurationBounds,

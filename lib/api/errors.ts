@@ -23,10 +23,10 @@ export type TaskOutcome =
 /**
  * Why a lock was lost.
  *
- * - `expired`: the backend confirmed no renewal before the local deadline. It was unreachable, or the event loop was blocked.
- * - `revoked`: the backend reports that this process no longer holds the lock. It was force-released or flushed, or its session was killed.
+ * - `expired`: the backend didn't confirm a renewal before the local deadline. It was unreachable, or the event loop was blocked.
+ * - `revoked`: the backend reports that this process no longer holds the lock. The lock was force-released or flushed, or its session was killed.
  * - `max-hold`: `maxHold` has passed.
- * - `shutdown`: the application stopped, and `shutdownGrace` passed.
+ * - `shutdown`: the application shut down, and `shutdownGrace` elapsed.
  * - `released`: you used the lock after releasing it.
  * - `rolled-back`: the lock was held until the end, but the writes in its transaction (`entityManagerOf`) were rolled back.
  * - `commit-unknown`: the server didn't respond to COMMIT, so the writes in the transaction may or may not be saved.
@@ -37,10 +37,10 @@ export type LossReason =
 /**
  * The base class of every error that this package throws. Errors from your own tasks are never wrapped.
  *
- * `instanceof` compares a brand and the code, so it also works if the process has loaded two copies of this package.
+ * `instanceof` compares a brand and the code, so it also works if the process loads two copies of this package.
  */
 export abstract class LockError extends Error {
-  /** Stable, machine-readable kind of error, such as `LOCK_BUSY`. */
+  /** A stable, machine-readable error code, such as `LOCK_BUSY`. */
   abstract readonly code: string;
   /** The logical key, or `null` when the error is not about one key. */
   readonly key: string | null;
@@ -128,8 +128,8 @@ export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
    * `false` if none of the attempt's commands has left this process, so the backend has nothing to release. If you
-   * write a provider, set it: otherwise, the release of each failed attempt during an outage is retried until the
-   * backend responds. Default true.
+   * write a provider, set it: otherwise, each failed attempt's release is retried during an outage until the backend
+   * responds. Default true.
    */
   readonly sent: boolean;
 
@@ -152,9 +152,8 @@ export class LockKeyError extends LockError {
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
-   * `true` if a server refused the request because of a permission, a login, or a write to a read-only server. The
-   * request works as soon as the server allows it, and a failover may use another server until then. Default false: a
-   * mistake in the options.
+   * `true` if a server refused the request because of a permissions or login problem, or a write to a read-only server. The
+   * request works as soon as the server allows it, and a failover may use another server until then. Default false: the options are wrong.
    */
   readonly refused: boolean;
 
@@ -173,8 +172,9 @@ export class LockConfigError extends LockError {
  *
  * - With a `cycle`, callers wait for each other, and this one was rejected so the others can continue. Clients
  *   see it as busy, like a {@link LockBusyError}.
- * - Without a `cycle`, it is misuse: the caller would wait for itself (re-entry in another mode or with a larger weight), a database found a
- *   deadlock, or, in a test with `detectDeadlocks`, the application nests locks in conflicting orders.
+ * - Without a `cycle`, it is misuse: the caller would wait for itself (re-entry in another mode or with a larger
+ * weight), a database detected a deadlock, or, in a test with `detectDeadlocks`, the application nests locks in
+ * conflicting orders.
  */
 export class LockDeadlockError extends LockError {
   readonly code = 'LOCK_DEADLOCK';

@@ -1,6 +1,6 @@
 /** The state of a failover provider's members, as seen by this process. */
 export interface FailoverState {
-  /** The provider that now grants locks, or `null` if unknown. */
+  /** The provider that currently grants locks, or `null` if unknown. */
   readonly active: string | null;
   /** A number that increases with every switch. */
   readonly epoch: number;
@@ -13,9 +13,9 @@ export interface FailoverState {
 /**
  * A provider's health.
  *
- * - `up`: it responds.
+ * - `up`: it is responding.
  * - `down`: it failed several times in a row.
- * - `recovering`: it is granting locks again, but has not done so for long enough to be preferred.
+ * - `recovering`: it is granting locks again, but hasn't done so for long enough to be preferred.
  */
 export type ProviderState = 'up' | 'down' | 'recovering';
 

@@ -19,7 +19,7 @@ export interface LockEvent {
  * - `task-ended`: its task returned or threw.
  * - `lost`: its lock was lost.
  * - `signal`: the `signal` passed to `runAsLeader` aborted.
- * - `shutdown`: the application stopped.
+ * - `shutdown`: the application shut down.
  */
 export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
 
@@ -66,10 +66,10 @@ export interface LockEventMap {
   skipped: LockEvent & { readonly reason: SkipReason };
   /**
    * No process ran a job when its tick was due. The process that emits this event runs the job now. If the tick is older than `catchUp`,
-   * the job does not run, and every process that looks for missed ticks emits the event.
+   * the job doesn't run, and every process that looks for missed ticks emits the event.
    */
   'run-missed': TickEvent & { readonly schedule: string };
-  /** A job's run lost its process or its lock: the job record says that it is running, but the lock is free. */
+  /** A job's process died or lost the lock: the job record says that the job is running, but the lock is free. */
   'run-abandoned': TickEvent & {
     /** The instance that started the run. */
     readonly instance: string;
@@ -90,12 +90,12 @@ export interface LockEventMap {
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend isn't responding. Emitted once per outage. `cause` is a copy of the error without passwords and holder ids. */
+  /** A provider's backend isn't responding. Emitted once per outage. `cause` is a copy of the error without passwords or holder ids. */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A failover provider has switched to another of its members. */
   failover: {
     readonly provider: string;
-    /** The name of the provider that now grants locks. */
+    /** The name of the provider that currently grants locks. */
     readonly to: string;
     readonly epoch: number;
     readonly reason: 'failure' | 'failback' | 'manual';
@@ -106,7 +106,7 @@ export type LockEventName = keyof LockEventMap;
 export type LockEventListener<N extends LockEventName> = (event: LockEventMap[N]) => void;
 
 /**
- * The events of an application's locks. If a listener throws, its error is logged, and nothing else is affected.
+ * An application's lock events. If a listener throws, its error is logged, and nothing else is affected.
  *
  * @example
  * ```ts

@@ -17,8 +17,9 @@ export interface LockInfo {
   /** Milliseconds until the backend frees the key unless it is renewed, or `null` for a lock that lives as long as its session. */
   readonly expiresIn: number | null;
   /**
-   * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks, one grant may serve up to 64
-   * callers of a process in turn, so the current holder's token may be up to 63 smaller: compare with `<=`, not with `===`.
+   * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks,
+   * one grant may serve up to 64 callers in a process in turn, so the current holder's token may be up to 63 smaller:
+   * compare with `<=`, not with `===`.
    */
   readonly fencingToken: bigint | null;
   /**
@@ -34,10 +35,11 @@ export interface LockInfo {
 export interface Leader {
   /** The leader's `instance` module option, or its id if the backend doesn't know the name; `null` if the backend knows neither. */
   readonly instance: string | null;
-  /** When the leader acquired the lock, by the server's clock; `null` if the backend does not know. */
+  /** When the leader acquired the lock, by the server's clock; `null` if the backend doesn't know. */
   readonly since: Date | null;
   /**
-   * The term's fencing token, or up to 63 more, because one grant may serve several callers: see {@link LockInfo.fencingToken}. `null` if the
+   * The term's fencing token, or a number up to 63 higher, because one grant may serve several callers: see {@link
+   * LockInfo.fencingToken}. `null` if the
    * provider has no reliable tokens.
    */
   readonly fencingToken: bigint | null;
@@ -62,7 +64,7 @@ export interface HeldLock {
   readonly fencingToken: bigint | null;
   /** Milliseconds until the local deadline. */
   readonly remaining: number;
-  /** How many entries are open: more than one if the holder re-entered. */
+  /** How many entries are open: more than one after re-entry. */
   readonly entries: number;
 }
 
@@ -73,7 +75,7 @@ export interface WaitingLock {
   readonly mode: LockMode;
   /** The decorated method, or `null` for a lock requested through `LockService`. */
   readonly method: string | null;
-  /** Milliseconds since the call. */
+  /** Milliseconds since the call began. */
   readonly waited: number;
 }
 
@@ -85,8 +87,8 @@ export interface WaitSum {
 }
 
 /**
- * How long callers in this process waited for busy locks of one template since the application started, whether or not
- * they got the lock. A caller with `wait: 0` doesn't wait.
+ * How long callers in this process have waited for one template's busy locks since the application started, whether or
+ * not they got them. A caller with `wait: 0` doesn't wait.
  */
 export interface LockContention {
   /**
@@ -98,12 +100,12 @@ export interface LockContention {
   readonly provider: string | null;
   /** Waits in which the lock passed from holder to holder. */
   readonly queue: WaitSum;
-  /** Waits for one holder, which had the lock before the caller arrived. */
+  /** Waits for a single holder that had the lock before the caller arrived. */
   readonly holder: WaitSum;
-  /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend does not know. */
+  /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend doesn't know. */
   readonly unknown: WaitSum;
   /**
-   * The `holder` waits by holding instance, longest first. An instance is named by its `instance` module option, or by its 12-digit id while the
+   * The `holder` waits by the holder's instance, longest first. An instance is named by its `instance` module option, or by its 12-digit id while the
    * name is unknown. `null` sums all instances after the first eight.
    */
   readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
@@ -112,14 +114,14 @@ export interface LockContention {
 /**
  * A job record.
  *
- * - `baseline`: nothing has run yet. Ticks after `tick` are missed if no process starts them.
- * - `running`: the job is running, or its run lost its process or its lock.
+ * - `baseline`: nothing has run yet. Ticks after `tick` count as missed if no process starts them.
+ * - `running`: the job is running, or its process died or lost the lock.
  * - `ended`: the task succeeded.
- * - `failed`: the task threw, or the run lost its process or its lock and won't be repeated (then `endedAt` is `null`).
+ * - `failed`: the task threw, or its process died or lost the lock and the run won't be repeated (then `endedAt` is `null`).
  */
 export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
 
-/** A job's last run across the whole fleet. All times except `nextTick` are by the server's clock. */
+/** A job's most recent run across the fleet. All times except `nextTick` are by the server's clock. */
 export interface ListedJob {
   /** The key of the job's lock. */
   readonly key: string;
@@ -136,6 +138,6 @@ export interface ListedJob {
   readonly attempt: number;
   /** The job's cron expression and time zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
   readonly schedule: string | null;
-  /** When the job is due next, by the clock of this process; `null` if this application does not schedule it. */
+  /** When the job is due next, by this process's clock; `null` if this application doesn't schedule it. */
   readonly nextTick: Date | null;
 }

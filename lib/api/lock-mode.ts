@@ -5,7 +5,7 @@ export type LockMode = 'exclusive' | 'shared' | 'limited';
 
 /** The limit of a limited lock, and one holder's share of it. */
 export interface LimitShare {
-  /** How much all holders together may use. */
+  /** How much all holders may use in total. */
   readonly limit: number;
   /** How much of the limit this holder uses. */
   readonly weight: number;

@@ -11,7 +11,7 @@ import type { Lock } from './lock.js';
 export type LossPolicy = 'throw' | 'ignore';
 
 /**
- * When a call that ran under a lock ends.
+ * When a call that ran under a lock settles.
  *
  * - `confirmed`: when the backend has responded to the release.
  * - `sent`: when the release has been sent, which saves the caller a round trip. An event (`released`,
@@ -22,7 +22,7 @@ export type LossPolicy = 'throw' | 'ignore';
 export type ReleasePolicy = 'confirmed' | 'sent';
 
 /**
- * How to acquire a lock. An option that you leave out comes from the class (`@LockDefaults`), then from the module's `defaults`, then from
+ * How to acquire a lock. An omitted option comes from the class (`@LockDefaults`), then from the module's `defaults`, then from
  * the built-in default given here.
  *
  * Providers add their own options to this interface through declaration merging.
@@ -36,12 +36,12 @@ export interface LockOptions {
   /** Name of the provider to use. Default: the module's default provider. */
   provider?: string | undefined;
   /**
-   * `shared` allows any number of readers at the same time, but no writers. Default `exclusive`. Throws
+   * `shared` allows any number of readers at once, but no writers. Default `exclusive`. Throws
    * `LockConfigError` if the provider doesn't support shared locks; it never falls back to exclusive.
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
-   * How many callers may hold the key at the same time, across the fleet: a whole number from 1 to 10 000 times
+   * How many callers may hold the key at once across the fleet: a whole number from 1 to 10 000 times
    * `weight`. Callers enter first come, first served, each with its own lease, watchdog, and loss signal. If callers
    * use different limits, the smallest limit among the caller and
    * the holders applies. Cannot be combined with `mode`. Throws `LockConfigError` if the provider doesn't support limits.
@@ -78,7 +78,7 @@ export interface LockOptions {
    */
   minHold?: Duration | undefined;
   /**
-   * A nested call's outer lock, which the call re-enters for the keys that the lock holds. Throws `LockConfigError` if
+   * The outer lock that a nested call re-enters for the keys that this lock holds. Throws `LockConfigError` if
    * the lock holds none of the call's keys, or `LockLostError` if it was lost or released.
    */
   within?: Lock | undefined;
@@ -91,7 +91,7 @@ export interface LockOptions {
   onLost?: LossPolicy | undefined;
   /**
    * Whether `withLock`, decorated methods, and `await using` wait for the release's response. Default `confirmed`. `lock.release()` always
-   * waits for it. `sent` throws `LockConfigError` if the provider doesn't execute commands in the order they were sent.
+   * waits for it. Throws `LockConfigError` for `sent` if the provider doesn't execute commands in the order they were sent.
    */
   release?: ReleasePolicy | undefined;
   /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It doesn't release a lock that is already held. */
@@ -105,7 +105,7 @@ export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
    *
    * - `explicit`: only if you pass the outer lock, with `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
    *   `LockBusyError` that explains the fix; a warning is logged.
-   * - `true`: also if the call runs in the lock's async context. Then a queue that starts a task in the context of another task (p-limit below 5,
+   * - `true`: also if the call runs in the lock's async context. Then a queue that starts a task in another task's context (p-limit below 5,
    *   p-queue below 10, bottleneck, fastq, `async.queue`) lets two callers in at the same time: see docs/several-keys.md.
    */
   reentrant?: true | 'explicit' | undefined;

@@ -15,7 +15,7 @@ import type { Random } from './random.js';
  */
 
 /**
- * A provider as users pass it to the module: validated options. It opens nothing and keeps no state, so it can serve
+ * A provider as passed to the module: validated options. It doesn't open anything or keep state, so it can serve
  * any number of applications, one after another or at the same time.
  */
 export interface LockProvider {
@@ -32,7 +32,7 @@ export interface LockProvider {
 
 /** One of the applications that share a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. Every id from the application's `random`, and so every request id, starts with them. */
+  /** 12 hexadecimal digits. Every id from the application's `random`, including every request id, starts with them. */
   readonly id: string;
   /** The `instance` module option, for display. */
   readonly name: string;
@@ -48,10 +48,10 @@ export interface BackendContext {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;
-  /** Reports an event that no call caused. The core has handled it by the time this returns. */
+  /** Reports an event not caused by a call. The core has handled it by the time this returns. */
   emit(event: BackendEvent): void;
   /**
-   * Whether the backend only inspects or frees others' locks, for an operator, and acquires none. If so, `connect` must
+   * Whether the backend only inspects or frees others' locks for an operator and never acquires any. If so, `connect` must
    * leave nothing on the server. Default false.
    */
   readonly isObserver?: boolean;
@@ -62,24 +62,23 @@ export interface BackendContext {
 /**
  * The object that talks to the store for one provider, in one application.
  *
- * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend keeps nothing.
+ * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend is stateless.
  *
  * The contract:
  * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` that is repeated after a lost reply finds its own
  *   hold, with the same token. A request has at most one `acquire` in flight. After `release`, the core never acquires
  * that request again; an `acquire` still in flight at that point must not leave the key held.
- * - **An outcome is held, busy or unknown.** The outcome of a command that was sent but not answered is unknown, never busy.
+ * - **An outcome is held, busy, or unknown.** The outcome of a command that was sent but not answered is unknown, never busy.
  * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.
  */
 export interface LockBackend<State = unknown> {
-  /** What this backend can do. The kit fails if the backend claims a capability that it does not have. */
+  /** This backend's capabilities. The kit fails if the backend claims one that it doesn't have. */
   readonly capabilities: LockCapabilities;
 
   /**
    * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also monitors idle connections.
    * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for a
-   * response, and an unanswered request is sent again within that time. Default: such a caller waits 1 s and fails at
-   * the first failure.
+   * response, and an unanswered request is resent within that time. Default: such a caller waits 1 s and fails after the first failed attempt.
    */
   readonly commandTimeout?: number | undefined;
 
@@ -99,12 +98,12 @@ export interface LockBackend<State = unknown> {
 
   /**
    * Requests a lock. If `request.wait` is 0, respond immediately; otherwise, you may queue it until `request.signal` aborts. The core aborts it when
-   * no caller is left to serve, so a backend needs no timer for that.
+   * no caller is left to serve, so a backend doesn't need a timer for that.
    *
-   * - A {@link Grant} if the lock is held.
+   * - A {@link Grant} if the request holds the lock.
    * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then not
    * be in any queue. After an abort, respond immediately and notify the server in the background.
-   * - `'not-asked'` for a request whose `after` request was not granted. Nothing of the request may then remain on the server.
+   * - `'not-asked'` if the `after` request wasn't granted. The request must then leave nothing on the server.
    *
    * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request again, or gives up and
    * calls `release` for it. `sent: false` means that no call for this request can have reached a server.
@@ -125,9 +124,10 @@ export interface LockBackend<State = unknown> {
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
-   * The holder that keeps this request out, as the backend last saw it for this request; `null` if it saw none. The core calls it when a caller starts
-   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Answer from
-   * memory and change nothing: errors are built from the result. Default, and if it throws: unknown.
+   * The holder that keeps this request out, as the backend last saw it for this request; `null` if it hasn't seen one.
+   * The core calls it when a caller starts
+   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Respond from
+   * memory and don't change anything: errors are built from the result. If omitted, or if it throws: unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
@@ -140,7 +140,7 @@ export interface LockBackend<State = unknown> {
 
   /**
    * The label of the key's current holder; `null` if it has none. Never return an earlier holder's label: if you
-   * store a label with the id of its request, a release doesn't need to delete it. A rejection is ignored.
+   * store a label with the id of its request, a release doesn't need to delete it. Rejections are ignored.
    */
   labelOf?(key: string): Promise<string | null>;
 
@@ -170,8 +170,8 @@ export interface LockBackend<State = unknown> {
   forceRelease?(key: string): Promise<boolean>;
 
   /**
-   * The keys that are held or retained now, in any order. However many there are, use bounded memory and no commands
-   * that block the server for long. A key that is acquired or freed during the iteration may be missing; all others
+   * The keys that are held or retained now, in any order. However many there are, use bounded memory, and avoid
+   * commands that block the server for long. A key acquired or freed during the iteration may be missing; all others
    * must appear. A key may appear twice if the server's
    * iteration works that way.
    *
@@ -194,7 +194,7 @@ export interface LockBackend<State = unknown> {
   /** Finds server settings that weaken the guarantee. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
-  /** Deletes the remains of unused keys, and resolves to the number of keys. Absent if the backend leaves nothing behind. @throws LockConfigError */
+  /** Deletes what unused keys left behind, and resolves to the number of keys. Absent if the backend leaves nothing behind. @throws LockConfigError */
   purge?(options: PurgeOptions): Promise<number>;
 
   /** Makes all processes use this member. Absent if the provider has no members to choose from. @throws LockConfigError */
@@ -209,7 +209,7 @@ export interface LockBackend<State = unknown> {
   /** Job records. Absent if the backend can store only locks. */
   readonly records?: RecordStore;
 
-  /** The records of waiting processes, which the core uses to detect deadlocks. Absent if it should not look for deadlocks on this backend. */
+  /** The records of waiting processes, which the core uses to detect deadlocks. Absent if the core shouldn't look for deadlocks on this backend. */
   readonly waits?: WaitBoard;
 
   /** Closes what `connect` opened, but nothing that the application passed in. Also called if `connect` failed. */
@@ -221,13 +221,13 @@ export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
-   * Limited locks: at most `limit` holders at the same time. Their grants have no fencing token, because a resource that compares tokens would
+   * Limited locks: at most `limit` holders at once. Their grants have no fencing token, because a resource that compares tokens would
    * reject all holders except the latest. Default false.
    */
   readonly limits?: boolean;
   /**
-   * The server keeps a queue of the processes that wait for a key, ordered by request age or arrival. A process that
-   * releases a lock and has more callers then sends its next request before the release, so the release sees all
+   * The server keeps a queue of the processes that wait for a key, ordered by request age or arrival. A process with
+   * more waiting callers then sends its next request before it releases the lock, so the release sees all
    * waiting processes; otherwise, it sends the request after the release.
    */
   readonly fair: boolean;
@@ -241,7 +241,7 @@ export interface LockCapabilities {
   /** `per-lock`: each lock has its own lease. `session`: locks live as long as the backend's session or connection. */
   readonly lease: 'per-lock' | 'session';
   /**
-   * The maximum time that the server may keep a key without a renewal, in ms: longer leases, extensions, and `minHold`
+   * The maximum time the server may keep a key without a renewal, in ms: longer leases, extensions, and `minHold`
    * values are rejected. Default: no limit.
    */
   readonly maxLease?: number;
@@ -259,7 +259,7 @@ export interface LockCapabilities {
 }
 
 /**
- * Small named values on which processes must agree permanently. They change only by compare-and-set.
+ * Small named values that all processes must agree on permanently. They change only by compare-and-set.
  *
  * A backend may provide this only if all writes have a single order and an acknowledged write is never lost. Otherwise,
  * a failover that relies on it could grant one lock to two holders.
@@ -267,7 +267,7 @@ export interface LockCapabilities {
 export interface CasStore {
   /**
    * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
-   * instead. It always writes, even if `next` equals `expected`, so success proves that the value was still the expected one.
+   * instead. It always writes, even if `next` equals `expected`, so success proves that the value was still as expected.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the outcome is unknown
@@ -285,11 +285,11 @@ export interface StoredRecord {
 
 /**
  * Small named strings that outlive locks: the last run of each job. They change by compare-and-set, so two writers never overwrite each other.
- * A record is as durable as the locks of its backend, and is kept for at least 400 days after its last write.
+ * A record is as durable as its backend's locks, and is kept for at least 400 days after its last write.
  */
 export interface RecordStore {
   /**
-   * The value on the server. It may be older than the last write, but never older than the last value that this process has seen.
+   * The value on the server. It may be older than the last write, but it is never older than the last value this process has seen.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the server doesn't respond; LockConfigError when it refuses
@@ -298,13 +298,13 @@ export interface RecordStore {
 
   /**
    * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
-   * instead. If the value already is `next`, it counts as written, so a call that is repeated after a lost reply finds its own write.
+   * instead. If the value is already `next`, it counts as written, so a call that is repeated after a lost reply finds its own write.
    *
    * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server refuses
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
-  /** All records of the namespace, in any order. Use bounded memory and no commands that block the server for long. */
+  /** All records of the namespace, in any order. Use bounded memory, and avoid commands that block the server for long. */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
 }
 
@@ -316,9 +316,8 @@ export interface SeenGrant {
 }
 
 /**
- * One short record per process, which publishes what its callers wait for while they hold other locks. Records expire,
- * so a process that has ended leaves none behind. The core does not trust records and keys of other processes: any
- * client could have written them.
+ * One short record per process, publishing what its callers are waiting for while holding other locks. Records expire,
+ * so a process that has ended leaves none behind. The core doesn't trust other processes' records and keys: any client could have written them.
  */
 export interface WaitBoard {
   /**
@@ -329,7 +328,7 @@ export interface WaitBoard {
   serverTime(): Promise<number>;
 
   /**
-   * Replaces this instance's record for `keepFor` ms; `null` removes it. At most one call is in flight.
+   * Writes this instance's record, which expires after `keepFor` ms; `null` removes it. At most one call is in flight.
    *
    * @throws when the record may not have been written
    */
@@ -339,7 +338,7 @@ export interface WaitBoard {
   read(instance: string): Promise<string | null>;
 
   /**
-   * The holders of the key on the server, at most `most` of them. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
+   * The holders of the key on the server, up to `most` of them. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
    *
    * @throws when the server does not answer
    */
@@ -347,24 +346,24 @@ export interface WaitBoard {
 }
 
 /**
- * A member's backend, as seen by the composite provider built on it. Requests go directly to that backend, alongside the requests of
- * callers that name the member.
+ * A member's backend, as seen by the composite provider built on it. Requests go directly to that backend, alongside
+ * requests from callers that name the member.
  */
 export interface Member extends Pick<
   LockBackend,
   'capabilities' | 'commandTimeout' | 'inspect' | 'forceRelease' | 'casStore' | 'records'
 > {
   /**
-   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent before {@link MemberLockRequest.acquire}.
+   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent until {@link MemberLockRequest.acquire} is called.
    *
-   * @param terms default: those of `origin`
+   * @param terms default: the terms of `origin`
    */
   request(origin: AcquireRequest, terms?: MemberTerms): MemberLockRequest;
   /** Calls `listener` with each backend event. */
   observe(listener: (event: BackendEvent) => void): void;
 }
 
-/** The parts of a request that a composite provider chooses for each member. `wait`, `callers` and `signal` may change between attempts. */
+/** The parts of a request that a composite provider chooses for each member. `wait`, `callers`, and `signal` may change between attempts. */
 export type MemberTerms = Pick<
   AcquireRequest,
   'id' | 'lease' | 'minHold' | 'wait' | 'callers' | 'signal' | 'waits' | 'lost'
@@ -372,7 +371,7 @@ export type MemberTerms = Pick<
 
 /**
  * A composite provider's request to one member, from the first attempt to the release. An expired lease is released and reported as lost before
- * the request is renewed or released, and before another caller of this process requests the key.
+ * the request is renewed or released, and before another caller in this process requests the key.
  */
 export interface MemberLockRequest {
   /** The time until which the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
@@ -410,7 +409,7 @@ export type BackendEvent =
  * The request passed to {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release.
  * It is always the same object, and the backend reports to it.
  *
- * `wait`, `since` and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
+ * `wait`, `since`, and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
  * command: the values that were sent apply to its response.
  */
 export interface AcquireRequest<State = unknown> {
@@ -429,11 +428,11 @@ export interface AcquireRequest<State = unknown> {
   /** The server keeps the key locked for at least this many ms from the grant, even if the holder crashes. */
   readonly minHold: number;
   /**
-   * How many other keys of this provider the caller already holds, and frees only after this one. A backend with a limited number of connections
+   * How many other keys of this provider the caller already holds and will free only after this one. A backend with a limited number of connections
    * reserves some for such callers.
    */
   readonly otherKeysHeld: number;
-  /** How much longer the oldest caller waits, in ms; 0 means a single attempt that never queues. */
+  /** How much longer the oldest caller will wait, in ms; 0 means a single attempt that never queues. */
   readonly wait: number;
   /**
    * When the oldest caller arrived, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders requests by their age, because
@@ -443,15 +442,15 @@ export interface AcquireRequest<State = unknown> {
   /** How many callers the grant could serve in turn, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
-   * Aborts when no caller is left to serve: their waits have ended, they were cancelled, or the application is
-   * stopping. Created on first read, because an AbortSignal costs 2 µs, more than a whole uncontended lock in memory.
-   * Read it only when you queue.
+   * Aborts when no caller is left to serve: their waits have ended, they were canceled, or the application is shutting
+   * down. Created on first read, because an AbortSignal costs 2 µs, more than a whole uncontended lock in memory.
+   * Read it only when you queue the request.
    */
   readonly signal: AbortSignal;
   /**
    * The request for the previous key of the same lock. This request takes effect only if that one was granted;
-   * otherwise, it must not be granted, queued, or busy. Set only if {@link LockBackend.chains} allows it, and only
-   * until the first attempt is answered. Answer both in order.
+   * otherwise, it must not be granted, queued, or reported busy. Set only if {@link LockBackend.chains} allows it, and only
+   * until the first attempt is answered. Respond to both in order.
    */
   readonly after?: AcquireRequest | undefined;
   /** The backend's own state for this request. The core never reads it. */
@@ -472,7 +471,7 @@ export interface AcquireRequest<State = unknown> {
 export interface Grant {
   /**
    * The fencing token, larger than every earlier token of this key; `null` if the backend has no reliable tokens.
-   * Readers that are granted together share one.
+   * Readers granted the lock together share a token.
    */
   readonly fencingToken: bigint | null;
   /** The time until which this process definitely holds the lock, on the monotonic clock: see `validUntil` in the toolkit. */
@@ -501,7 +500,7 @@ export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 /** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no response. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
-/** A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. For the holder, this is a loss. */
+/** A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. The holder treats this as a loss. */
 export interface Uncommitted {
   readonly written: 'rolled-back' | 'unknown';
   readonly cause: unknown;
@@ -511,7 +510,7 @@ export interface Uncommitted {
 export interface ReleaseOptions {
   /** How much longer to retain the key, in ms (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
   readonly keepFor: number;
-  /** Whether the task failed or the lock was lost. If a lock is a transaction, the backend then rolls it back instead of committing. */
+  /** Whether the task failed or the lock was lost. If a lock uses a transaction, the backend then rolls it back instead of committing. */
   readonly failed: boolean;
 }
 

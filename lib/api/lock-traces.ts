@@ -8,7 +8,7 @@ import type { LockEvent } from './lock-events.js';
 export interface AcquireTrace extends LockEvent {
   /** Why the lock was not granted. */
   error?: unknown;
-  /** The caller cancelled the attempt: `error` is the reason of its `AbortSignal`, which can be any value. */
+  /** The caller canceled the attempt: `error` is its `AbortSignal`'s reason, which can be any value. */
   cancelled?: true;
   /**
    * Set this at `start` to identify the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
@@ -26,21 +26,22 @@ export interface HolderLabel {
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, at the end of startup and each time it fires. A job's
+ * The messages of the channel `nestjs-distributed-lock:job`: a job that this process schedules, published at the end of
+ * startup and each time it fires. A job's
  * message is always the same object, so you can keep it and call `overdue()` later.
  */
 export interface JobTrace extends LockEvent {
   /**
    * How long a tick has been overdue, in ms, if this process doesn't know of any process that started it; otherwise 0.
    * A tick that was due during a run is not
-   * overdue. `undefined` after the application has stopped.
+   * overdue. `undefined` after the application has shut down.
    */
   overdue(): number | undefined;
 }
 
 /**
  * The messages of the tracing channel `nestjs-distributed-lock:hold`: one key held by one owner, from the grant to the
- * end. A hold ends once: as released, release pending, or lost with a `LockLostError` as `error`.
+ * end. Each hold ends once: as released, as release pending, or as lost, with a `LockLostError` as `error`.
  */
 export interface HoldTrace extends LockEvent {
   readonly fencingToken: bigint | null;
@@ -65,9 +66,9 @@ export interface ContentionTrace extends LockEvent {
   /** How long the caller waited for this key, in ms. */
   readonly waited: number;
   /**
-   * - `holder`: one holder, which had the lock before the caller arrived.
+   * - `holder`: a single holder that had the lock before the caller arrived.
    * - `queue`: the lock passed from holder to holder.
-   * - `unknown`: several callers held it at the same time (`shared`, `limited`), or the backend does not know.
+   * - `unknown`: several callers held it at the same time (`shared`, `limited`), or the backend doesn't know.
    */
   readonly blockedBy: 'holder' | 'queue' | 'unknown';
   /** The single holder's instance, named as in `LockContention`; otherwise `null`. */

@@ -4,8 +4,8 @@ import type { LockMode } from './lock-mode.js';
 /** How {@link Lock.release} releases a lock. */
 export interface ReleaseSettings {
   /**
-   * Whether to roll back what you wrote in a row lock's transaction; other providers' locks have no transaction.
-   * Default: whether a task passed to {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
+   * Whether to roll back what you wrote in a row lock's transaction; other providers' locks don't have one. Defaults to
+   * whether a task passed to {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
    */
   readonly rollback?: boolean;
 }
@@ -24,7 +24,7 @@ export type ReleaseResult = 'released' | 'nested' | 'lost' | 'pending';
 export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode' | 'acquiredAt'> {
   /** The fencing token as a string, because JSON numbers can't hold it exactly. */
   readonly fencingToken: string | null;
-  /** The fencing token of each key, as a string. */
+  /** Each key's fencing token, as a string. */
   readonly fencingTokens: Readonly<Record<string, string | null>>;
 }
 
@@ -33,8 +33,7 @@ export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode
  *
  * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may
  * still pause for longer than the lease between that check and a write. Use a lock to avoid duplicate work; to prevent
- * damage, use its fencing token or the
- * same database transaction.
+ * damage, use its fencing token or write in its database transaction.
  *
  * @example
  * ```ts
@@ -64,7 +63,7 @@ export interface Lock extends AsyncDisposable {
    * {@link fencingTokens}).
    */
   readonly fencingToken: bigint | null;
-  /** The fencing token of each key. */
+  /** Each key's fencing token. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
   /**
    * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop,
@@ -76,7 +75,7 @@ export interface Lock extends AsyncDisposable {
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 if the lock is not held. */
   remaining(): number;
-  /** Whether you definitely still hold the lock. Computed from the clock at each call, never from a timer that may be late. */
+  /** Whether you definitely still hold the lock. Computed from the clock on each call, never from a timer that may be late. */
   isHeld(): boolean;
   /**
    * Throws unless you definitely still hold the lock. Call it before a write that another holder must not see.
@@ -86,7 +85,7 @@ export interface Lock extends AsyncDisposable {
    */
   assertHeld(): void;
   /**
-   * Extends the lease to `lease` ms from now, and uses that length for later renewals as well: 100 ms to 24.8 days (default: the lease it
+   * Extends the lease to `lease` ms from now, and uses that length for later renewals too: 100 ms to 24.8 days (default: the lease it
    * was acquired with). Never extends the lock beyond `maxHold`.
    *
    * @throws LockLostError when the lock is lost or was released.

@@ -1,7 +1,7 @@
-// Control characters (including U+009B, which terminals obey), the two line breaks of Unicode, and characters that change the text direction.
+// Control characters (including U+009B, which terminals obey), Unicode's two line separators, and characters that change the text direction.
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]/gu;
 
-/** The text on one line, safe for a log: a key may contain line breaks that forge log lines, or escapes that a terminal obeys. */
+/** The text on one line, safe for a log: a key may contain line breaks that forge log lines, or escape sequences that a terminal obeys. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }

@@ -45,7 +45,7 @@ export interface Arguments extends Values {
   readonly subject?: string | undefined;
 }
 
-/** Parses the arguments of a command. @throws UsageError */
+/** Parses a command's arguments. @throws UsageError */
 export function readArguments(args: readonly string[], command: Command): Arguments {
   const { values, positionals } = parse(args, optionsOf(command));
   return values.help ? values : { ...values, subject: subjectOf(command, values.prefix, positionals) };

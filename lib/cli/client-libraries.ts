@@ -6,7 +6,7 @@ const LIBRARIES = ['ioredis', 'redis', 'pg', 'mysql2', 'memcache'];
 
 /**
  * Makes Node look for missing client libraries in the working directory too. They belong to the application, so this
- * package can't find them if npx has installed it in a separate folder.
+ * package can't find them if npx installed it in a separate folder.
  */
 export function lookInWorkingDirectory(): void {
   const parentURL = pathToFileURL(join(process.cwd(), 'package.json')).href;

@@ -7,7 +7,7 @@ import type { ExitCode } from './exit-code.js';
 import type { Namespace } from './open-backend.js';
 import type { Terminal } from './terminal.js';
 
-/** The context of a running command. */
+/** A running command's context. */
 export interface CommandContext {
   readonly args: Arguments;
   readonly terminal: Terminal;
@@ -36,7 +36,7 @@ export async function connect({ open }: CommandContext): Promise<Namespace> {
   return namespace;
 }
 
-/** A hint for when nothing was found and the user did not choose a namespace. */
+/** A hint to show if nothing was found and the user didn't choose a namespace. */
 export function namespaceHint({ namespace }: Arguments): string {
   return namespace === undefined ? ' If the application uses another namespace, set --namespace.' : '';
 }

@@ -1,4 +1,4 @@
-/** Exit codes of the process. */
+/** The process's exit codes. */
 export const ExitCode = {
   done: 0,
   /** The key is free, nothing was freed, or `doctor` found something, such as a rejected connection. */

@@ -3,14 +3,14 @@ import { withJson } from '../core/toolkit/with-json.js';
 import type { CommandContext } from './command.js';
 import { tableLines } from './table.js';
 
-/** How many rows are buffered and sorted by key. A longer table is printed in several such parts. */
+/** How many rows are buffered and sorted by key. Longer tables are printed in batches of this size. */
 const PART = 1_000;
 
 /** How to print rows as a table. */
 export interface TableFormat<Row> {
   readonly header: readonly string[];
   readonly cellsOf: (row: Row) => string[];
-  /** What the rows are called, in the plural. */
+  /** The plural noun for the rows. */
   readonly noun: string;
 }
 

@@ -24,7 +24,7 @@ export function rowOf(lock: LockInfo): string[] {
   ];
 }
 
-/** All details of a lock, as pairs of name and value. */
+/** All details of a lock, as name-value pairs. */
 export function detailsOf(lock: LockInfo, now: number): string[][] {
   const { key, instances, since, expiresIn, waiters, fencingToken } = lock;
   const age = since && now > since.getTime() ? ` (${ms(now - since.getTime())} ago)` : '';

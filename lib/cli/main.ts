@@ -18,7 +18,7 @@ import { Terminal } from './terminal.js';
 
 const COMMANDS: Readonly<Record<string, Command>> = { list, inspect, jobs, free, doctor, sql };
 
-/** Runs a command. Resolves to the exit code of the process. */
+/** Runs a command, and resolves to the process's exit code. */
 export async function main(args: readonly string[], terminal = new Terminal()): Promise<ExitCode> {
   const [name = '', ...rest] = args;
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;

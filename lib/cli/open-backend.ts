@@ -23,7 +23,7 @@ export interface Namespace {
 }
 
 /**
- * Creates the backend of an observer, which is not registered as an instance and acquires nothing.
+ * Creates an observer's backend, which isn't registered as an instance and doesn't acquire locks.
  *
  * @throws UsageError
  * @throws LockConfigError for invalid options

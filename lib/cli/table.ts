@@ -1,7 +1,7 @@
 const COLUMN_GAP = '  ';
 
 /**
- * Formats rows as lines of aligned columns, without trailing blanks.
+ * Formats rows as lines of aligned columns, without trailing spaces.
  *
  * @param widths the minimum column widths, updated for wider cells, so that the parts of a long table align
  */

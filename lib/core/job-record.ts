@@ -5,7 +5,7 @@ import { isInstanceName, isShortAscii } from '../api/printable.js';
 export interface JobRecord {
   /** When the job was due. */
   readonly tick: number;
-  /** A random id for the run. Not its lock's holder id, which must stay secret. */
+  /** A random id for the run. This isn't the lock's holder id, which must stay secret. */
   readonly run: string;
   readonly state: JobState;
   readonly startedAt: number;
@@ -62,7 +62,7 @@ export function listedJob(key: string, provider: string, record: JobRecord, next
   };
 }
 
-/** Allows fractions of a millisecond, because servers count in µs. */
+/** Allows fractions of a millisecond, because servers measure time in µs. */
 function isTime(value: unknown): boolean {
   return Number.isFinite(value) && Math.abs(Number(value)) <= MAX_TIME;
 }

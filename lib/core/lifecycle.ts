@@ -9,8 +9,8 @@ export class Lifecycle {
 
   /**
    * @param outer the locks around the caller. A caller that holds one of them may still acquire more locks during a drain
-   * @throws LockUnavailableError if the application is stopping
-   * @throws LockConfigError if it hasn't been started
+   * @throws LockUnavailableError if the application is shutting down
+   * @throws LockConfigError if the manager hasn't been started
    */
   assertAccepting(subject: LockEvent, outer: readonly Pick<Lock, 'isHeld'>[]): void {
     if (this.state === 'running') return;
@@ -22,7 +22,7 @@ export class Lifecycle {
   }
 }
 
-/** The error for callers that are rejected because the application is stopping. */
+/** The error for callers that are rejected because the application is shutting down. */
 export function stopping(subject: LockEvent): LockUnavailableError {
   return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is shutting down.`, {
     key: subject.key,

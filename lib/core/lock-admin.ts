@@ -46,7 +46,7 @@ export class LockAdmin {
    * or freed during the iteration may be missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
-   * @throws LockConfigError if the provider does not support it. The iteration throws LockUnavailableError when the backend does not respond.
+   * @throws LockConfigError if the provider does not support it. Iterating throws LockUnavailableError if the backend does not respond.
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<LockInfo> {
     const core = this.#core(provider);
@@ -85,12 +85,12 @@ export class LockAdmin {
    * Deletes the rows of SQL row locks and version locks that are not held and have not been used for `unusedFor`.
    * Resolves to the number of deleted rows.
    *
-   * Using a row lock doesn't change its row, so for row locks the time counts from the row's creation. The next use of
+   * Using a row lock doesn't change its row, so for row locks, the time is measured from the row's creation. The next use of
    * a deleted key costs one extra statement, and during the deletion a call with `wait: 0` may find the key busy.
    * For version locks, this is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
-   * @throws LockConfigError if the provider has no rows
+   * @throws LockConfigError if the provider doesn't use rows
    */
   async purge(options: PurgeOptions, provider?: string): Promise<number> {
     const core = this.#core(provider);
@@ -135,14 +135,14 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last run of each job in the namespace that has ticks, on all providers, in no particular order.
+   * Iterates over the last run of each of the namespace's jobs with ticks, on all providers, in no particular order.
    * Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
    * @throws LockUnavailableError, during iteration, if a backend does not respond
    */
   async *jobs(): AsyncIterable<ListedJob> {
-    // Composite providers first. They come after their members in `providers`, and may store their records in one of those members.
+    // Starts with composite providers, which come after their members in `providers` and may store their records in a member.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();
     for (const core of all) {
@@ -159,14 +159,14 @@ export class LockAdmin {
 
   /**
    * Runs one of this application's jobs now, under its lock. The run doesn't belong to a tick and isn't recorded, so
-   * the next tick is still due as before. The job must be a method that `@RunOnce` runs at `@Cron` ticks, but this
-   * process doesn't have to schedule it. A tick that becomes due during the run waits for half a period, at most 5 s,
+   * the next tick remains due. The job must be a method that `@RunOnce` runs at `@Cron` ticks, but this
+   * process doesn't have to schedule it. A tick that becomes due during the run waits for half a period (at most 5 s)
    * and is skipped if the run takes longer.
    *
    * @param job the job's lock key
    * @param provider only needed if two providers have a job with this key
    * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
-   * @throws whatever the method throws; LockConfigError if this application does not have the job; otherwise like `withLock()`
+   * @throws whatever the method throws; LockConfigError if this application does not have the job; otherwise the same errors as `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
     const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];
@@ -213,8 +213,8 @@ export class LockAdmin {
   }
 
   /**
-   * How long callers in this process have waited for busy locks since the application started. One row per template and
-   * provider, sorted by total time, longest first. At most 500 rows: the last one sums all
+   * How long callers in this process have waited for busy locks since the application started. Returns one row per
+   * template and provider, longest total time first, but at most 500 rows: the last one sums all
    * templates after the first 499, and its `template` is `null`.
    *
    * @example `console.table(admin.contention().map(({ template, queue, holder }) => ({ template, queue: queue.waited, holder: holder.waited })));`

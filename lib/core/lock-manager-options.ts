@@ -29,8 +29,8 @@ export interface LockManagerOptions {
   /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /**
-   * Whether startup fails if a backend cannot be reached. Default true. With false, the application starts anyway, and
-   * that backend's locks are unavailable until it is back.
+   * Whether startup fails if a backend cannot be reached. Default true. If false, the application starts anyway, and
+   * that backend's locks are unavailable until it recovers.
    */
   readonly failFast?: boolean | undefined;
   /** Receives warnings and errors that need attention. Default: no logging. */
@@ -82,7 +82,7 @@ function percentEncoded(byte: number): string {
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
 }
 
-/** Shortens a host name. A hash keeps names with the same beginning distinct, because process ids don't: in containers, they are often identical. */
+/** Shortens a host name. A hash distinguishes names that start alike. Process ids can't, because they are often identical in containers. */
 function shortened(host: string): string {
   if (host.length <= LONGEST_HOST) return host;
   const hash = createHash('sha256').update(host).digest('hex').slice(0, 8);

@@ -42,7 +42,7 @@ const DIRECT_CALL: LockOrigin = { method: null, template: null };
  */
 export class LockManager {
   readonly events: LockEvents;
-  /** For operators: inspect and free locks. */
+  /** Lets operators inspect and free locks. */
   readonly admin: LockAdmin;
   /** @internal */
   readonly missingValues: MissingValues;
@@ -103,7 +103,7 @@ export class LockManager {
     return this.#providers.names;
   }
 
-  /** @internal Aborts when {@link stop} is called. For work that holds locks for as long as the application runs. */
+  /** @internal Aborts when {@link stop} is called. Use it for work that holds locks as long as the application runs. */
   get stopping(): AbortSignal {
     return this.#stop.signal;
   }
@@ -127,7 +127,7 @@ export class LockManager {
     return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options);
   }
 
-  /** Acquires the lock if it is free (`wait` defaults to 0); `null` when it is busy. */
+  /** Acquires the lock if it is free (`wait` defaults to 0); otherwise, resolves to `null`. */
   async tryAcquire(key: LockKey, options: LockOptions = {}): Promise<Lock | null> {
     try {
       return await this.acquire(key, options.wait === undefined ? { ...options, wait: 0 } : options);
@@ -182,7 +182,7 @@ export class LockManager {
 
   /**
    * Stops the application's locks. Refuses new locks, and waits up to `shutdownGrace` for holders to finish; they may
-   * still acquire more locks. Then ends the remaining locks as lost, and closes the backends. Never rejects.
+   * still acquire more locks. Then treats the remaining locks as lost, and closes the backends. Never rejects.
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());
@@ -208,7 +208,7 @@ export class LockManager {
     }
     this.#lifecycle.state = 'draining';
     for (const { queues } of this.#providers) queues.dismiss('without-locks', stopping);
-    // The timer keeps the process alive. Otherwise, it could exit mid-drain without releasing locks.
+    // The timer keeps the process alive. Otherwise, the process could exit mid-drain without releasing locks.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
     for (const { queues, watchdog } of this.#providers) {
@@ -219,7 +219,7 @@ export class LockManager {
     systemTimers.disarmIfIdle();
   }
 
-  /** Resolves when no lock is held. Checks again each time, because a holder may still acquire a lock on another provider. */
+  /** Resolves when no locks are held. Checks again after each wait, because a holder may still acquire a lock on another provider. */
   async #idle(): Promise<void> {
     const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
@@ -227,7 +227,7 @@ export class LockManager {
 }
 
 /**
- * Escapes line breaks in messages, because keys may contain them, and ignores logger errors, which would otherwise break the caller, such as a renewal.
+ * Escapes line breaks in messages, because keys may contain them, and ignores logger errors, which could otherwise break a caller, such as a renewal.
  */
 function onOneLine(logger: LockLogger): LockLogger {
   const on = (level: keyof LockLogger) => (message: string) => {

@@ -11,7 +11,7 @@ export class MissingValues {
   constructor(private readonly logger: LockLogger) {}
 
   /**
-   * Checks the key of a call. Costs one scan of the key, unless there is something to report.
+   * Checks a call's key. If there's nothing to report, this costs only one scan of the key.
    *
    * @param method the decorated method whose key function returned the key
    */

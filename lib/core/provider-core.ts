@@ -48,7 +48,7 @@ export class ProviderCore {
   readonly instance: Instance;
   /** The application's jobs that have ticks, by key. */
   readonly jobs = new Map<string, LocalJob>();
-  /** Knows all of this process's grants. */
+  /** Tracks all of this process's grants. */
   readonly watchdog: Watchdog;
   readonly queues: KeyQueues;
   readonly releases: Releases;

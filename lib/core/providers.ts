@@ -61,7 +61,7 @@ export class Providers implements Iterable<ProviderCore> {
    * Connects all backends, and logs server settings that weaken the guarantee.
    *
    * @param failFast whether to throw if a backend cannot be reached. For members, the composite provider decides
-   * @throws a provider's error, or a list if several failed, once all others have connected
+   * @throws a provider's error, or a list of errors if several failed, once all others have connected
    */
   async connect(failFast: boolean): Promise<void> {
     const members = new Set(Array.from(this, ({ members }) => members).flat());
@@ -121,7 +121,7 @@ export class Providers implements Iterable<ProviderCore> {
   }
 }
 
-/** Combines the errors, so that users see all mistakes in their configuration at once. */
+/** Combines the errors so that users see all configuration mistakes at once. */
 function combined(failures: readonly LockError[]): LockError {
   const [first, second] = failures;
   if (first && !second) return first;

@@ -5,8 +5,7 @@ export type Method = (...args: unknown[]) => unknown;
 
 /**
  * How a method returns its result. `unknown`: a plain function, which may return a promise or an async generator.
- * Compilers that target ES2017 turn async generators into plain functions, and other decorators may do so to any
- * method.
+ * Compilers that target ES2017 turn async generators into plain functions, and other decorators may do the same to any method.
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
@@ -49,7 +48,7 @@ function classOf(target: object): string {
 }
 
 /**
- * Rejects a decorator without parentheses: it would mistake the class and method name for a key and options.
+ * Rejects a decorator used without parentheses, which would mistake the class and method name for a key and options.
  *
  * @param example the correct form
  * @throws LockConfigError

@@ -5,13 +5,13 @@ export interface PropertyStep {
   readonly name: string | number;
   /** Whether the path ends without an error if the value before this step is `undefined` or `null`, as in JavaScript. */
   readonly optional: boolean;
-  /** The source of the expression before this step, for messages. */
+  /** The expression's source before this step, for messages. */
   readonly holder: string;
 }
 
 /** The text between `#{` and `}`, such as `order.lines[*].product?.id ?? 'none'`. */
 export interface ExpressionSyntax {
-  /** The source of the expression, for messages. */
+  /** The expression's source, for messages. */
   readonly text: string;
   readonly root: string;
   readonly path: readonly PropertyStep[];
@@ -21,12 +21,12 @@ export interface ExpressionSyntax {
   readonly fallback: { readonly operator: '??' | '?:'; readonly value: string | number | boolean } | null;
 }
 
-/** Creates the error for a problem in the source of a template. */
+/** Creates the error for a problem in a template's source. */
 export type ErrorAt = (problem: string, position: number) => LockKeyError;
 
 const MAX_STEPS = 16;
 
-// These lead from a value to its class, and from there to everything else. Rejected even if they are own properties.
+// These lead from a value to its class, and from there to everything else. They are rejected even as own properties.
 const REFUSED_NAMES: ReadonlySet<string | number> = new Set(['__proto__', 'prototype', 'constructor']);
 
 // Sticky, so that each token must start where the previous one ended. Unbounded repetitions are never adjacent, so matching takes linear time.

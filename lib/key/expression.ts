@@ -28,7 +28,7 @@ export class Expression {
     }
   }
 
-  /** The encoded values of the list. At least one. */
+  /** The list's encoded values, at least one. */
   values(scope: KeyScope): readonly string[] {
     try {
       const items = readItems(this.#follow(this.root.path, this.root.read(scope)), MAX_KEYS + 1);

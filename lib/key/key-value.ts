@@ -14,7 +14,7 @@ const NEEDS_NO_ENCODING = /^[\w.@-]+$/;
 
 /**
  * Encodes a value for a key. `%`, `:`, `/` and control characters are percent-encoded, so different texts never become
- * the same key part, and one value never looks like two parts. All other characters stay as they are, so ordinary
+ * the same key part, and one value never looks like two parts. All other characters stay unchanged, so ordinary
  * keys remain readable. Unicode is not normalized: the composed and the decomposed form of `é` are different values.
  *
  * @param describe names the value in an error message, such as `#{order.id} in the lock key of OrderService.pay`
@@ -55,7 +55,7 @@ function textOf(value: unknown): string | undefined {
     case 'boolean':
       return `${value}`;
     default:
-      // Calls the prototype's methods, because an object may have its own. toISOString() throws for an invalid Date.
+      // Calls the prototype's methods, because an object may override them. toISOString() throws for an invalid Date.
       return isDate(value) && !Number.isNaN(Date.prototype.getTime.call(value))
         ? Date.prototype.toISOString.call(value)
         : undefined;

@@ -7,12 +7,12 @@ export type LockKey = string | readonly string[];
 /** The maximum number of keys per lock. */
 export const MAX_KEYS = 100;
 
-/** The maximum length of a key in UTF-8 bytes. A longer key is probably data, which every request would have to transmit. */
+/** The maximum length of a key in UTF-8 bytes. Anything longer is probably data, which every request would have to transmit. */
 export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-// UTF-8 needs at most three bytes per UTF-16 code unit, so for most keys there is no need to count bytes.
+// UTF-8 needs at most three bytes per UTF-16 code unit, so most keys don't need a byte count.
 const SURELY_SHORT = Math.floor(MAX_KEY_BYTES / 3);
 
 /**

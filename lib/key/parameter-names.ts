@@ -5,10 +5,10 @@ import { methodIn, parseSource, type ReadableFunction, sourceOf } from './functi
 export type ParameterNames = readonly (string | null)[];
 
 /**
- * Reads the parameter names of a method from its source. Returns `null` if the source can't be read.
+ * Reads a method's parameter names from its source. Returns `null` if the source can't be read.
  *
- * Another decorator may have replaced the method with a wrapper. The source of the class still contains the original
- * method, so a wrapper's names count only if the class has no method with that name.
+ * Another decorator may have replaced the method with a wrapper. The class's source still contains the original method,
+ * so a wrapper's names count only if the class has no method with that name.
  *
  * A destructured parameter has no name. A rest parameter keeps its dots, because its name stands for all remaining
  * arguments, not just the one at its position.
@@ -19,7 +19,7 @@ export function parameterNamesOf(
   methodName: string | symbol = method.name,
 ): ParameterNames | null {
   const source = sourceOf(method);
-  // The source of a method is `pay(order) {}`, which is not an expression. If the source is an expression, the function is not the original method.
+  // A method's source is `pay(order) {}`, which is not an expression. If the source is an expression, the function is not the original method.
   const expression = parseSource(source);
   const isFunction = expression !== undefined && 'params' in expression;
   const own = isFunction ? expression.params : methodIn(parseSource(`class { ${source} }`))?.params;

@@ -16,7 +16,7 @@ export interface KeySite {
 
 /** The values that a key template can read from a call. */
 export interface KeyScope {
-  /** The `this` of the method. */
+  /** The method's `this`. */
   readonly self: unknown;
   readonly args: ArrayLike<unknown>;
   /** The request, if the method is called as its handler; otherwise `undefined`. */
@@ -25,7 +25,7 @@ export interface KeyScope {
   readonly context?: ((name: string) => unknown) | undefined;
 }
 
-/** What an expression's first name means. */
+/** What an expression's first name refers to. */
 export interface Root {
   readonly kind: 'constant' | 'parameter' | 'request' | 'context';
   readonly read: (scope: KeyScope) => unknown;

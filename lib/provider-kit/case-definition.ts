@@ -1,7 +1,7 @@
 import type { ProviderHarness } from './provider-harness.js';
 import type { Stage } from './stage.js';
 
-/** Something that is true of every provider, or of every provider that claims it. */
+/** A property of every provider, or of every provider that claims it. */
 export interface CaseDefinition {
   /** `#5` is a number in the contract list of docs/test-a-provider.md; `#S5` is a seam case. */
   readonly id: string;
@@ -16,7 +16,7 @@ export interface CaseDefinition {
 /** Why a case doesn't run. */
 export interface Obstacle {
   readonly reason: string;
-  /** Whether the provider doesn't claim what the case tests, so there's nothing to prove. If false, the harness can't run it. */
+  /** True if the provider doesn't claim what the case tests, so there's nothing to prove. False if the harness can't run it. */
   readonly byDesign: boolean;
 }
 

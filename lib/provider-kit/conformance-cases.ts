@@ -26,7 +26,7 @@ export interface ConformanceCase {
   readonly title: string;
   /** The reason it does not run with this harness, if any. */
   readonly notRun: Obstacle | undefined;
-  /** Nothing else may run in this process at the same time. */
+  /** Whether the case must run alone in this process. */
   readonly alone: boolean;
   /** Runs the case with its own processes and keys. Rejects if the provider does not conform. */
   run(): Promise<void>;
@@ -51,7 +51,7 @@ const DEFINITIONS: readonly CaseDefinition[] = [
   ...hygieneCases,
 ];
 
-/** All cases of the kit as data, for running them without `describeLockProvider`. */
+/** All of the kit's cases as data, for running them without `describeLockProvider`. */
 export function conformanceCases(harness: ProviderHarness): readonly ConformanceCase[] {
   // Runs that share a backend, including aborted ones, must not collide.
   const run = randomBytes(5).toString('hex');

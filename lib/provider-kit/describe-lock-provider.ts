@@ -2,7 +2,7 @@ import { conformanceCases, type ConformanceCase } from './conformance-cases.js';
 import type { ProviderHarness } from './provider-harness.js';
 import { RunAhead } from './run-ahead.js';
 
-/** The part of a test runner that the kit needs: Jest, Vitest, Mocha and node:test all have it. */
+/** The part of a test runner that the kit needs: Jest, Vitest, Mocha, and node:test all have it. */
 export interface TestRunner {
   describe(title: string, body: () => void): unknown;
   readonly it: {
@@ -10,7 +10,7 @@ export interface TestRunner {
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
-  /** For Jest and Vitest. If only some cases are run, this waits for others that were started ahead before stopping the backend. */
+  /** For Jest and Vitest. If only some cases are run, waits for others that were started ahead, then stops the backend. */
   readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
   /** The same for Mocha and node:test. */
   readonly after?: (body: () => Promise<void>) => unknown;
@@ -23,8 +23,9 @@ const CASE_TIMEOUT = 180_000;
 /**
  * The conformance kit: declares all cases that a lock provider must pass, inside a `describe`.
  *
- * A provider that passes can be used behind every feature of this package. A claimed capability that isn't honored
- * fails; unclaimed ones are listed in the group's title. Cases that the harness can't support are declared as skipped,
+ * A provider that passes works with every feature of this package. A claimed capability that isn't honored is a
+ * failure; unclaimed ones are listed in the group's title. Cases that the harness can't support are declared as
+ * skipped,
  * with the reason.
  *
  * @param runner the object with `describe` and `it`. Default: the global ones. If there are none (node:test, Vitest),

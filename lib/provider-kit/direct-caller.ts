@@ -15,12 +15,12 @@ import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
 import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
-/** The terms of a case's request. Default: a new request for exclusive use of the key for half a minute, immediately or not at all. */
+/** The terms of a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting. */
 export interface AskOptions {
   /** Repeats this request, which keeps its own terms except for `wait` and `signal`. */
   readonly request?: DirectRequest;
   readonly mode?: LockMode;
-  /** Makes the mode `limited`. */
+  /** Sets the mode to `limited`. */
   readonly limited?: LimitShare;
   readonly lease?: number;
   readonly minHold?: number;
@@ -48,7 +48,7 @@ export class DirectRequest implements AcquireRequest {
   state: unknown;
   wait = 0;
   signal: AbortSignal = new AbortController().signal;
-  /** The backend has reported that this request is waiting. */
+  /** Whether the backend has reported that this request is waiting. */
   isQueued = false;
   readonly since: number;
 
@@ -77,7 +77,7 @@ export class DirectRequest implements AcquireRequest {
 /** Calls a backend directly, as the core does, to test what the core relies on. */
 export class DirectCaller {
   constructor(
-    /** The provider that the harness creates, cuts off and restores. */
+    /** The provider that the harness creates, cuts off, and restores. */
     readonly provider: LockProvider,
     readonly backend: LockBackend,
     readonly events: readonly BackendEvent[],
@@ -115,7 +115,7 @@ export class DirectCaller {
     }
   }
 
-  /** Sends these in one tick, each linked to the previous one. */
+  /** Sends these requests in one tick, each linked to the previous one. */
   askInChain(requests: readonly DirectRequest[], wait = 0): readonly Promise<Grant | 'busy' | 'not-asked'>[] {
     return requests.map((request, index) => {
       request.wait = wait;
@@ -129,7 +129,7 @@ export class DirectCaller {
     return granted(await this.ask(key, terms), key);
   }
 
-  /** Fails unless someone else has the key. */
+  /** Fails unless someone else holds the key. */
   async assertBusy(key: string, terms?: AskOptions): Promise<void> {
     const answer = await this.ask(key, terms);
     assert.equal(answer === 'busy' ? 'busy' : 'granted', 'busy', `"${shortened(key)}" should be busy`);
@@ -154,7 +154,7 @@ export class DirectCaller {
     const now = this.clock.now();
     assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
-    // Counted from when the request was sent. Only the provider knows that time, but it can't be after the response.
+    // The lease counts from when the request was sent. Only the provider knows that time, but it can't be after the response.
     const latest = validUntil(now, grant.lease);
     assert.ok(
       grant.validUntil <= latest,

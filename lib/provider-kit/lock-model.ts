@@ -14,7 +14,7 @@ interface ModelHold {
   readonly kind: Kind;
   readonly caller: DirectCaller;
   readonly grant: DirectGrant;
-  /** The time until which the lease certainly hasn't ended, and the time from which it certainly has. `Infinity` for a lease that outlives the run. */
+  /** The latest time at which the lease can't have ended, and the earliest at which it must have. `Infinity` for a lease that outlives the run. */
   readonly safeUntil: number;
   readonly overAt: number;
 }
@@ -22,7 +22,7 @@ interface ModelHold {
 /** A fraction of a lease. Near a lease's end, any outcome is fine. */
 const UNCERTAIN = 0.3;
 
-/** A lock's rules in twenty lines, and a player that randomly does what they allow and what they forbid. */
+/** A lock's rules in twenty lines, and a player that randomly tries what they allow and what they forbid. */
 export class LockModel {
   readonly history: string[] = [];
   readonly #held = new Map<string, ModelHold[]>();
@@ -35,7 +35,7 @@ export class LockModel {
     private readonly callers: readonly [DirectCaller, ...DirectCaller[]],
     private readonly random: SeededRandom,
   ) {
-    // Each run has its own keys, so locks that it leaves held don't disturb other runs.
+    // Each run has its own keys, so locks that it leaves held don't affect other runs.
     const run = Math.floor(random.fraction() * 2 ** 31);
     this.#held.set(`x:${run}`, []).set(`y:${run}`, []);
   }
@@ -101,7 +101,7 @@ export class LockModel {
 
   async #renew(holds: readonly ModelHold[]): Promise<void> {
     const [hold] = holds;
-    // A renewal would move a short lease's end.
+    // A renewal would postpone a short lease's end.
     if (hold?.overAt !== Infinity) return;
     this.history.push(`renew ${hold.grant.request.mode} ${hold.grant.request.key}`);
     await hold.caller.assertRenewable(hold.grant);

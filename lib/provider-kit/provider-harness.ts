@@ -9,7 +9,7 @@ export interface ProviderHarness {
    */
   readonly capabilities: LockCapabilities;
 
-  /** A new provider that has not been started. All of a harness's providers compete for the same locks, as processes would. */
+  /** A new provider, not yet started. All of a harness's providers compete for the same locks, as processes would. */
   create(): LockProvider | Promise<LockProvider>;
 
   /**
@@ -32,17 +32,17 @@ export interface ProviderHarness {
 
   /**
    * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
-   * Must return to its previous value.
+   * This must return to its previous value.
    */
   remainingLocks?(namespace: string): Promise<number>;
 
-  /** How fast the backend must be, if it is slower than most. On a real clock, ten times as long is allowed. */
+  /** Time limits for a backend that is slower than most. On a real clock, they're multiplied by ten. */
   readonly bounds?: Partial<ProviderBounds>;
 
   /** How many cases run at a time on a real clock. Default 8; on a {@link FakeClock}, always one. */
   readonly concurrency?: number;
 
-  /** Repeats the random sequences of a failed run, which prints its seed. Default: a different seed each time. */
+  /** The seed that a failed run printed, to repeat its random sequences. Default: a different seed each time. */
   readonly seed?: number;
 }
 
@@ -55,14 +55,13 @@ export interface ProviderFaults {
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * Until {@link restore}, nothing reaches this one provider or its backend, not even the end of a connection, as with a frozen server or
-   * a network that is down.
+   * Until {@link restore}, nothing reaches this one provider or its backend, not even a connection's end, as with a frozen server or a network outage.
    */
   silence?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * Until {@link restore}, the server refuses only this provider's requests in this namespace, as if it lacked a
-   * permission. Omitted if the server never refuses anyone.
+   * Until {@link restore}, the server refuses only this provider's requests in this namespace, as if a permission were
+   * missing. Omit this if the server never refuses anyone.
    */
   refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
 
@@ -78,7 +77,7 @@ export interface ProviderBounds {
   readonly expiry: number;
   /** From the end of a lease until a waiter has noticed and acquired the lock. */
   readonly takeOver: number;
-  /** From a handoff to a waiter whose process is gone until the waiter behind it has the lock. */
+  /** From a handoff to a waiter whose process is gone until the next waiter has the lock. */
   readonly deadWaiter: number;
   /** From an operation until it's known that no response will arrive. */
   readonly noAnswer: number;

@@ -1,7 +1,7 @@
 import type { ConformanceCase } from './conformance-cases.js';
 
 /**
- * Runs cases side by side for a runner that requests one result at a time, because most cases only wait. After the
+ * Runs cases concurrently for a runner that requests one result at a time, because most cases mostly wait. After the
  * first case that the runner requests, the next ones are started as soon as there is room.
  */
 export class RunAhead {
@@ -9,7 +9,7 @@ export class RunAhead {
   readonly #waiting: ConformanceCase[];
   #running = 0;
 
-  /** @param width how many run at a time; 1 starts only the one that is requested. */
+  /** @param width how many run at a time; with 1, only the requested one is started. */
   constructor(
     cases: readonly ConformanceCase[],
     private readonly width: number,
@@ -19,14 +19,17 @@ export class RunAhead {
 
   async result(wanted: ConformanceCase): Promise<void> {
     if (wanted.alone) return wanted.run();
-    // The runner may have skipped some, so they aren't needed.
+    // Drop any earlier cases, which the runner has skipped.
     if (this.#waiting.includes(wanted)) this.#waiting.splice(0, this.#waiting.indexOf(wanted));
     if (!this.#results.has(wanted)) this.#start(wanted);
     this.#fill();
     return this.#results.get(wanted);
   }
 
-  /** No more results will be requested, for example because the runner runs only some cases. Resolves when the cases in flight have ended. */
+  /**
+   * Ends the run: no more results will be requested, for example because the runner runs only some cases. Resolves when
+   * the cases in flight have ended.
+   */
   async end(): Promise<void> {
     this.#waiting.length = 0;
     await Promise.allSettled(this.#results.values());

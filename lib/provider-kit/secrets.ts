@@ -7,11 +7,11 @@ import { systemRandom } from '../core/toolkit/random.js';
 const INSTANCE_DIGITS = 12;
 
 /**
- * Remembers all generated ids and everything reported, and finds the ids that leaked: anyone who knows a holder's id can release its lock.
+ * Remembers all generated ids and everything reported, and finds leaked ids: anyone who knows a holder's id can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
-  /** Without their first 12 digits, which identify their instance and are not secret. */
+  /** Omits their first 12 digits, which identify their instance and aren't secret. */
   readonly #ids: string[] = [];
   readonly #said: string[] = [];
 

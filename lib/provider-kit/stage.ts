@@ -17,7 +17,7 @@ import type { TestTime } from './test-time.js';
 const POLL = 5;
 const PATIENT = 120_000;
 
-/** The stage of one case: its processes, its time, and its own namespace, so cases can run side by side. */
+/** A case's stage: its processes, its time, and its own namespace, so cases can run concurrently. */
 export class Stage {
   readonly clock: ArmedTimers;
   readonly secrets = new Secrets();
@@ -112,7 +112,7 @@ export class Stage {
     return new DirectCaller(provider, backend, events, instance, clock, random);
   }
 
-  /** How many of `most` rounds to play. A fake clock plays them all. */
+  /** How many of `most` rounds to play: on a fake clock, all of them. */
   rounds(most: number): number {
     return Math.ceil(most * this.time.share);
   }
@@ -133,7 +133,7 @@ export class Stage {
     return this.clock.now() - start;
   }
 
-  /** The result of `work`; fails if there is none after `milliseconds` (and some tolerance). */
+  /** The result of `work`; fails if there is none after `milliseconds` (plus some tolerance). */
   async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
     const limit = milliseconds + this.time.tolerance;
     let timer: object | undefined;
@@ -149,7 +149,7 @@ export class Stage {
     }
   }
 
-  /** Checks repeatedly until `probe` is true; fails if it is still not true after `milliseconds` (and some tolerance). */
+  /** Checks repeatedly until `probe` is true; fails if it still isn't after `milliseconds` (plus some tolerance). */
   async eventually(milliseconds: number, probe: () => boolean | Promise<boolean>, what: string): Promise<void> {
     const limit = this.clock.now() + milliseconds + this.time.tolerance;
     while (!(await probe())) {
@@ -159,7 +159,7 @@ export class Stage {
   }
 
   /**
-   * A caller in this process that waits for the key and is already queued, so the order of several callers is known.
+   * A caller in this process that is already queued for the key, so the order of several callers is known.
    *
    * @param keys the keys that it requests, including this one
    */

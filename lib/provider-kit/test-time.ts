@@ -6,17 +6,17 @@ import type { FakeClock } from '../testing/fake-clock.js';
 export interface TestTime {
   readonly clock: Clock;
   /**
-   * The factor by which a harness's bounds are multiplied. On a real clock, they are ten times as long, because the machine may be
-   * busy with something else: there, an upper bound only detects hangs.
+   * The multiplier for a harness's bounds. On a real clock, they are ten times as long, because the machine may be
+   * busy: there, an upper bound only detects hangs.
    */
   readonly generosity: number;
-  /** The fraction of its rounds that a case plays, because each costs round trips on a real clock. */
+  /** The fraction of its rounds that a case plays. On a real clock, each one costs round trips. */
   readonly share: number;
   /** How many times to try a case that fails if the machine stalls for longer than a lease. */
   readonly attempts: number;
   /** How late a timer and a round trip may be, in ms. */
   readonly tolerance: number;
-  /** How long a case waits to see that something does not happen, or past the end of a lease, in ms. */
+  /** How long, in ms, a case waits to see that something doesn't happen, or after a lease has ended. */
   readonly pause: number;
   sleep(milliseconds: number): Promise<void>;
   /** Runs `work` and lets time pass until it has settled. */

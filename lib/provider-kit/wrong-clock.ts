@@ -1,6 +1,6 @@
 import type { Clock } from '../api/clock.js';
 
-/** The clock of a machine whose wall clock is wrong by `error` ms. */
+/** A machine's clock whose wall time is off by `error` ms. */
 export class WrongClock implements Clock {
   readonly now: Clock['now'];
   readonly uptime: Clock['uptime'];
@@ -23,7 +23,7 @@ export class WrongClock implements Clock {
     return this.clock.wallTime() + this.error;
   }
 
-  /** Runs `work` while `Date.now()` is wrong as well, for a backend that does not use its clock. Nothing else may run at the same time. */
+  /** Runs `work` while `Date.now()` is wrong as well, for a backend that doesn't use this clock. Nothing else may run at the same time. */
   async during<T>(work: () => Promise<T>): Promise<T> {
     const { now } = Date;
     Date.now = () => now() + this.error;

@@ -12,7 +12,7 @@ import { withJson } from '../core/toolkit/with-json.js';
 // After a term, other candidates go first, and processes that lost together don't return together. A task that ends or
 // fails soon after each election is started less and less often. The same applies to a refused election. A loss is not
 // the
-// candidate's fault: if losses counted, a few in a row would leave no candidate.
+// candidate's fault: if losses counted, a few in a row would leave no candidates.
 const PAUSE = { first: 1_000, most: 30_000 };
 
 // Failures that may be temporary and have been reported. A refusal may also be temporary, for example from a database that is read-only
@@ -29,8 +29,8 @@ export interface LeaderTerm {
    */
   readonly fencingToken: bigint | null;
   /**
-   * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to stop: end
-   * the task then. Reading it after the event loop was blocked checks the clock; its listeners are called when timers
+   * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to shut down: end
+   * the task then. If the event loop was blocked, reading it checks the clock; its listeners are called when timers
    * run.
    *
    * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added
@@ -42,13 +42,13 @@ export interface LeaderTerm {
 /** A leader's work. It runs until it ends or its term's signal aborts. */
 export type LeaderTask = (term: LeaderTerm) => PromiseLike<unknown>;
 
-/** The subject of a campaign. */
+/** A campaign's subject. */
 export interface Candidacy {
   readonly key: string;
   /** Validated options, with an unlimited wait. */
   readonly plan: LockPlan;
   readonly task: LeaderTask;
-  /** The caller's signal; the campaign may end without it. */
+  /** The caller's signal; the campaign may also end for other reasons. */
   readonly signal: AbortSignal | undefined;
   /** Receives the task's errors; the campaign then continues. Default: the first error ends it. */
   readonly onError: ((error: unknown) => void) | undefined;
@@ -67,7 +67,7 @@ export class Campaign {
     this.subject = subjectOf(candidacy.key, candidacy.plan);
   }
 
-  /** This process's term, if it leads at this moment. */
+  /** This process's term, if it currently leads. */
   get term(): Term | undefined {
     return this.#term?.isValid ? this.#term : undefined;
   }
@@ -152,8 +152,8 @@ type TermState =
       readonly phase: 'ending';
       readonly reason: ResignReason;
       /**
-       * The time since which nothing belonging to the term should be running. `undefined` if the application requested
-       * the end, which may take its time.
+       * When everything belonging to the term should have stopped. `undefined` if the application requested
+       * the end, which may take a while.
        */
       readonly overdueSince: number | undefined;
       readonly lostAt: number | undefined;
@@ -221,7 +221,7 @@ export class Term {
     }
   }
 
-  /** Runs the task. Resolves to its failure, unless the term had already ended, because then the failure isn't the task's. */
+  /** Runs the task. Resolves to its failure, unless the term had already ended, because then the failure isn't the task's fault. */
   async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;

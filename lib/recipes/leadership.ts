@@ -36,20 +36,19 @@ export interface RunAsLeaderOptions extends CampaignOptions {
 const { provider, lease, signal } = OF_LOCK;
 const OPTIONS = {
   '@RunAsLeader': { provider, lease } satisfies OptionTable<CampaignOptions>,
-  // A key's methods all share one campaign, which has the lease.
+  // All of a key's methods share one campaign, which sets the lease.
   '@OnlyLeader': { provider },
   'runAsLeader()': { provider, lease, signal } satisfies OptionTable<RunAsLeaderOptions>,
 };
 
-/** A campaign of this process, for health checks. */
+/** One of this process's campaigns, for health checks. */
 export interface CampaignState {
   readonly key: string;
   readonly provider: string;
   /** Whether this process leads now. */
   readonly isLeading: boolean;
   /**
-   * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing
-   * does.
+   * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing has.
    */
   readonly overdue: number;
 }
@@ -66,7 +65,7 @@ export class Leadership {
 
   constructor(private readonly manager: LockManager) {}
 
-  /** All campaigns of this process. */
+  /** All of this process's campaigns. */
   get campaigns(): CampaignState[] {
     return Array.from(this.#campaigns, ({ subject: { key, provider }, term, overdue }) => ({
       ...{ key, provider, isLeading: term !== undefined, overdue },

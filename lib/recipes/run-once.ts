@@ -64,7 +64,7 @@ export interface RunDueOptions {
    */
   due: Date;
   /**
-   * The longest time that the run may take, in ms. Then its signal aborts, and a later run may start. At most 24.8
+   * The longest the run may take, in ms. After that, its signal aborts, and a later run may start. At most 24.8
    * days, or `Infinity`. Default: `maxHold` of the module's `defaults`, or `Infinity`.
    */
   maxHold?: Duration | undefined;
@@ -118,7 +118,7 @@ export function readRunOptions(options: object): {
 }
 
 /**
- * Runs `task` in the process that gets the lock, or is the first to start the run for `due`. Other processes don't run it.
+ * Runs `task` in the process that gets the lock, or that is the first to start the run for `due`. Other processes don't run it.
  *
  * @throws what `task` throws, and every lock error except busy
  */

@@ -54,7 +54,7 @@ export class FakeClock implements Clock {
     return this.#timers.size;
   }
 
-  /** Advances by `milliseconds`. Fires each timer at its time, and then lets promises settle. */
+  /** Advances by `milliseconds`. Fires each timer when it is due and then lets promises settle. */
   async advance(milliseconds: number): Promise<void> {
     const end = this.#now + milliseconds;
     await settle();
@@ -69,7 +69,7 @@ export class FakeClock implements Clock {
     await settle();
   }
 
-  /** Advances to the time of the next timer and fires it. If no timer is armed, only promises settle. */
+  /** Advances to the time of the next timer and fires it. If no timer is armed, only lets promises settle. */
   async advanceToNextTimer(): Promise<void> {
     for (let turn = 0; turn < TURNS; turn += 1) await settle();
     await this.advance(Math.max(0, (this.#next(Infinity)?.at ?? this.#now) - this.#now));

@@ -42,8 +42,9 @@ const STUB = 'stub';
 export interface LockServiceStubOptions {
   /**
    * The providers that the code under test refers to; the first is the default. A list of names gives each provider all
-   * capabilities. An object maps each name to the provider that it stands for, which is not connected, or
-   * to the capabilities that it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same error.
+   * capabilities. An object maps each name to the provider it stands for, which is not connected, or to the
+   * capabilities it lacks (`{ minHold: false }`). The stub then refuses what that provider refuses, with the same
+   * error.
    */
   readonly providers?: readonly string[] | Readonly<Record<string, LockProvider | Partial<LockCapabilities>>>;
   /** The values for `#{ctx.name}`, as in the module's options. */
@@ -53,7 +54,7 @@ export interface LockServiceStubOptions {
 }
 
 /**
- * A request for a lock, with all options that apply to it, including its class's options and the defaults. All times are in ms.
+ * A lock request, with all options that apply to it, including its class's options and the defaults. All times are in ms.
  */
 export interface StubCall {
   /** Sorted, without repetition. */
@@ -75,8 +76,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, on locks that every caller gets immediately and
- * that exclude no caller. Time stands still for them, so no lease ends.
+ * Provides a `LockService` for unit tests: the real service and core, with locks that every caller gets immediately and
+ * that exclude no one. Time stands still for them, so no lease ends.
  *
  * @example
  * ```ts
@@ -150,7 +151,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 
   /**
-   * From now on the key is busy, however long a caller would wait.
+   * Makes the key busy from now on, however long a caller would wait.
    *
    * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of
    * `order:#{order.id}`
@@ -159,13 +160,13 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     this.#busy.add(asKey(key));
   }
 
-  /** The key is free again. @throws LockKeyError as {@link busy} */
+  /** Frees the key again. @throws LockKeyError as {@link busy} */
   free(key: string): void {
     this.#busy.delete(asKey(key));
   }
 
   /**
-   * Takes the key away from all holders, including calls that were made just before: their signals abort, and they fail
+   * Takes the key away from all holders, including calls made just before: their signals abort, and they fail
    * with `LockLostError`. Resolves when they have been notified.
    *
    * @throws LockKeyError as {@link busy}
@@ -197,7 +198,7 @@ class StubManager extends LockManager {
   }
 
   /**
-   * Rejects a call that would wait for itself with a real provider. The stub grants every lock, so nothing else would
+   * Rejects a call that, with a real provider, would wait for itself. The stub grants every lock, so nothing else would
    * reveal the mistake.
    */
   #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
@@ -310,7 +311,7 @@ class StubBackend extends BackendInMemory {
   }
 }
 
-/** A store whose holders exclude no caller, and whose tokens count from 1. */
+/** A store whose holders exclude no one and whose tokens start at 1. */
 class OpenStore extends MemoryStore {
   protected override admits(): boolean {
     return true;
@@ -334,7 +335,7 @@ class StubRecords implements RecordStore {
   }
 
   async *list(): AsyncGenerator<never> {
-    // The stub keeps no records.
+    // The stub doesn't keep records.
   }
 }
 

@@ -13,7 +13,7 @@ import { ProviderInMemory } from './provider-in-memory.js';
 export interface TestLocksOptions {
   /**
    * Whether a call rejects with `LockDeadlockError` if the application has previously nested its locks in the opposite
-   * order, so two callers could wait for each other. The call acquires nothing. In production, this logs a
+   * order, so two callers could wait for each other. Nothing is acquired. In production, this logs a
    * warning. Default false.
    */
   readonly detectDeadlocks?: boolean | undefined;
@@ -24,7 +24,7 @@ const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<Test
 /**
  * The locks of an application under test, and ways for the test to disturb them. They are real locks from the real
  * core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
- * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()`.
+ * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()` is called.
  *
  * Features that only one backend has, such as a row lock's transaction, are missing.
  */
@@ -57,7 +57,7 @@ export class TestLocks {
     inject: [MODULE_OPTIONS_TOKEN],
   };
 
-  /** Takes the key as another process would, and keeps it until `free()`. @throws AssertionError if it is held */
+  /** Takes the key as another process would, and keeps it until `free()` is called. @throws AssertionError if it is held */
   async busy(key: string, provider?: string): Promise<void> {
     const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
     if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {

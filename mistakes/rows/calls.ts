@@ -116,7 +116,7 @@ export const calls: Group = {
       of: ['LockOptions.weight'],
       place: 'Option "weight"',
       value: 'is 3',
-      remedy: 'must be a whole number from 1 to "limit", which is 2',
+      remedy: 'must be a whole number from 1 to "limit" (2)',
     },
     {
       id: 'call-wait-negative',
@@ -206,7 +206,7 @@ export const calls: Group = {
       of: ['LockOptions.minHold', 'LockOptions.maxHold'],
       place: 'Option "minHold"',
       value: 'is 120000 ms',
-      remedy: 'longer than "maxHold", which is 60000 ms',
+      remedy: 'exceeds "maxHold" (60000 ms)',
     },
     {
       id: 'call-reentrant',
@@ -354,7 +354,7 @@ export const calls: Group = {
       how: 'call',
       code: `await app.close(); await locks.acquire('order:42');`,
       place: '"order:42"',
-      value: /stopp/,
+      value: /shutting down/,
       remedy: { because: 'An application that stops takes no new locks, so nothing needs to be changed.' },
     },
     {
@@ -690,7 +690,7 @@ export const integrations: Group = {
       call: `await app.listen(0, '127.0.0.1'); await fetch(\`\${await app.getUrl()}/pay\`);`,
       place: '#{request.params.id} in the lock key of Orders.pay',
       value: 'is undefined',
-      remedy: "Make sure that it is set, or write #{request.params.id ?? 'none'}",
+      remedy: "Make sure it is set, or write #{request.params.id ?? 'none'}",
     },
     {
       id: 'http-stream-without-bound',

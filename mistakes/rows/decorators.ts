@@ -59,7 +59,7 @@ export const keys: Group = {
       code: `@DistributedLock('order:#{id.toString()}') async pay(id: string) {}`,
       place: 'of Orders.pay, position',
       value: '"order:#{id.toString()}"',
-      remedy: "expected a property, a default or '}'",
+      remedy: "expected a property, a default, or '}'",
     },
     {
       id: 'key-values-not-separated',
@@ -101,7 +101,7 @@ export const keys: Group = {
       call: `await orders.pay({});`,
       place: '#{order.id} in the lock key of Orders.pay',
       value: 'is undefined',
-      remedy: "Make sure that it is set, or write #{order.id ?? 'none'}",
+      remedy: "Make sure it is set, or write #{order.id ?? 'none'}",
     },
     {
       id: 'key-value-of-nothing',
@@ -119,7 +119,7 @@ export const keys: Group = {
       call: `await orders.pay('');`,
       place: '#{id} in the lock key of Orders.pay',
       value: 'is an empty string',
-      remedy: "Make sure that it is set, or write #{id ?: 'none'}",
+      remedy: "Make sure it is set, or write #{id ?: 'none'}",
     },
     {
       id: 'key-value-nan',
@@ -349,7 +349,7 @@ export const decorators: Group = {
       code: `class Orders { @DistributedLock('orders') pay = async () => {}; }`,
       place: "DistributedLock('orders')",
       value: 'A property, such as an arrow function',
-      remedy: 'use a method',
+      remedy: 'write a method',
     },
     {
       id: 'decorator-getter',
@@ -636,7 +636,7 @@ export const jobs: Group = {
       code: `
         @RunAsLeader('report') async lead() {}
         @Cron('0 3 * * *') @RunOnce('report') async pay() {}`,
-      place: 'Orders.pay: @RunAsLeader of Orders.lead',
+      place: 'Orders.pay: @RunAsLeader on Orders.lead',
       value: 'the key "report"',
       remedy: 'give the job another key',
     },
@@ -680,7 +680,7 @@ export const jobs: Group = {
       code: `@RunOnce async pay() {}`,
       of: ['RunTicksOptions.maxHold'],
       place: /^Orders\.pay: .*@RunOnce/,
-      value: 'has no parentheses, and so no key',
+      value: 'is missing its parentheses and key',
       remedy: "write @RunOnce('nightly-report', { maxHold: '1h' })",
     },
     {
@@ -753,7 +753,7 @@ export const jobs: Group = {
       code: `@RunOnce('report', { minHold: '5m', maxHold: '1m' }) async pay() {}`,
       of: ['RunOnceOptions.maxHold'],
       place: 'Option "minHold"',
-      value: 'longer than "maxHold", which is 60000 ms',
+      value: 'exceeds "maxHold" (60000 ms)',
       remedy: 'lower "minHold", or raise "maxHold"',
     },
     {
@@ -836,7 +836,7 @@ export const jobs: Group = {
       module: `{ providers: { memcached: new MemcachedLockProvider({ server: 'localhost:1' }) }, default: 'memcached', failFast: false }`,
       of: ['RunDueOptions.provider'],
       place: 'Lock provider "memcached"',
-      value: 'keeps no records',
+      value: 'does not store records',
       remedy: 'set "minHold"',
     },
     {

@@ -1,7 +1,7 @@
 import type { Group } from '../mistake.js';
 
 /** Nobody listens there. */
-const REFUSED = { place: 'Lock provider "default"', value: /ECONNREFUSED|refused|reaches only 0 of 3/ } as const;
+const REFUSED = { place: 'Lock provider "default"', value: /ECONNREFUSED|refused|can reach only 0 of 3/ } as const;
 
 export const unreachable: Group = {
   title: 'A server that is not there',
@@ -311,7 +311,7 @@ export const onOthers: Group = {
       server: 'memcached',
       code: 'new RedisLockProvider({ url })',
       place: 'Lock provider "default"',
-      value: /Protocol error|ERROR|answer/,
+      value: /Protocol error|ERROR|RESP/,
       remedy: /[Cc]heck/,
     },
   ],

@@ -128,7 +128,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.namespace'],
       place: '"namespace"',
       value: 'is undefined',
-      remedy: 'leave the option out',
+      remedy: 'omit the option',
     },
     {
       id: 'module-instance',

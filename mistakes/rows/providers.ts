@@ -715,7 +715,7 @@ export const others: Group = {
       of: ['ZooKeeperLockProviderOptions.tls'],
       place: 'ZooKeeperLockProvider: "tls"',
       value: 'is a string',
-      remedy: 'must be true, false, or the options of tls.connect',
+      remedy: 'must be true, false, or the options for tls.connect',
     },
     {
       id: 'zookeeper-session-timeout',
@@ -841,7 +841,7 @@ export const others: Group = {
       of: ['CombinedLockProviderOptions.providers'],
       place: 'Lock provider "all"',
       value: '"sql"',
-      remedy: 'the lock providers are "redis", "all"',
+      remedy: 'the only lock providers are "redis", "all"',
     },
     {
       id: 'combined-of-itself',

@@ -322,7 +322,7 @@ describe('KeyTemplate', () => {
     it("a parameter that is left out, although the method's signature has a default", () => {
       const { message } = errorOf(() => evaluate('#{line}', { args: [order] }));
       expect(message).toBe(
-        "#{line} in the lock key of OrderService.pay is undefined. Make sure that it is set, or write #{line ?? 'none'}. " +
+        "#{line} in the lock key of OrderService.pay is undefined. Make sure it is set, or write #{line ?? 'none'}. " +
           "A default in the method's signature applies only inside the method.",
       );
       expect(errorOf(() => evaluate('#{order.missing}')).message).not.toContain('signature');

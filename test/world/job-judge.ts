@@ -26,6 +26,8 @@ export class JobJudge {
 
   constructor(
     private readonly plan: PlannedRecipes,
+    /** How far clocks may drift, as a share of the time that passes. */
+    private readonly drift: number,
     private readonly modelOf: (key: string) => RedisModel,
     private readonly report: (violation: string) => void,
   ) {}
@@ -96,6 +98,8 @@ export class JobJudge {
     this.#lookForAbandoned(now, healthySince);
     const last = this.#record === undefined ? 0 : this.#record.tick - EPOCH;
     this.#timelySince = Math.max(this.#timelySince, healthySince + lease);
+    // A process whose clock is ahead of the server's by more than half a period runs no tick.
+    if (now * this.drift > period / 2) return;
     if (now - Math.max(last, this.#timelySince) <= 4 * period) return;
     this.report(`no tick of the job was begun for ${(now - last).toFixed(0)} ms`);
     this.#timelySince = Infinity;

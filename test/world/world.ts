@@ -108,7 +108,7 @@ class World {
     };
     this.#judge = new Judge(timeline, modelOf, bounds, {
       placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
-      jobs: plan.recipes && new JobJudge(plan.recipes, modelOf, report),
+      jobs: plan.recipes && new JobJudge(plan.recipes, plan.drift, modelOf, report),
       isInMemory: plan.isInMemory === true,
     });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);

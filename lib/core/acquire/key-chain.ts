@@ -17,7 +17,7 @@ interface EarlyWaiter {
  * one before it is granted. A backend that applies this rule grants all of them in one round trip.
  *
  * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported
- * before its turn. If the key before it was not granted, the early request has no effect and leaves no queue entry, and
+ * before its turn. If the key before it wasn't granted, the early request has no effect and leaves no queue entry, and
  * the key is requested again when its turn comes.
  */
 export class KeyChain {

@@ -15,7 +15,7 @@ import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// This only bounds memory. A short wait protects better against overload.
+// This only bounds memory. A short wait is better protection against overload.
 const MAX_WAITERS = 10_000;
 
 const BUSY: Refusal = { why: 'busy' };
@@ -24,12 +24,13 @@ const BUSY: Refusal = { why: 'busy' };
  * The callers in this process that are waiting for one key and hold the same number of other keys. Decides who enters, and when to send a request.
  *
  * There is at most one request at a time, on behalf of the oldest caller (the head). The backend grants the lock to the process, and the head enters,
- * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a cohort (lock cohorting: Dice,
- * Marathe and Shavit, PPoPP 2012). Otherwise the next request is sent along with the release: before it if the backend has a queue, so that the
+ * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a
+ * cohort (lock cohorting: Dice, Marathe, and Shavit, PPoPP 2012). Otherwise, the next request is sent along with the
+ * release: before it if the backend has a queue, so that the
  * release sees all waiting processes, and after it if the backend is polled.
  *
  * A request is repeated while its outcome is unknown. Once a release has been sent for an id, the id is dead, and a
- * grant that arrives later is released. A grant that expired before it arrived is released as well, and the head sends
+ * grant that arrives later is released. A grant that expired before it arrived is also released, and the head sends
  * a request with a new id.
  */
 export class KeyQueue {
@@ -51,7 +52,7 @@ export class KeyQueue {
     return this.#waiters.size;
   }
 
-  /** Whether the queue has no waiter, no grant and no request. */
+  /** Whether the queue has no waiters, grants, or requests. */
   get isEmpty(): boolean {
     return this.#waiters.size === 0 && this.#held.size === 0 && this.#request === undefined;
   }
@@ -60,7 +61,7 @@ export class KeyQueue {
     return this.#request;
   }
 
-  /** The unanswered request on behalf of this caller. */
+  /** The unanswered request sent on this caller's behalf. */
   requestInFlightFor(waiter: Waiter): KeyRequest | undefined {
     return this.#request?.isUnanswered && this.#waiters.head === waiter ? this.#request : undefined;
   }
@@ -154,7 +155,7 @@ export class KeyQueue {
 
   // The backend answers.
 
-  /** Whether the request is waiting to be sent again. */
+  /** Whether the request is waiting to be resent. */
   get isPausing(): boolean {
     return this.#request?.isPausing === true;
   }
@@ -358,7 +359,7 @@ export class KeyQueue {
   }
 }
 
-/** Whether one set of terms is at least as demanding as another, so it is busy if the other is. */
+/** Whether one set of terms is at least as demanding as another, and thus busy if the other is. */
 function requestsAtLeast({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;

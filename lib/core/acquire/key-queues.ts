@@ -3,10 +3,10 @@ import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
 import type { Waiter } from './waiter.js';
 
-/** The queues of one provider in this process, one per key with a holder or a waiter. */
+/** One provider's queues in this process: one per key that has a holder or a waiter. */
 export class KeyQueues {
   /**
-   * Queues by key, with one table for each number of other keys that the callers hold. If each lock takes a connection from a pool, the head of a queue
+   * Queues by key, with one table per number of other keys held by the callers. If each lock takes a connection from a pool, the head of a queue
    * may be waiting for a connection. A caller that already holds keys must not queue behind it, or it would wait for its own connection.
    *
    * `Map` hashes with a per-process seed, so users who choose keys cannot provoke collisions.
@@ -20,7 +20,7 @@ export class KeyQueues {
 
   constructor(private readonly core: ProviderCore) {}
 
-  /** The queue of a key for a caller that holds `otherKeysHeld` other keys. Expired grants of the key are released first. */
+  /** A key's queue for a caller that holds `otherKeysHeld` other keys. Expired grants of the key are released first. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     this.core.memberRequests?.expire();

@@ -17,7 +17,7 @@ const MAX_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * A request for a lock under one id, on behalf of the oldest waiter of a queue. If that waiter leaves, the next one
+ * A request for a lock under one id, on behalf of a queue's oldest waiter. If that waiter leaves, the next one
  * takes over the request if its terms are the same. A granted request becomes a {@link HeldGrant}. The request reports
  * every change to its queue.
  *
@@ -42,7 +42,7 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command may have reached the server. */
   #mayHaveArrived = false;
-  /** The request for the previous key: this one has no effect unless that is granted. Undefined once this request has been answered. */
+  /** The request for the previous key: this request takes effect only if that one is granted. Undefined once this request has received a response. */
   #after: KeyRequest | undefined;
   /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
@@ -142,7 +142,7 @@ export class KeyRequest implements AcquireRequest {
     return this.#rounds;
   }
 
-  /** Why the last attempt failed, or what the request waits for instead of the lock. */
+  /** Why the last attempt failed, or what the request is waiting for instead of the lock. */
   get failure(): unknown {
     const stage = this.#stage;
     return stage.phase === 'granted' || stage.phase === 'over' ? undefined : stage.failure;
@@ -288,14 +288,14 @@ export class KeyRequest implements AcquireRequest {
       return;
     }
     // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An
-    // early request usually shares a command with the previous request, which has then failed, too, and will be
-    // retried. Until the previous one is granted, this one must not hold its key.
+    // early request usually shares a command with the previous request, which has also failed and will be retried.
+    // Until the previous one is granted, this one must not hold its key.
     this.releaseUnused();
     this.queue.onChange(this, { to: 'failed', error: isEarly ? NOT_ASKED : error, sentFor: sent.sentFor });
   }
 
   /**
-   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise the request and its
+   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise, the request and its
    * grant are released, because a caller must not hold a key while it waits for an earlier one. The key is requested
    * again when its turn comes.
    */

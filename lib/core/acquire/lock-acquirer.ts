@@ -18,20 +18,20 @@ type Holds = readonly [Holder, ...Holder[]];
 
 const NONE: readonly Holder[] = [];
 
-/** The options of a single call. All other options are part of a {@link LockPlan}, which many calls share. */
+/** A single call's options. All others are part of a {@link LockPlan}, which many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and acquires the other keys. */
 export class LockAcquirer {
   constructor(
-    /** The owner of these locks. One application never re-enters the locks of another. */
+    /** The owner of these locks. One application never re-enters another's locks. */
     private readonly owner: object,
     private readonly lifecycle: Lifecycle,
     private readonly clock: Clock,
   ) {}
 
   /**
-   * @param keys sorted and distinct. If all callers use this order, they cannot deadlock
+   * @param keys sorted and distinct. If all callers use this order, they can't deadlock
    * @throws immediately on misuse or if the queue is full
    */
   acquire(keys: readonly string[], plan: LockPlan, { signal, within }: CallOptions = {}): Promise<GrantedLock> {
@@ -94,7 +94,7 @@ export class LockAcquirer {
     acquired: readonly Holder[],
     chain?: KeyChain,
   ): Promise<Holder> {
-    // Check before each key, because acquiring a free key would not notice the abort.
+    // Check before each key, because an abort would go unnoticed if the key is free.
     signal?.throwIfAborted();
     const { core, settings } = plan;
     const outer = this.#outerLocks(within);
@@ -128,7 +128,7 @@ export class LockAcquirer {
 
   /**
    * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
-   * the last key. Repeats this if it may have been suspended again in the meantime.
+   * the last key. Repeats this if it may have been suspended again meanwhile.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -139,7 +139,7 @@ export class LockAcquirer {
     }
   }
 
-  /** Creates the lock, after a final check: during the wait, the application may have stopped or a key may have been lost. */
+  /** Creates the lock, after a final check: during the wait, the application may have shut down, or a key may have been lost. */
   #granted(
     holds: Holds,
     { core, settings }: LockPlan,
@@ -190,7 +190,7 @@ export class LockAcquirer {
   }
 }
 
-/** Releases the keys of a failed call, then throws its error. Sends all releases before awaiting the first answer. */
+/** Releases the keys of a failed call, then throws its error. Sends all releases before awaiting the first response. */
 async function releaseAll(holds: readonly Holder[], error: unknown): Promise<never> {
   await Promise.all(holds.toReversed().map((hold) => hold.release(true, undefined, identity)));
   throw error;

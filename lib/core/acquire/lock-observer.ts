@@ -34,7 +34,7 @@ export type Traced = <T>(
 ) => Promise<T>;
 
 /**
- * Observes the callers of one provider and reports what happens to them, as events, traces, logs, and the errors of
+ * Observes one provider's callers and reports what happens to them, as events, traces, logs, and the errors of
  * callers that leave without the lock.
  *
  * The core never waits for an observer. Only {@link nests} and {@link left} affect a caller.
@@ -47,7 +47,7 @@ export interface LockObserver {
    * @throws if the application wants such calls to fail
    */
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void;
-  /** Traces an acquisition. `undefined` if there is no subscriber, so no trace is built. */
+  /** Traces an acquisition. Returns `undefined` without building a trace if there are no subscribers. */
   readonly traced: Traced | undefined;
   /** A waiter is waiting in the queue or at the backend, for the lock or for whatever `instead` specifies. */
   waits(waiter: Waiter, instead: LockError | undefined): void;
@@ -55,7 +55,7 @@ export interface LockObserver {
   entered(waiter: Waiter, holder: Holder): void;
   /** A waiter leaves without the lock. @returns the error that its call gets */
   left(waiter: Waiter, refusal: Refusal): unknown;
-  /** A new holder is about to become part of a lock. Called in the async context of the call. */
+  /** A new holder is about to become part of a lock. Called in the call's async context. */
   holds(holder: Holder): void;
   /** A holder's grant was renewed, or the renewal went unanswered. */
   renewed(holder: Holder, isAnswered: boolean): void;

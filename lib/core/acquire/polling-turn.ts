@@ -1,8 +1,8 @@
 const TURN_MS = 50;
 
 /**
- * Limits how long a process may keep a key of a polled backend. Other processes poll at random moments, so a process
- * that requests the key again with each release would starve them for as long as it has callers. When its turn ends, it
+ * Limits how long a process may keep a key of a polled backend. Other processes poll at random times, so a process
+ * that requests the key again with each release would starve them as long as it has callers. When its turn ends, it
  * pauses as it does after an unanswered request.
  */
 export class PollingTurn {

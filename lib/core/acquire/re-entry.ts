@@ -8,7 +8,7 @@ import { nameOf } from '../events/subject.js';
 
 /** What a caller already holds when it acquires another key. */
 export interface HeldAlready {
-  /** The hold of the same key, which the call re-enters. */
+  /** The hold on the same key that the call re-enters. */
   readonly same: Holder | undefined;
   /** A surrounding lock of this key that the call may not re-enter, because it was not passed explicitly. */
   readonly around: Holder | undefined;
@@ -49,7 +49,7 @@ export function excludes(one: LockMode, other: LockMode): boolean {
 }
 
 /**
- * Re-enters one of the caller's holds. The outer `lease`, `minHold` and `maxHold` stay in force.
+ * Re-enters one of the caller's holds. The outer `lease`, `minHold`, and `maxHold` stay in force.
  *
  * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
  * @throws LockDeadlockError when the call requests more than it holds.

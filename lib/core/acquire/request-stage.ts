@@ -26,7 +26,7 @@ export interface InFlight {
   sentAt: number;
   /** How many machine suspensions were known when the request was sent. */
   readonly suspensions: number;
-  /** Why the previous attempt failed, or what the request waits for instead of the lock. */
+  /** Why the previous attempt failed, or what the request is waiting for instead of the lock. */
   failure: unknown;
 }
 
@@ -40,7 +40,7 @@ export const OVER: Over = { phase: 'over' };
 
 /** A change that a request reports to its queue. */
 export type RequestChange =
-  /** The backend queued the request. `instead`: what the request waits for instead of the lock. */
+  /** The backend queued the request. `instead`: what the request is waiting for instead of the lock. */
   | { readonly to: 'queued'; readonly instead: LockError | undefined }
   /** The attempt failed. The request is sent again after a pause. */
   | { readonly to: 'repeated' }

@@ -1,6 +1,6 @@
 import type { Waiter } from './waiter.js';
 
-/** The waiters of one queue, oldest first. A linked list, because any one of thousands of waiters may leave. */
+/** The waiters of one queue, oldest first. A linked list, because any of thousands of waiters may leave anytime. */
 export class WaiterList {
   head: Waiter | undefined;
   #tail: Waiter | undefined;

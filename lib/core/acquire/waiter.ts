@@ -157,7 +157,7 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive, because a caller awaits the outcome. Nothing else might keep it alive, for example if
+    // Keeps the process alive, because a caller awaits the outcome. Nothing else may do so, for example if
     // this process holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }

@@ -2,7 +2,7 @@ import { channel, tracingChannel, type Channel, type TracingChannel } from 'node
 import type { LockEventName } from '../../api/lock-events.js';
 import type { AcquireTrace, ContentionTrace, HoldTrace, JobTrace } from '../../api/lock-traces.js';
 
-// Channels are global to the process: all applications and all copies of this package in it share them by name.
+// Channels are process-wide: all applications and copies of this package share them by name.
 const PREFIX = 'nestjs-distributed-lock';
 
 export const acquireChannel: TracingChannel<unknown, AcquireTrace> = tracingChannel(`${PREFIX}:acquire`);

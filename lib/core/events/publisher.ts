@@ -39,12 +39,12 @@ export class LockEventPublisher implements LockEvents {
     if (!this.has(name)) return;
     const event = withJson(published);
     eventChannels[name].publish(event);
-    // Does not use emit(), because a listener that throws must stop neither the other listeners nor the caller.
+    // Doesn't use emit(), because a listener that throws must not stop the other listeners or the caller.
     // Detached, so that listeners don't run under the caller's locks.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
         const result: unknown = detached(listener as (event: LockEventMap[N]) => unknown, event);
-        // Async listeners are not awaited, but an unhandled rejection would end the process.
+        // Async listeners are not awaited, but an unhandled rejection would crash the process.
         if (result instanceof Promise) result.catch(this.#onListenerError);
       } catch (error) {
         this.#onListenerError(error);

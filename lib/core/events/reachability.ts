@@ -13,7 +13,7 @@ const LOGGED_WITHIN_MS = 60_000;
  */
 export class Reachability {
   #downSince: number | undefined;
-  /** Whether the current outage was logged. */
+  /** Whether the current outage has been logged. */
   #isLogged = false;
   /** When the latest outages were logged, oldest first. */
   #logged: number[] = [];
@@ -39,7 +39,7 @@ export class Reachability {
     this.#downSince = undefined;
     if (!this.#isLogged) return;
     this.#isLogged = false;
-    // The same level as the start of the outage, so that log filters show both or neither.
+    // Logged at the same level as the start of the outage so that log filters show both or neither.
     this.logger.warn(`Lock provider "${this.provider}" is responding again.`);
   }
 

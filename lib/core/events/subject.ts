@@ -1,6 +1,6 @@
 import type { LockEvent } from '../../api/lock-events.js';
 
-/** Where a lock is declared. Used in messages, and as metric labels of bounded cardinality. */
+/** Where a lock is declared. Used in messages, and as metric labels with bounded cardinality. */
 export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
 
 /** Identifies a lock in a message, with its key, its provider, and the method that requests it. */
@@ -13,7 +13,7 @@ export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): str
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
-/** The part of a key before the first `:`, such as `order` for `order:42`. It stands in for the template of a key that has none. */
+/** The part of a key before the first `:`, such as `order` for `order:42`. It replaces the template for keys that don't have one. */
 export function familyOf(key: string): string {
   const end = key.indexOf(':');
   return end === -1 ? key : key.slice(0, end);

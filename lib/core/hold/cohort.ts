@@ -4,8 +4,9 @@ import type { Grant } from '../../api/lock-provider.js';
 const COHORT_MS = 10;
 
 /**
- * The callers of this process that may hold the lock in turn under one grant, each with the next fencing token (lock cohorting: Dice, Marathe and
- * Shavit, PPoPP 2012). Only callers that were waiting when the lock was granted belong to the cohort.
+ * The callers in this process that may hold the lock in turn under one grant, each with the next fencing token (lock
+ * cohorting: Dice, Marathe, and Shavit, PPoPP 2012). Only callers that were waiting when the lock was granted belong to
+ * the cohort.
  */
 export class Cohort {
   /** How many callers may still follow the current holder. */

@@ -66,7 +66,7 @@ export class GrantedLock implements Lock {
   #onLost: LossListener | undefined;
 
   constructor(
-    /** In the order of acquisition. */
+    /** In acquisition order. */
     readonly holds: readonly [Holder, ...Holder[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
@@ -128,7 +128,7 @@ export class GrantedLock implements Lock {
     if (!this.signal.aborted) this.#controller?.abort(reason);
   }
 
-  /** The loss of the first lost key. Does not check the clock. */
+  /** The loss of the first lost key. Doesn't check the clock. */
   get knownLoss(): LockLostError | undefined {
     for (const hold of this.holds) if (hold.lostError) return hold.lostError;
     return undefined;
@@ -205,7 +205,7 @@ export class GrantedLock implements Lock {
     const context = { locks: this.#before(surroundingLocks()), reenterable: this.#before(reenterableLocks()) };
     try {
       const result = contexts.run(context, task);
-      // Only a real promise: calling `then` on a query builder would start its query.
+      // Handles only real promises: calling `then` on a query builder would start its query.
       if (!types.isPromise(result)) return result;
       return result.then(undefined, (error: unknown) => this.#onTaskFailed(error)) as T;
     } catch (error) {
@@ -219,7 +219,7 @@ export class GrantedLock implements Lock {
   }
 
   /**
-   * Keeps only open locks. Work that reschedules itself with a timer runs in the context of its previous run, so a context that kept closed locks
+   * Keeps only open locks. Work that reschedules itself with a timer runs in its previous run's context, so a context that kept closed locks
    * would grow with every run.
    */
   #before(open: readonly GrantedLock[]): readonly GrantedLock[] {
@@ -266,7 +266,7 @@ export class GrantedLock implements Lock {
       return (this.#result = result);
     };
     if (this.holds.length === 1) return this.holds[0].release(failed, this, ended);
-    // Send all releases before awaiting the first answer, so that several keys take only one round trip.
+    // Send all releases before awaiting the first response, so that several keys take only one round trip.
     const all = Promise.all(this.holds.toReversed().map((hold) => hold.release(failed, this, identity)));
     return all.then((results) => ended(WORST_FIRST.find((result) => results.includes(result)) ?? 'released'));
   }

@@ -14,8 +14,8 @@ export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under a lock, then releases the lock. Does not start the task if the lock is already lost. Passes on the task's value or error,
- * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces either.
+ * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the task's value or error,
+ * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces either one.
  *
  * @param check throws if the task must not return this value; the task then counts as failed
  */
@@ -62,7 +62,7 @@ function startRelease(lock: GrantedLock, { status }: Outcome<unknown>): StartedR
 
 interface StartedRelease {
   readonly lost: LockLostError | undefined;
-  /** The result, unless the caller does not wait for it (`release: 'sent'`). */
+  /** The result, unless the caller doesn't wait for it (`release: 'sent'`). */
   readonly released: Promise<ReleaseResult> | undefined;
 }
 

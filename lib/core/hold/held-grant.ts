@@ -25,7 +25,7 @@ export class HeldGrant implements DenseSetItem {
   readonly #holders = new SmallSet<Holder>();
   /** A lower bound on the earliest `maxHold` end of any holder: a holder that has left still counts. */
   #firstEnd: number | undefined;
-  /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without having run a task. */
+  /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without running a task. */
   #isUsed = false;
 
   /** @param suspensions how many machine suspensions were known when the request was sent */
@@ -50,7 +50,7 @@ export class HeldGrant implements DenseSetItem {
     return 'granted';
   }
 
-  /** Whether the grant is neither released nor known to be lost. Does not check the clock. */
+  /** Whether the grant is neither released nor known to be lost. Doesn't check the clock. */
   get isHeld(): boolean {
     return this.#isHeld;
   }
@@ -91,7 +91,7 @@ export class HeldGrant implements DenseSetItem {
     return this.#isHeld && now < this.lease.validUntil;
   }
 
-  /** Whether the machine has not been suspended since the last acknowledged command was sent. */
+  /** Whether the machine has stayed awake since the last acknowledged command was sent. */
   isVerified(): boolean {
     return this.lease.isVerified(this.queue.core.suspension.observe());
   }
@@ -110,7 +110,7 @@ export class HeldGrant implements DenseSetItem {
     );
   }
 
-  /** Switches to the next fencing token, for the next caller of the cohort. */
+  /** Switches to the next fencing token, for the cohort's next caller. */
   handOff(): void {
     this.#cohort?.handOff();
   }

@@ -2,7 +2,7 @@ import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
 // An unanswered renewal is sent again after a tenth of the lease, but at most a second: soon enough to survive a
-// backend restart within the lease, but not so often that it floods a backend that is down.
+// backend restart within the lease, but not so often as to flood a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
 // A renewal that is due within half the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
@@ -14,7 +14,7 @@ const BATCH_WINDOW = 0.5;
  *
  * Renewals may overlap, and their responses may be lost, late, or out of order. A shorter lease may take effect as soon
  * as it is sent, so it counts from
- * that moment. Acknowledgments of renewals sent before a shortened or an acknowledged one are ignored.
+ * that moment. Acknowledgments of renewals sent before one that shortened the lease or was acknowledged are ignored.
  */
 export class HeldLease {
   #validUntil: number;
@@ -61,7 +61,7 @@ export class HeldLease {
     return this.#renewAt - this.#retryAfter * BATCH_WINDOW <= now;
   }
 
-  /** Whether the machine has not been suspended since the last acknowledged command was sent. `suspensions`: how many are known now. */
+  /** Whether the machine has stayed awake since the last acknowledged command was sent. `suspensions`: how many suspensions are known now. */
   isVerified(suspensions: number): boolean {
     return suspensions === this.#suspensions;
   }
@@ -100,8 +100,7 @@ export class HeldLease {
   }
 
   // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and
-  // DistributedLock). Computed backward from the deadline, which counts from the time the acknowledged command was
-  // sent.
+  // DistributedLock). Computed backward from the deadline, which is measured from when the acknowledged command was sent.
   #nextRenewal(): number {
     return this.#validUntil - (this.#length * 2) / 3;
   }

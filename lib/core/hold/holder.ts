@@ -34,7 +34,7 @@ export class Holder {
   #isHolding = true;
   #maxHold: MaxHold | undefined;
   #entries = 1;
-  /** The lock of the first entry. */
+  /** The first entry's lock. */
   #acquiredBy: object | undefined;
   #listeners: Set<LossListener> | undefined;
   #lostError: LockLostError | undefined;
@@ -68,7 +68,7 @@ export class Holder {
     return this.#maxHold?.endsAt ?? Infinity;
   }
 
-  /** Whether the holder is neither released nor known to be lost. Does not check the clock. */
+  /** Whether the holder is neither released nor known to be lost. Doesn't check the clock. */
   get isHolding(): boolean {
     return this.#isHolding;
   }
@@ -185,7 +185,7 @@ export class Holder {
   }
 
   /**
-   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick when the result arrives.
+   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick in which the result arrives.
    *
    * @param failed whether the task failed, in which case a row lock's transaction is rolled back
    * @param lock the lock of this entry, if the user already has one

@@ -30,7 +30,7 @@ export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLos
   return error;
 }
 
-// Other callers may get copies of an error. Copies are marked as well, so that each occurrence is logged only once.
+// Other callers may get copies of an error. Copies are marked too, so each occurrence is logged only once.
 const reported = new WeakSet<LockError>();
 
 /** Notes that the error was logged. */

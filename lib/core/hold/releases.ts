@@ -10,7 +10,7 @@ import { WaitGroup } from '../toolkit/wait-group.js';
 const RETRY = { first: 100, most: 1_000 };
 /** How long a server may keep a request in its queue after the process has stopped polling, in ms. */
 const MAX_QUEUED_MS = 10_000;
-// How many releases are retried beyond their own time while the backend is down. This bounds memory during a long outage.
+// How many releases are retried past their deadline while the backend is down. This bounds memory during a long outage.
 const MAX_PENDING_IN_OUTAGE = 10_000;
 
 /** How to release a lock. */
@@ -43,10 +43,10 @@ interface PendingRelease {
 /**
  * Sends releases, and retries unanswered ones until nothing is left to release.
  *
- * When the backend recovers, the time of each pending release restarts: a command that was sent before an outage may be executed after it, however
- * long the outage lasted (`test/redis/queue-model.ts` has such a run).
+ * When the backend recovers, each pending release's time restarts: a command sent before an outage may be executed after it, however
+ * long the outage lasted (`test/redis/queue-model.ts` reproduces this).
  *
- * One timer serves all pending releases. An outage leaves one per caller; separate retry loops used a third of a core.
+ * One timer serves all pending releases. An outage leaves one release per caller; separate retry loops used a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
@@ -66,7 +66,7 @@ export class Releases {
 
   /**
    * Releases a lock, and resolves to the return value of `answer`. If the backend doesn't respond, the outcome is `unknown`, and the release is retried
-   * in the background until it is answered or until `lasting` ms have passed and nothing is left to release.
+   * in the background until the backend does, or until `lasting` ms have passed and nothing is left to release.
    */
   send<R>(
     request: AcquireRequest,

@@ -51,7 +51,7 @@ export class Watchdog {
     return outcome;
   }
 
-  /** Renews all grants now: after a reconnect, before waiters send their requests; and after a suspension. */
+  /** Renews all grants now: after a reconnect (before waiters send their requests) or a suspension. */
   renewAll(): void {
     for (const grant of this.grants) grant.lease.renewSoon();
     this.#renewDue();

@@ -70,7 +70,7 @@ class Row {
 }
 
 /**
- * How long the callers of one application have waited for busy locks since it started, and which holders blocked them.
+ * How long one application's callers have waited for busy locks since it started, and which holders blocked them.
  * A caller that finds its lock free is not counted and costs nothing.
  */
 export class Contention {
@@ -95,7 +95,7 @@ export class Contention {
     else this.#addFor(caller, first, last, now);
   }
 
-  /** Whether other callers in this process got the lock during the wait. Readers that enter at the same time as the caller don't count. */
+  /** Whether other callers in this process got the lock during the wait. Readers that enter along with the caller don't count. */
   #wasHandedOff({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
     return enteredAt > since && enteredAt < now;
   }
@@ -132,7 +132,7 @@ export class Contention {
 
 /**
  * @param first the holder at the start of the wait
- * @param last the holder as it was last seen
+ * @param last the holder as last seen
  * @param since when the wait started
  */
 function causeOf(first: Holding | null, last: Holding | null, since: number): Cause {

@@ -12,9 +12,9 @@ export interface PublishedWait {
   readonly method: string | null;
 }
 
-/** A grant that blocks a caller, and what the holder of that grant waits for. */
+/** A grant that blocks a caller, and what that grant's holder is waiting for. */
 export interface WaitLink {
-  /** The id of the grant. */
+  /** The grant's id. */
   readonly grant: string;
   readonly mode: LockMode;
   readonly wait: PublishedWait;
@@ -59,7 +59,7 @@ export function isLater(one: PublishedWait, other: PublishedWait): boolean {
   return one.since === other.since ? one.id > other.id : one.since > other.since;
 }
 
-/** Whether the caller must wait for the holder to release. */
+/** Whether the caller must wait for the holder to release the key. */
 function blocks({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
   if (mode === 'limited' || wait.mode === 'limited') return false;
   return mode === 'exclusive' || wait.mode === 'exclusive';

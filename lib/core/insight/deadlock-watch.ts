@@ -9,7 +9,7 @@ import { findCycle, isLater, type PublishedWait, type WaitLink } from './cycle-s
 import { type LinksOf, WaitScan } from './wait-scan.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
-/** A probable cycle whose victim is a wait of this process. */
+/** A probable cycle whose victim is one of this process's waits. */
 interface Suspicion {
   readonly cycle: readonly WaitLink[];
   /** When the scan that first saw the cycle ended. */
@@ -18,7 +18,7 @@ interface Suspicion {
   beats: readonly number[] | undefined;
 }
 
-/** A wait of this process, shared by all callers that hold the same locks and wait for the same key in the same mode. */
+/** A wait in this process, shared by all callers that hold the same locks and wait for the same key in the same mode. */
 interface OwnWait {
   readonly name: string;
   readonly key: string;
@@ -28,7 +28,7 @@ interface OwnWait {
   oldest: Waiter;
   /** What other processes see once the wait has been published. */
   published: PublishedWait | undefined;
-  /** How many records contained the wait under its current id. */
+  /** How many records have contained the wait under its current id. */
   records: number;
   /** The beat of the last scan that included the key. */
   scannedAt: number;
@@ -46,15 +46,16 @@ const RECORD_TTL_MS = 3_000;
  * composed after the first was answered, and therefore after the first was executed and after the read.
  */
 const BEATS = 2;
-/** How many of the keys that this process waits for are included in one scan. The others follow in later scans. */
+/** How many of the keys this process waits for are included in one scan. The others follow in later scans. */
 const MAX_OWN_KEYS = 64;
 
 /**
  * Finds deadlocks (cycles of callers that wait for each other) among all processes that use one provider. Rejects one caller in each cycle.
  *
- * Each process publishes one record, with the waits of its callers that hold other locks, and with the grants of these
+ * Each process publishes one record, listing the waits of its callers that hold other locks, and the grants of those
  * locks. Starting from its own waits, it reads the holders of each key, the records of their processes, then the
- * holders of the keys that these wait for, and so on. All processes choose the same victim, the latest wait of the
+ * holders of the keys that those holders wait for, and so on. All processes choose the same victim, the latest wait of
+ * the
  * cycle, and only the victim's own process rejects it.
  *
  * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait
@@ -62,7 +63,7 @@ const MAX_OWN_KEYS = 64;
  * The next scan reads the beat of each process, at a time R after T. Once a process has published BEATS more records,
  * its record was composed after R. If that record still has the wait under the same grant, then at T the wait had not
  * ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
- * whole cycle existed at T. The proof involves no clock. If it is unknown whether a record was written, all waits get
+ * whole cycle existed at T. The proof doesn't rely on clocks. If it is unknown whether a record was written, all waits get
  * new ids, so later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {
@@ -93,7 +94,7 @@ export class DeadlockWatch {
     private readonly refuse: (caller: Waiter, cycle: readonly DeadlockMember[]) => Error,
   ) {}
 
-  /** Watches a caller that has started to wait while it holds other locks. */
+  /** Watches a caller that started waiting while holding other locks. */
   watch(caller: Waiter): void {
     if (this.#isStopped) return;
     const owner = this.#ownerOf(caller);
@@ -116,7 +117,7 @@ export class DeadlockWatch {
     }
     own.callers.add(caller);
     this.#waitOf.set(caller, own);
-    // Detached, because this timer and its successors would retain the caller's async context.
+    // Detached; otherwise, this timer and its successors would retain the caller's async context.
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISH_AFTER_MS);
   }
 
@@ -169,7 +170,7 @@ export class DeadlockWatch {
 
   async #publishAndScan(): Promise<void> {
     if (this.#due().some(({ published }) => published === undefined)) {
-      // Without the server's time, new waits stay unpublished. No need to report the failure: outages are reported elsewhere.
+      // New waits can't be published without the server's time. No need to report the failure: outages are reported elsewhere.
       const since = await this.board.serverTime().catch(() => undefined);
       if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
     }
@@ -219,7 +220,7 @@ export class DeadlockWatch {
     return (this.#writing = written.then(
       () => true,
       () => {
-        // The record may still be delivered, so other processes see either this one or the previous one.
+        // The record may still arrive, so other processes see either it or the previous one.
         for (const own of this.#waits.values()) {
           own.published = own.suspicion = undefined;
           own.records = 0;
@@ -241,7 +242,7 @@ export class DeadlockWatch {
   }
 
   /**
-   * Returns the grants held by a wait's callers, by id, with their keys. Computes them once per owner so that they can be compared by identity.
+   * Returns the grants held by a wait's callers, by id, with their keys. Computes them once per owner so they can be compared by identity.
    */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
@@ -252,7 +253,7 @@ export class DeadlockWatch {
         const grants = grantsOfOwner(oldest, this.provider, now);
         byOwner.set(owner, (held = { grants, keys: new Set(grants.values()) }));
       }
-      // If a caller waits for its own owner's lock, that lock is not one of those it holds while waiting.
+      // If a caller waits for its own owner's lock, that lock doesn't count as held during the wait.
       return held.keys.has(key) ? new Map([...held.grants].filter(([, other]) => other !== key)) : held.grants;
     };
   }
@@ -305,13 +306,13 @@ export class DeadlockWatch {
   }
 }
 
-/** Suspected waits first, then the least recently scanned ones. */
+/** Suspected waits come first, then the least recently scanned ones. */
 function byPriority(one: OwnWait, other: OwnWait): number {
   return Number(other.suspicion !== undefined) - Number(one.suspicion !== undefined) || one.scannedAt - other.scannedAt;
 }
 
 /**
- * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because a waiter needs only one of several holders to release.
+ * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because a waiter only needs one of their holders to release.
  */
 function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();
@@ -336,7 +337,7 @@ function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: Link
   return beats;
 }
 
-/** @param held the key by which the victim blocks another member of the cycle */
+/** @param held the victim's key that blocks another member of the cycle */
 function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
   const own = cycle.at(-1)?.wait;
   let wanted = own?.key ?? '';

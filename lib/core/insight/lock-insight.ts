@@ -32,7 +32,7 @@ import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 /** A caller with a shorter `wait` times out before a deadlock can be proven. */
 const MIN_WATCHED_WAIT_MS = 3_000;
 
-/** The observer's notes about a waiter that had to wait or a traced holder. Other callers have no notes. */
+/** The observer's notes on a traced holder or on a waiter that had to wait. It keeps none on other callers. */
 interface Notes {
   /** Whether {@link TraceLabels} knows the waiter. */
   isTraced?: boolean;
@@ -48,13 +48,13 @@ export interface SharedInsight {
   readonly contention: Contention;
   readonly order: LockOrder;
   /**
-   * The methods (or, for direct calls, the keys) reported as waiting for their own holder. With an infinite
-   * wait, this warning is the only sign.
+   * The methods (or, for direct calls, the keys) reported as waiting for their own holder. With an infinite wait, only
+   * this warning reveals the problem.
    */
   readonly warnedOf: WarnedPlaces;
 }
 
-/** Reports what happens to the callers of one provider: to listeners, to operators, and to callers that don't get the lock. */
+/** Reports one provider's lock activity to listeners, operators, and callers that don't get the lock. */
 export class LockInsight implements LockObserver {
   readonly #labels: TraceLabels;
   /** Undefined if the backend has no {@link LockBackend.waits}. */
@@ -110,7 +110,7 @@ export class LockInsight implements LockObserver {
   #watchForDeadlock(waiter: Waiter): void {
     if (this.#deadlocks === undefined || waiter.heldLocks === undefined) return;
     const isLong = waiter.deadline - waiter.startedAt >= MIN_WATCHED_WAIT_MS;
-    // A caller that waits for a limited lock needs only one of several holders to release, so it is never part of a cycle.
+    // A caller waiting for a limited lock needs only one of the lock's holders to release, so it is never part of a cycle.
     if (isLong && waiter.terms.limited === undefined) this.#deadlocks.watch(waiter);
   }
 
@@ -156,13 +156,13 @@ export class LockInsight implements LockObserver {
     const heldBy = this.#publishBusy(waiter, holding, now);
     const around = heldLocks?.around;
     const own = around?.isValid(now) === true ? around.subject : undefined;
-    // Holders of a limited lock never re-enter, so it is normal for them to be in the caller's own process.
+    // A limited lock's holders never re-enter it, so it is normal for some to be in the caller's own process.
     const other = holding?.isHere === true && waiter.terms.limited === undefined ? 'this process' : undefined;
     const inWords = holding && holderInWords(holding, startedAt, now);
-    // At most the `wait` that the user set, even if the timer was late.
+    // Capped at the user's `wait`, even if the timer fired late.
     const waited = Math.min(now - startedAt, waiter.terms.wait);
     const error = busyError(subject, waited, own ?? other, heldBy, inWords);
-    // With `wait: 0`, the call may only be checking whether its own caller holds the key.
+    // With `wait: 0`, the call might just be checking whether its own caller holds the key.
     if (isSelfWait(error) && waiter.terms.wait > 0) {
       this.core.logger.error(error.message);
       markReported(error);

@@ -10,7 +10,7 @@ import { WarnedPlaces } from '../toolkit/warned-places.js';
 interface Nesting {
   readonly held: LockEvent;
   readonly wanted: LockEvent;
-  /** Whether the requested key sorts before the held one. Callers that only ascend cannot deadlock. */
+  /** Whether the requested key sorts before the held one. Callers that request keys in ascending order cannot deadlock. */
   readonly descends: boolean;
 }
 
@@ -18,25 +18,25 @@ interface Nesting {
 const MAX_PAIRS = 5_000;
 
 /**
- * The orders in which an application's calls nest locks, for each pair of names. Logs a warning once both orders of a pair have been seen, before
+ * Tracks the order in which an application's calls nest each pair of lock names. Logs a warning once both orders of a pair have been seen, before
  * they lead to a deadlock. Cycles of three or more names are found only when callers wait in them: see `DeadlockWatch`.
  */
 export class LockOrder {
   readonly #names = new LockNames();
-  /** By the names of the outer and the inner lock, then by their modes. */
+  /** Keyed by the names of the outer and inner locks, then by their modes. */
   readonly #pairs = new Map<string, Map<number, Nesting>>();
   readonly #warnedOf = new WarnedPlaces();
   #refuses = false;
 
   constructor(private readonly logger: LockLogger) {}
 
-  /** For tests: a call in the opposite order fails instead of logging a warning. The nesting is not recorded, so the next such call fails too. */
+  /** For tests: makes a call in the opposite order fail instead of logging a warning. The nesting is not recorded, so the next such call fails too. */
   refuseOppositeOrders(): void {
     this.#refuses = true;
   }
 
   /**
-   * Records that a call requests a lock while it holds the `outer` locks.
+   * Records that a call requests a lock while holding the `outer` locks.
    *
    * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested the locks in the opposite order
    */
@@ -44,7 +44,7 @@ export class LockOrder {
     const inner = this.#nameOf(wanted);
     for (const { holds } of outer) {
       let after: string | undefined;
-      // Sorted. Among keys with the same name, checking the largest is enough: if a request descends below any of them, it descends below that one.
+      // Sorted. For keys with the same name, it's enough to check the largest: a request that descends below any of them descends below that one.
       for (let index = holds.length - 1; index >= 0; index -= 1) {
         const held = holds[index]?.subject;
         if (!held || isSame(held, wanted)) continue;
@@ -60,7 +60,7 @@ export class LockOrder {
    * deadlock with each other, but one of them can deadlock with a call that nests two of these keys in the opposite
    * order.
    *
-   * @throws LockDeadlockError like {@link under}
+   * @throws LockDeadlockError, as {@link under} does
    */
   together(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[]): void {
     const before = new Map<string, LockEvent>();
@@ -105,7 +105,7 @@ export class LockOrder {
 
 /**
  * The names of locks. A template's name is its text without values or trailing separators, such as `order` for
- * `order:#{order.id}`. A key without a template is named by its part before the first `:`, so `order:42` has the same
+ * `order:#{order.id}`. A key without a template is named after the part before its first `:`, so `order:42` has the same
  * name.
  */
 class LockNames {
@@ -148,7 +148,7 @@ function isSame(one: LockEvent, other: LockEvent): boolean {
   return one.key === other.key && one.provider === other.provider;
 }
 
-/** Compares by provider, then by key. This order covers all keys of all providers. */
+/** Compares by provider, then by key. All providers' keys share this order. */
 function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }

@@ -10,7 +10,7 @@ import type { LockHolder } from '../../api/lock-holder.js';
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf, placeOf } from '../events/subject.js';
 
-/** The remedies for a call that waits for a lock in its own async context. */
+/** The remedies for a call that waits for a lock held in its own async context. */
 export function nestedOrQueued({ method }: Pick<LockEvent, 'method'>): string {
   // A decorated method has no variable for its lock.
   const inMethod = method === null ? '' : `in ${method}, run it with currentLock().run(() => …); elsewhere, `;
@@ -27,7 +27,7 @@ export function ownHolder({ method }: Pick<LockEvent, 'method'>): string {
 
 const selfWaits = new WeakSet<LockError>();
 
-/** Whether the call very probably waited for itself. This is a bug in the application, so retrying does not help. */
+/** Whether the call almost certainly waited for itself. This is a bug in the application, so retrying does not help. */
 export function isSelfWait(error: LockError): boolean {
   return selfWaits.has(error);
 }
@@ -58,7 +58,7 @@ export function busyError(
   return error;
 }
 
-// How many members of a cycle a message lists. There may be dozens.
+// How many cycle members a message lists. A cycle may have dozens.
 const MAX_NAMED = 8;
 
 export function deadlockError(subject: LockEvent, waited: number, cycle: readonly DeadlockMember[]): LockDeadlockError {
@@ -94,7 +94,7 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** Quotes the failure, because a backend that reports an error has responded. Only a failure without a message means that it hasn't. */
+/** Quotes the failure's message: a backend that reports an error has responded. Only a failure without a message means that it hasn't. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not respond; check that it is up and reachable.';

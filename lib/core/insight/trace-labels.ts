@@ -17,7 +17,7 @@ interface Pending {
 }
 
 /**
- * The trace labels of long holds. They link a waiting caller's trace to the span of the holder, which may be in another process.
+ * The trace labels of long holds. They link a waiting caller's trace to the holder's span, which may be in another process.
  *
  * Only traced holds get labels, because only traced waits read them. One timer serves all of them, and untraced callers
  * cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
@@ -52,7 +52,7 @@ export class TraceLabels {
     const readLater = (attempt: number): void => {
       this.#add(waiter, () => {
         void this.#read(waiter, onHolder).then((isDone) => {
-          // Read again, because a holder that arrived at the same time as the waiter is only now writing its label.
+          // Reads the label again, because a holder that arrived at the same time as the waiter is only now writing it.
           if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);
         });
       });
@@ -103,7 +103,7 @@ export class TraceLabels {
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
     this.#pending.set(caller, { at: this.clock.now() + LONG_MS, onLong });
-    // Detached, because the timer would retain the caller's async context.
+    // Detached; otherwise, the timer would retain the caller's async context.
     if (this.#timer === undefined) detached(this.#wake, LONG_MS);
   }
 

@@ -24,7 +24,7 @@ export async function traceAcquisition<T>(
     try {
       granted.push(await acquire(trace));
     } catch (error) {
-      // Must be decided here, because a signal's reason can be any value, even a lock error.
+      // This must be decided here, because a signal's reason can be any value, even a lock error.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
       throw error;
     }
@@ -51,7 +51,7 @@ export function traceHold(subject: LockEvent, fencingToken: bigint | null): Trac
       else resolve(end);
     };
   });
-  // The holder gets its own error for a loss, so this rejection is only for the trace.
+  // The holder of a lost lock gets its own error, so this rejection is only for the trace.
   holdChannel.tracePromise(() => over, trace).catch(() => undefined);
   return { end: finish, traceparent: trace.traceparent };
 }

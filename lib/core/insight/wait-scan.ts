@@ -6,13 +6,13 @@ import { readWaitRecord, type WaitRecord } from './wait-record.js';
 /** Returns a key's holders that are waiting for other keys. */
 export type LinksOf = (key: string) => readonly WaitLink[];
 
-// These bound the cost of one scan.
+// These limits bound the cost of one scan.
 const MAX_KEYS = 128;
 const MAX_HOLDERS_PER_KEY = 64;
 const MAX_RECORDS = 64;
 const NONE: readonly WaitLink[] = [];
 
-/** Reads the wait-for graph of one provider, starting from the waits of this process. */
+/** Reads one provider's wait-for graph, starting from this process's waits. */
 export class WaitScan {
   readonly #links = new Map<string, readonly WaitLink[]>();
   readonly #records = new Map<string, Promise<WaitRecord | undefined>>();

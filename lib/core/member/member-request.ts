@@ -18,7 +18,7 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { retainedUntil } from '../toolkit/validity.js';
 import type { MemberRequests } from './member-requests.js';
 
-/** The backend granted the lock, and the lease has neither ended nor been released. */
+/** The backend granted the lock, and the lease hasn't ended or been released. */
 interface Granted {
   readonly phase: 'granted';
   readonly grant: Grant;
@@ -32,7 +32,7 @@ interface Granted {
  * - `queued`: the request is waiting in the backend's queue.
  * - `unanswered`: the last attempt failed.
  * - `busy`: the last attempt was refused and left nothing on the backend.
- * - `over`: the lock was released or lost, and the id is dead.
+ * - `over`: the lock was released or lost, and the id is invalid.
  */
 type Stage =
   | { readonly phase: 'new' | 'queued' | 'unanswered' | 'busy' | 'over' }
@@ -167,7 +167,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     if (phase === 'granted') return this.#sendRelease(stage, intent, now);
     this.#stage = { phase: 'over' };
     if (phase === 'busy' || phase === 'over') return Promise.resolve('lost');
-    // Even if the request was never sent, send its release: the response shows that the backend is reachable.
+    // Sends the release even if the request was never sent: the response shows that the backend is reachable.
     if (phase === 'new') return releases.send(this, intent, 0, identity, now);
     return releases.releaseUnused(this, this.#isSent || phase !== 'unanswered');
   }
@@ -184,7 +184,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     const { clock, reachability, releases } = this.all.core;
     const { phase } = this.#stage;
     if (phase === 'over') {
-      // The id is dead, so release a grant that arrives this late.
+      // The id is invalid, so release a grant that arrives this late.
       if (answer !== 'busy') void releases.releaseUnused(this, true);
       return 'busy';
     }

@@ -39,7 +39,7 @@ export const OF_LOCK = {
   signal: option(
     'an AbortSignal, such as AbortSignal.timeout(1_000), or the "signal" of an AbortController',
     (given) => {
-      // Checks the methods rather than the class, because Node's isn't the only implementation.
+      // Checks the methods rather than the class, because Node's class isn't the only implementation.
       const { throwIfAborted, addEventListener } = Object(given) as Partial<Record<string, unknown>>;
       const isSignal = typeof throwIfAborted === 'function' && typeof addEventListener === 'function';
       return isSignal ? (given as AbortSignal) : undefined;
@@ -65,7 +65,7 @@ export interface LockSettings extends Terms {
 /**
  * Checks `options` against a provider, and fills in `defaults`.
  *
- * @param reentrant set only for a decorated method. Single calls pass their outer lock as `within` instead
+ * @param reentrant set only for a decorated method. Individual calls pass their outer lock as `within` instead
  * @throws LockConfigError if an option is invalid or not supported by this provider
  */
 export function resolveSettings(

@@ -5,7 +5,8 @@ export interface DenseSetItem {
 }
 
 /**
- * An unordered set in an array. Each item knows its index, and a deleted item is replaced by the last one, so adding and deleting allocate no memory.
+ * An unordered set in an array. Each item knows its index, and a deleted item is replaced by the last one, so adding
+ * and deleting don't allocate memory.
  *
  * For objects that come and go with every lock. An item can be in only one set at a time.
  */

@@ -20,7 +20,7 @@ export function instancesOf(holders: Iterable<string>): readonly string[] {
   return [...ids];
 }
 
-/** A holder's instance, for a backend that doesn't store names: this instance by name, others by id. */
+/** A holder's instance on a backend that doesn't store names: a name for this instance, ids for others. */
 export function nameOrIdOf(holder: string, own: Instance): string {
   const id = instanceIdOf(holder);
   return id === own.id ? own.name : id;

@@ -12,7 +12,7 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name that an unknown one probably stands for: another library's word for the same option, or a misspelling. */
+/** The known name probably meant by an unknown one, which is another library's name for the option or a misspelling. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);
@@ -30,7 +30,7 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return wanted.length < 4 ? undefined : known.find((each) => each.toLowerCase().includes(wanted));
 }
 
-/** Swaps the prefixes min and max: such names differ in only two letters but mean the opposite. */
+/** Swaps the prefixes min and max: such names differ by only two letters but mean opposite things. */
 function oppositeOf(name: string): string {
   return name.replace(/^m(?:in|ax)/, (limit) => (limit === 'min' ? 'max' : 'min'));
 }

@@ -6,7 +6,7 @@ import { refuseUnsetPart, refuseUnsetWithin } from './unset.js';
 
 /** The class or function that takes the options, for error messages. */
 export interface Owner {
-  /** Omitted for lock options, because the caller adds the place (a call, a decorator or a class). */
+  /** Omitted for lock options, because the caller adds the place (a call, a decorator, or a class). */
   readonly name?: string | undefined;
   /** A correct call. */
   readonly example?: string | undefined;
@@ -35,7 +35,7 @@ export type Parse<T> = (value: unknown, owner: Owner, name: string) => T | undef
 interface Traits {
   readonly default?: unknown;
   readonly isRequired?: boolean;
-  /** Whether an explicit `undefined` is an error. For options that select a server, a user, or the locks themselves. */
+  /** Whether an explicit `undefined` is an error. Set for options that select a server, a user, or the locks themselves. */
   readonly isWritten?: boolean;
   /** Whether the value may be or contain a password. */
   readonly isSecret?: boolean;
@@ -234,7 +234,7 @@ export function refuseUnknown(owner: Owner, given: object, table: Table): void {
   throw configError(owner, place === '' ? unknown : `${place}: ${unknown.replace('There', 'there')}`);
 }
 
-/** Module options, which users sometimes pass to a provider instead. */
+/** Module options that users sometimes pass to a provider by mistake. */
 const MODULE_OPTIONS = ['namespace', 'instance', 'defaults', 'failFast', 'shutdownGrace'];
 
 function unknownIn({ name: owner, provider, foreign }: Owner, given: object, table: Table, remedy = ''): string {

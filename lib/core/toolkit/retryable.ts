@@ -16,8 +16,8 @@ export function wasSent(error: unknown): boolean {
 /**
  * How long a possibly temporary refusal counts as an outage, in ms.
  *
- * All providers follow the same rule. If a server refuses a command (because of a permission, an ACL, or a wrong
- * table), the call fails immediately with a
+ * All providers follow the same rule. If a server refuses a command (because of a permissions problem, an ACL, or a
+ * wrong table), the call fails immediately with a
  * {@link LockConfigError} that has `refused` set, because a retry would only burden the server. A possibly temporary
  * refusal is reported as `LockUnavailableError` at first, so callers wait:
  *
@@ -25,9 +25,9 @@ export function wasSent(error: unknown): boolean {
  * - a demoted master: its address will soon lead to the new one
  * - a login that only one of several servers refuses
  *
- * After this time, it counts as a refusal like any other, and the provider keeps retrying, in the background or with
- * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So is a replica, if the
- * client finds the new master automatically (Sentinel, Cluster).
+ * After this time, it counts like any other refusal, and the provider keeps retrying, in the background or with
+ * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So does a replica, if
+ * the client finds the new master automatically (Sentinel, Cluster).
  */
 export const REFUSAL_RETRIED_FOR = 10_000;
 

@@ -18,7 +18,7 @@ interface Entry {
 
 /**
  * Any number of timers on top of a single Node timer. Each lock sets and clears two timers, which almost never fire;
- * two Node timers accounted for a quarter of an uncontended in-memory lock's time. Clearing a timer doesn't touch the
+ * with Node timers, that took a quarter of an uncontended in-memory lock's time. Clearing a timer doesn't touch the
  * Node timer, which later fires and finds nothing due.
  *
  * Callbacks run detached. As with Node's timers, all promise jobs of one callback run before the next callback.
@@ -55,7 +55,7 @@ export class Timers {
     }
   }
 
-  /** Clears the Node timer if no timer is active. Called when an application stops, so that nothing is left behind. */
+  /** Clears the Node timer if no timer is active. Called when an application shuts down, so that nothing is left behind. */
   disarmIfIdle(): void {
     if (this.#set > 0) return;
     this.#heap = [];
@@ -112,7 +112,7 @@ export class Timers {
     this.#runDue(due);
   };
 
-  /** The active timer that is due first. Removes cleared ones before it. */
+  /** The active timer that is due first. Removes any cleared timers ahead of it. */
   #firstSet(): Entry | undefined {
     while (this.#heap[0] !== undefined && !isSet(this.#heap[0])) this.#removeFirst();
     return this.#heap[0];

@@ -1,6 +1,6 @@
 /**
- * Client library options that select the server or the user. If one of them silently falls back to its default, the process takes its locks on
- * the wrong server.
+ * Client library options that select the server or the user. If one of them silently falls back to its default, the
+ * process acquires its locks on the wrong server.
  */
 const ADDRESSES: ReadonlySet<string> = new Set([
   ...['url', 'uri', 'connectionString', 'host', 'port', 'path', 'socketPath', 'sentinels', 'sentinelRootNodes', 'name'],

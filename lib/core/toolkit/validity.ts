@@ -4,7 +4,7 @@ const DRIFT = 0.01;
  * The time until which this process definitely holds a lease of `lease` ms, if it sent the acknowledged command at `sentAt`.
  *
  * The lease counts from the time of sending, because the backend may have started it at any moment after that
- * (measured: counted from the reply, a 100 ms Redis key lived for as little as 99.99 ms). The margin for clocks that
+ * (in a test, a 100 ms Redis key lived for as little as 99.99 ms after the reply). The margin for clocks that
  * run at different rates, 1 % plus 2 ms, comes from the Redlock algorithm (redis.io, "Distributed Locks with Redis").
  */
 export function validUntil(sentAt: number, lease: number): number {
@@ -13,7 +13,7 @@ export function validUntil(sentAt: number, lease: number): number {
 
 /**
  * The time until which a key granted at `grantedAt` stays retained (`minHold`). The holder's clock may run faster than
- * the server's, so time elapsed on it counts as 1 % less.
+ * the server's, so time measured on it counts as 1 % less.
  */
 export function retainedUntil(grantedAt: number, minHold: number, now: number): number {
   return grantedAt + minHold + (now - grantedAt) * DRIFT;

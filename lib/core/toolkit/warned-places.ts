@@ -1,7 +1,7 @@
 // Enough to notice the problem. Bounds the log and memory if places contain values, such as keys.
 const MAX_WARNINGS = 100;
 
-/** The places (methods, keys or pairs of locks) for which a warning has already been logged. */
+/** The places (methods, keys, or pairs of locks) for which a warning has already been logged. */
 export class WarnedPlaces {
   readonly #places = new Set<string>();
 

@@ -19,7 +19,7 @@ interface Measurement {
   readonly startedAt: number;
 }
 
-/** Metrics of waits, holds and failures. The histogram counts are the numbers of finished waits and holds. */
+/** Metrics for waits, holds, and failures. The histogram counts show how many waits and holds have finished. */
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];
@@ -40,7 +40,7 @@ export class LockMetrics {
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
       description: 'How long callers waited for a busy lock, by what blocked them, as a count and a sum.',
       unit: 's',
-      // Each series already has an instance, so buckets would create too many series.
+      // Series are already split by instance, so buckets would create too many.
       advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {

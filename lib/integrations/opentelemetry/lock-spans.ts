@@ -13,7 +13,7 @@ import { acquireOutcome, ATTRIBUTE, attributesOf, holdOutcome } from './attribut
 import { OpenOperations } from './open-operations.js';
 
 /**
- * Two spans for each lock, children of the span in which it was requested: one for acquiring it and one for holding it.
+ * Adds two child spans to the span in which a lock was requested: one for acquiring it and one for holding it.
  * The task's spans are siblings of the second span, not its children, because a lock does not cause them. A long wait
  * is linked to the hold that blocks it, which may be in another process.
  */
@@ -87,7 +87,7 @@ function link(span: Span, { method, traceparent }: HolderLabel): void {
 function end(span: Span, outcome: Attributes = {}): void {
   span.setAttributes(outcome);
   const name = outcome[ATTRIBUTE.outcome];
-  // A busy lock and a cancelled wait are not failures.
+  // A busy lock or a canceled wait is not a failure.
   if (typeof name === 'string' && FAILURES.has(name)) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }

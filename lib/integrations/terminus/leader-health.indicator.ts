@@ -46,7 +46,7 @@ export interface LeaderHealth {
 /**
  * Reports to Terminus what this process leads, and whether it has stopped leading where it should have. It doesn't contact the backend.
  *
- * Down: something from a term, the task or an `@OnlyLeader` call, is still running more than `tolerance` after the lock
+ * Down: a term's task or `@OnlyLeader` call is still running more than `tolerance` after the lock
  * was lost or the leader's task ended or failed. Until that ends, this process does not campaign again and keeps the
  * lock unless it was lost. Only restarting the process ends a task that ignores its signal, so use this as a liveness
  * check. It is modeled on `HealthzAdaptor`

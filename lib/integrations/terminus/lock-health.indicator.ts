@@ -20,15 +20,15 @@ const OPTIONS = {
 } satisfies OptionTable<LockPingOptions>;
 
 /**
- * The key that the check acquires and releases. The fleet shares it, because "busy" is also a response from the backend.
+ * The key that the check acquires and releases. The fleet shares it, because even "busy" is a response from the backend.
  */
 const PROBE = 'nestjs-distributed-lock:health';
 
 /**
- * Reports to Terminus whether a lock provider can lock: it acquires a lock of its own and releases it, within a timeout.
+ * Reports to Terminus whether a lock provider works: the check acquires and releases its own lock within a timeout.
  *
  * Up: the backend responded, even if only that the probe is busy. Down: it did not respond in time, or the application
- * is stopping and acquires no new locks. A result contains neither the key nor the backend's address or error.
+ * is shutting down and no longer acquires locks. A result contains neither the key nor the backend's address or error.
  *
  * @example
  * ```ts
@@ -59,7 +59,7 @@ export class LockHealthIndicator {
     return failure === undefined ? session.up() : session.down(failure);
   }
 
-  /** Resolves to the reason why the provider can't lock, or to undefined if it can. */
+  /** Resolves to the reason why the provider can't grant locks, or to undefined if it can. */
   async #probe(provider: string | undefined, time: number): Promise<string | undefined> {
     const signal = AbortSignal.timeout(time);
     const late = new Promise<'late'>((resolve) => {
@@ -68,7 +68,7 @@ export class LockHealthIndicator {
       });
     });
     try {
-      // Run detached, so that a check inside a lock tests the backend instead of re-entering.
+      // Runs detached so that a check inside a lock tests the backend instead of re-entering.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
       const release = await Promise.race([lock?.release(), late]);
       return release === 'pending' || release === 'late' ? UNANSWERED : undefined;

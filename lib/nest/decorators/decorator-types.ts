@@ -41,7 +41,7 @@ export declare namespace LockDecorator {
       : [unknown, ...Needed<Others>]
     : unknown[];
 
-  /** A list of parameters without their types: only how many there are, and which are optional. */
+  /** A parameter list without types: only the number of parameters and their optionality. */
   type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
 
   /** `unknown` if the method `M` has the number of parameters that `A` needs; otherwise, a type that no descriptor matches. */
@@ -56,7 +56,8 @@ export declare namespace LockDecorator {
 
   /**
    * The descriptor of a method `M` whose arguments can be passed to a function with the parameters `A`. `P` infers the
-   * parameters of the method. If they were written out as [...A, ...never[]], they would be compared in the other direction, and the
+   * method's parameters. If they were written out as [...A, ...never[]], they would be compared in the other direction,
+   * and the
    * function could not take fewer parameters than the method.
    */
   type Accepts<
@@ -79,7 +80,7 @@ export declare namespace LockDecorator {
 
 /** Decorates methods whose parameters start with `A` for the key, and with `S` for `signal`. */
 export interface LockDecorator<A extends readonly unknown[] = readonly [], S extends readonly unknown[] = readonly []> {
-  // Matches no method. With a second signature, TypeScript compares without type parameters, so `applyDecorators()`,
+  // Doesn't match any method. With a second signature, TypeScript compares without type parameters, so `applyDecorators()`,
   // which needs decorators for methods of any type, accepts this one. If more than three signatures do not match, the
   // compiler reports only the last.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */

@@ -34,7 +34,7 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  * cannot work makes the application fail at startup.
  * @param options the options, or a function of the module's `config` that is called once, at startup:
  * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
- * @throws LockConfigError at decoration for a method that cannot be locked.
+ * @throws LockConfigError when decorating a method that cannot be locked.
  */
 // There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which takes a different kind of key.
 export function DistributedLock<

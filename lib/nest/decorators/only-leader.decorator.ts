@@ -8,7 +8,7 @@ import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods whose result may be `undefined`, because a skipped call resolves to it. */
 export interface OnlyLeaderDecorator {
-  // These signatures match no method, as in LockDecorator.
+  // As in LockDecorator, no method matches these signatures.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -22,12 +22,12 @@ export interface OnlyLeaderDecorator {
 }
 
 /**
- * Runs a call only in the process that leads the key at that moment, without a request to the backend. In other
+ * Runs a call only in the process that currently leads the key, without making a request to the backend. In other
  * processes, the call resolves to `undefined` and publishes `skipped`. If the application has no `@RunAsLeader` for
  * that key, it campaigns for the key anyway.
  *
- * The method runs under the lock of the term (`currentLock()`), and the process does not resign before the method has
- * ended. If the lock is lost in the meantime, the call ends like a `withLock` call (see `onLost`).
+ * The method runs under the lock of the term (`currentLock()`), and the process does not resign before the method ends.
+ * If the lock is lost in the meantime, the call ends like a `withLock` call (see `onLost`).
  *
  * @example
  * ```ts

@@ -6,7 +6,7 @@ import type { LockDecorator } from './decorator-types.js';
 
 /** Decorates async methods that take a `LeaderTerm`, or no argument. */
 export interface RunAsLeaderDecorator {
-  // These signatures match no method, as in LockDecorator.
+  // As in LockDecorator, no method matches these signatures.
   /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;

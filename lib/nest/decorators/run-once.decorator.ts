@@ -17,7 +17,7 @@ const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
  * all calls, and use it for this method only.
  *
  * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval`
- * and `@Timeout`, and with the other providers. That is the same as
+ * and `@Timeout`, and with providers without records. This is equivalent to
  * `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
  *
  * @example

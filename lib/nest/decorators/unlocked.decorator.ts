@@ -4,8 +4,9 @@ import type { LockDecorator } from './decorator-types.js';
 const UNLOCKED = Symbol('overrides that are meant to run without the inherited lock');
 
 /**
- * Declares that an override runs without the lock of the method that it overrides, because it needs none or acquires
- * one itself. Without it, a warning is logged at startup about an override that has no `@DistributedLock` and does not call `super`.
+ * Declares that an override runs without the lock of the method that it overrides, because it doesn't need a lock or
+ * acquires one itself. Without it, a warning is logged at startup about an override that has no `@DistributedLock` and
+ * does not call `super`.
  * The decorator does not change the method.
  *
  * @example

@@ -50,7 +50,7 @@ export class DeclaredMethod {
     this.locksBelow = locksBehind(original);
   }
 
-  /** Whether the method takes part in an election. Otherwise each call has its own lock. */
+  /** Whether the method takes part in an election. Otherwise, each call has its own lock. */
   get isElected(): boolean {
     return this.decorator === '@RunAsLeader' || this.decorator === '@OnlyLeader';
   }
@@ -66,7 +66,7 @@ export class DeclaredMethod {
   }
 
   /**
-   * The plan within an application, made once: at boot or, in a unit test, on the first call.
+   * The plan within an application, created once: at boot or, in a unit test, on the first call.
    *
    * @throws LockConfigError for options that cannot work
    */
@@ -87,7 +87,7 @@ interface Declaration<O extends object> {
   readonly example: string;
   readonly key: KeySource;
   readonly options: Configurable<O>;
-  /** Converts the given options to those of the lock. Default: no change. @throws LockConfigError */
+  /** Converts the given options to lock options. Default: no change. @throws LockConfigError */
   readonly toLock?: (options: O) => MethodOptions;
   /** Creates the function that replaces the method. Without it, the method stays as it is. */
   readonly wrap?: (method: DeclaredMethod, original: Method) => Method;
@@ -96,7 +96,7 @@ interface Declaration<O extends object> {
 /**
  * The decorator that records a method for startup and wraps it.
  *
- * @throws LockConfigError at decoration for a method that cannot be locked
+ * @throws LockConfigError when decorating a method that cannot be locked
  */
 export function declaration<O extends object>({ decorator, example, key, ...rest }: Declaration<O>) {
   const { options, toLock = (given: O) => given, wrap } = rest;
@@ -116,7 +116,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
       throw new LockConfigError(`${name} returns a stream, but ${decorator} needs a method that returns a promise.`);
     }
     Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
-    // Without the module, startup must fail. Otherwise the method would never run.
+    // Startup must fail without the module. Otherwise, the method would never run.
     reserveServiceSlot(target);
     if (!wrap) return;
     const wrapper = wrap(method, original);

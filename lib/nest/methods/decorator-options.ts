@@ -21,7 +21,7 @@ export class DecoratorOptions<O extends object> {
   readonly #made = new WeakMap<LockManager, O>();
 
   /**
-   * @param place the decorator's place, such as `OrderService.pay`
+   * @param place where the decorator is, such as `OrderService.pay`
    * @param read checks the given options
    * @throws LockConfigError as `read` does, for options that are known
    */

@@ -9,7 +9,7 @@ export interface BusyContext {
   readonly provider: string;
   /** The decorated method, such as `OrderService.pay`. */
   readonly method: string;
-  /** The arguments of the call. */
+  /** The call's arguments. */
   readonly args: readonly unknown[];
   /**
    * The error that would be thrown by default; a {@link LockDeadlockError} if callers, including this one, waited for
@@ -46,9 +46,9 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
    *   for methods whose result may be undefined.
-   * - a function: the call ends with its result or error.
+   * - a function: its result or error becomes the call's.
    *
-   * You cannot run the method without its lock.
+   * The method can never run without its lock.
    */
   onBusy?: 'throw' | 'skip' | BusyHandler | undefined;
   /**
@@ -56,7 +56,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    *
    * - `throw`: `LockLostError` after the method ends, with its `outcome`.
    * - `ignore`: the method's own value or error.
-   * - a function: called after the method. The call ends with its result or error. An Observable has sent its values by
+   * - a function: called after the method. The call returns its result or throws its error. An Observable has sent its values by
    *   then, and a result other than `undefined` follows them.
    */
   onLost?: LossPolicy | LossHandler | undefined;

@@ -9,10 +9,10 @@ import type { KeyScope } from '../../key/scope.js';
 /** The key as passed to a decorator: a template, several templates, or a function of the method's arguments. */
 export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 
-/** The key of a decorated method, read at decoration: templates, or a function of the arguments. */
+/** A decorated method's key, read at decoration: templates, or a function of the arguments. */
 export class MethodKey {
   /**
-   * Collected for the list of problems at boot. If they were thrown at decoration, the first one would hide the others.
+   * Errors are collected for the problem list at boot. If thrown at decoration, the first one would hide the others.
    */
   readonly errors: LockKeyError[] = [];
   /** The templates as written, or `null` for a function. */
@@ -22,7 +22,7 @@ export class MethodKey {
   readonly #templates: KeyTemplate[] = [];
   readonly #function: ((...args: never[]) => LockKey) | undefined;
 
-  /** @param method its name for messages, such as `OrderService.pay` */
+  /** @param method the method's name in messages, such as `OrderService.pay` */
   constructor(
     private readonly method: string,
     /** The key as written. */
@@ -58,7 +58,7 @@ export class MethodKey {
     }
   }
 
-  /** The key or keys of one call. @throws LockKeyError */
+  /** A call's key or keys. @throws LockKeyError */
   of(scope: KeyScope): LockKey {
     if (this.#function) {
       const key: unknown = this.#function.apply(scope.self, Array.from(scope.args) as never[]);
@@ -99,7 +99,7 @@ export class MethodKey {
   }
 }
 
-/** The templates of a key. Empty if JavaScript code or a cast passes something else. */
+/** A key's templates. Empty if JavaScript code or a cast passes something else. */
 function templatesOf(key: unknown): readonly string[] {
   const sources: unknown = typeof key === 'string' ? [key] : key;
   return Array.isArray(sources) && sources.every((source) => typeof source === 'string') ? sources : [];

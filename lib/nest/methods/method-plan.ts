@@ -58,7 +58,7 @@ function callLock(
 ): LockPlan {
   // Each call has its own signal.
   const own = { ...withoutUndefined(options), signal: undefined };
-  // As with tryAcquire(), only an explicit `wait` causes a wait: skipping after one is rarely intended.
+  // As with tryAcquire(), only an explicit `wait` causes a wait: skipping after waiting is rarely intended.
   if (own.onBusy === 'skip') own.wait ??= 0;
   // The handler gets the error that would otherwise be thrown.
   if (typeof own.onLost === 'function') own.onLost = 'throw';
@@ -68,7 +68,7 @@ function callLock(
   return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
 }
 
-/** The lock that decides an election, with the `provider` and `lease` of the class. */
+/** The lock that decides an election, with the class's `provider` and `lease`. */
 function electionLock(
   { decorator, name, key }: DeclaredMethod,
   own: MethodOptions,
@@ -83,7 +83,7 @@ function electionLock(
   });
 }
 
-// An option that is set to undefined counts as not set. Spreading it would hide the default.
+// An option set to undefined counts as unset, but spreading it would hide the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }
@@ -104,7 +104,7 @@ export function recordClassDefaults(target: object, defaults: Configurable<Class
 /**
  * The defaults of the class that declares a method, in an application.
  *
- * @throws LockConfigError if the configuration lacks them, and for other options
+ * @throws LockConfigError if the configuration lacks them or contains other options
  */
 function defaultsOfClass({ constructor }: object, service: LockService): Settings<typeof OPTIONS> | undefined {
   const defaults = Reflect.getMetadata(CLASS_DEFAULTS, constructor) as DecoratorOptions<ClassLockDefaults> | undefined;

@@ -18,7 +18,7 @@ export interface RequestContext {
   readonly request: unknown;
   /** The handler's locks, outermost first. */
   readonly methods: readonly DeclaredMethod[];
-  /** Over HTTP: aborts when the response has been sent. Once the client has received a failure, the work must not be done. */
+  /** Over HTTP, aborts when the response has been sent. Once the client has received a failure, the work must not run. */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }

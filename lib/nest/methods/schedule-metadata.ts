@@ -10,7 +10,7 @@ import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
 
 /**
- * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval` and `@Timeout`. That package is
+ * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval`, and `@Timeout`. That package is
  * not loaded.
  */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
@@ -60,21 +60,21 @@ function withoutCron(method: object): string {
     : `and ${scheduled} has no ticks that all instances share, since each counts from its own start: set "minHold", the shortest time between two runs`;
 }
 
-/** How many ticks are compared: one for each minute of an hour. `cron` takes up to a millisecond for each. */
+/** How many ticks are compared: one per minute of an hour. `cron` takes up to a millisecond per tick. */
 const TICKS = 61;
 /** An expression's ticks are at least a second apart. */
 const SECOND = 1_000;
 
 /**
  * The shortest time between two calls that `@nestjs/schedule` will make to a method in the near future, in ms, according to the metadata
- * of `@Cron` and `@Interval`. `undefined` for a method that is not scheduled or is scheduled for a single time, and while the class is unknown.
+ * of `@Cron` and `@Interval`. `undefined` for a method that is unscheduled or scheduled only once, and while the class is unknown.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
   const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;
   if (typeof interval?.timeout === 'number') return interval.timeout;
   const cron = cronMarkOf(inEffect);
   if (!cron || cron.disabled === true || !CronTime) return undefined;
-  // In UTC, because an hour skipped in spring isn't a reason to warn.
+  // Uses UTC, because an hour skipped in spring isn't a reason to warn.
   const schedule = scheduleOf(CronTime, cron.cronTime, { timeZone: 'UTC' });
   let shortest: number | undefined;
   let tick = schedule.next(Date.now());

@@ -5,7 +5,7 @@ import { LockConfigError } from '../../api/errors.js';
 import { setImmediate } from '../../core/toolkit/real-timers.js';
 import { isObservablePrototype } from '../../decoration/decorated-method.js';
 
-/** Whether a result is read after it is returned, and so after the method has ended. */
+/** Whether a result is read only after the method has returned it and ended. */
 export function isStream(result: unknown): boolean {
   if (typeof result !== 'object' || result === null) return false;
   if (Symbol.asyncIterator in result || isObservable(result)) return true;
@@ -74,7 +74,7 @@ function keep(stream: RequestStream): void {
       target.complete();
     },
   });
-  // In the same tick as the subscription; otherwise, Nest would repeat the messages in between.
+  // Runs in the same tick as the subscription; otherwise, Nest would repeat the messages in between.
   stream.drainBuffer();
   let isSubscribed = false;
   const replayed = new Observable((subscriber) => {
@@ -99,7 +99,7 @@ function keep(stream: RequestStream): void {
     });
     if (!isSubscribed) {
       isSubscribed = true;
-      // After the handler has made all its subscriptions, as Nest does.
+      // Runs after the handler has made all its subscriptions, as in Nest.
       setImmediate(() => {
         const early = target;
         target = live;
@@ -108,7 +108,7 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // The stream itself is changed, because others already refer to it: a controller that applied operators, or Nest for
+  // The stream itself is changed, because other code already refers to it: a controller that applied operators, or Nest for
   // a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),

@@ -54,7 +54,7 @@ export function warnOfSkippedRuns({ service, plans }: Application): void {
 }
 
 /**
- * Warns if no code handles SIGTERM or SIGINT, because the locks of a killed process stay held until their leases expire.
+ * Warns if no code handles SIGTERM or SIGINT, because a killed process's locks stay held until their leases expire.
  * Locks in memory and session locks end with the process.
  */
 export function warnOfUnhandledSignals({ service: { manager } }: Application): void {

@@ -82,7 +82,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   try {
     options = method.options.in(service);
   } catch {
-    // Without options, there is no plan either, and that has already been reported.
+    // Without options, there's no plan, and the problem has already been reported.
     return [];
   }
   const problems = mistypedOptions(options);

@@ -14,7 +14,7 @@ import {
 import type { DistributedLockModuleOptions } from '../options/module-options.js';
 
 const REDIS_CALL = 'new RedisLockProvider({ url })';
-/** The call that fits a word: the name of a server or its client, or an address. */
+/** The call to suggest for a word: a server's or client's name, or an address. */
 const CALLS: readonly (readonly [word: RegExp, call: string])[] = [
   [/^(?:postgres|pg|mysql|mariadb|sql)/, 'new SqlVersionLockProvider({ url })'],
   [/^(?:typeorm|dataSource)/, 'new TypeOrmVersionLockProvider({ dataSource })'],
@@ -126,7 +126,7 @@ function knownCallFor(word: string): string | undefined {
   return CALLS.find(([pattern]) => pattern.test(word))?.[1];
 }
 
-/** The call that fits a client. `undefined` for any other value. */
+/** The call to suggest for a client. `undefined` for any other value. */
 function callForClient(client: unknown): string | undefined {
   const { duplicate, createQueryRunner } = Object(client) as Partial<Record<string, unknown>>;
   if (typeof duplicate === 'function') return callFor('client');

@@ -17,7 +17,7 @@ export interface DecoratedProvider {
   readonly methods: readonly DeclaredMethod[];
   readonly prototype: object;
   readonly instance: unknown;
-  /** Whether the application has a single instance, which can be called without a request. */
+  /** Whether the class has a single instance, which can be called without a request. */
   readonly isSingleton: boolean;
 }
 
@@ -53,7 +53,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     const plan = checkMethod(method, service, problems);
     if (plan) plans.set(method, plan);
   }
-  // `@Transactional` of nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is assumed to
+  // `@Transactional` from nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is assumed to
   // be `@Transactional` only if the application has its TransactionHost.
   if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
   findUnlockedOverrides(application);

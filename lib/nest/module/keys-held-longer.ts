@@ -5,7 +5,7 @@ import type { DeclaredMethod } from '../methods/declared-method.js';
 import type { Application } from './explore-application.js';
 
 /**
- * Finds locks that can only time out, because another lock of the same application holds the key for longer: two locks
+ * Finds locks that can only time out, because another of the application's locks holds the key longer: two locks
  * of one method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a
  * call would fail after its whole wait.
  */
@@ -59,7 +59,7 @@ function waitedKey(
   return outer.key.templates.find((template) => inner.key.templates.includes(template));
 }
 
-/** Whether the lock of a method is acquired inside the term of its own leader decorator, whose lock it re-enters. */
+/** Whether a method's lock is acquired inside the term of its own leader decorator, whose lock it re-enters. */
 function entersTerm(method: DeclaredMethod, leader: DeclaredMethod, { settings }: LockPlan): boolean {
   const isInside = leader.decorator === '@RunAsLeader' || leader.locksBelow.includes(method);
   return isInside && settings.reentrant === true;

@@ -41,7 +41,7 @@ export async function createLockManager(options: DistributedLockModuleOptions): 
 /**
  * The providers that an application configures, by name.
  *
- * @throws LockConfigError if it sets both "provider" and "providers"
+ * @throws LockConfigError if both "provider" and "providers" are set
  */
 export function providersOf({ provider, providers, default: chosen }: DistributedLockModuleOptions): {
   providers: Readonly<Record<string, LockProvider>>;

@@ -115,7 +115,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 
 /**
  * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
- * hook and is also global, so the order of the two would depend on the application's imports. A job that runs for a
+ * hook and is also global, so their order would depend on the application's imports. A job that runs for a
  * missed tick may need the result of any other hook.
  */
 @Module({})

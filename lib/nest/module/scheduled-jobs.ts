@@ -40,7 +40,7 @@ export class ScheduledJobs {
         const cron = cronMarkOf(inEffect);
         if (!job || !isSingleton || !cron) continue;
         if (!locksBehind(inEffect).includes(method)) {
-          // Otherwise it is an override with its own schedule.
+          // Otherwise, it is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
               `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,
@@ -63,7 +63,7 @@ export class ScheduledJobs {
     }
   }
 
-  /** Looks for missed and abandoned runs from now on. Does not wait for them. */
+  /** Starts looking for missed and abandoned runs, without waiting for them. */
   start(): void {
     for (const [job, cron] of this.#scheduled) job.start(() => this.#scheduler.fires(cron));
   }

@@ -5,8 +5,8 @@ import { type DeclaredMethod, locksBehind, prototypesOf } from '../methods/decla
 import type { Application } from './explore-application.js';
 
 /**
- * Warns about overrides of locked methods that run without the lock: they have no lock decorator, and their source contains
- * no call to `super`. An override whose source cannot be read is not reported.
+ * Warns about overrides of locked methods that run without the lock: they have no lock decorator, and their source
+ * doesn't call `super`. An override whose source cannot be read is not reported.
  */
 export function findUnlockedOverrides({ providers, warnings }: Application): void {
   for (const { methods, prototype, instance } of providers) {
@@ -63,7 +63,7 @@ function unlockedOverride(
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
-    // Another decorator may have replaced the override, but the text of the class shows it. Another method may call
+    // Another decorator may have replaced the override, but the class's text shows it. Another method may call
     // super for it.
     const source = sourceOf(level.constructor);
     if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
@@ -77,7 +77,7 @@ function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | u
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether the text of a class contains a method with this name. Otherwise, other code, such as a tracer, added it. */
+/** Whether a class's text contains a method with this name. Otherwise, other code, such as a tracer, added it. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }

@@ -7,7 +7,7 @@ import type { KeyContext } from '../service/lock.service.js';
 /** The options of `DistributedLockModule`. */
 export interface DistributedLockModuleOptions {
   /**
-   * The backend, if there is only one. Default: `MemoryLockProvider`, whose locks exclude callers of this process only.
+   * The backend, if there is only one. Default: `MemoryLockProvider`, whose locks exclude only callers in this process.
    */
   provider?: LockProvider;
   /**
@@ -20,7 +20,7 @@ export interface DistributedLockModuleOptions {
   /** Prefix of every key in every backend: `[A-Za-z0-9_.-]`, 1 to 64 characters. Default `lock`. */
   namespace?: string;
   /**
-   * How operators recognize this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as a pod
+   * The name that identifies this application in `LockAdmin.list()`: 1 to 100 printable ASCII characters, such as a pod
    * name. Default: the host name and the process id. A non-ASCII host name is escaped as in a URL.
    */
   instance?: string | undefined;
@@ -39,7 +39,7 @@ export interface DistributedLockModuleOptions {
    */
   mapErrors?: false | { http?: { busy?: number } } | undefined;
   /**
-   * How long a stopping application waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills a
+   * How long shutdown waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills a
    * container after 10 s, and the last releases may take 2 s.
    */
   shutdownGrace?: ConfiguredDuration | undefined;

@@ -58,7 +58,7 @@ export class LockService {
    *
    * @throws LockBusyError if the lock was busy for the whole `wait` (default 5 s).
    * @throws LockUnavailableError if the backend is down or the outcome is unknown.
-   * @throws LockKeyError, LockConfigError, LockDeadlockError, LockCapacityError for calls that can never work.
+   * @throws LockKeyError, LockConfigError, LockDeadlockError, or LockCapacityError for calls that can never work.
    */
   acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
     this.manager.missingValues.check(key);
@@ -66,7 +66,7 @@ export class LockService {
   }
 
   /**
-   * Acquires the lock if it is free (`wait` defaults to 0): `null` when it is busy. Otherwise, throws like {@link
+   * Acquires the lock if it is free (`wait` defaults to 0). Resolves to `null` if it is busy. Otherwise, throws like {@link
    * acquire}.
    */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
@@ -92,17 +92,17 @@ export class LockService {
    * for jobs that you schedule at run time; for a method, use `@RunOnce`.
    *
    * With `due`, the run belongs to that time, and one process starts it, however far apart the processes' calls are.
-   * With `minHold`, the key stays locked for that time instead, which must be longer than the gap between the calls and
+   * With `minHold`, the key instead stays locked for that time, which must be longer than the gap between the calls and
    * shorter than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
    * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time has already been started, if
-   * another process ran it within `minHold` ms, or if one is running it now. The `skipped` event has the reason. A
+   * another process ran it within `minHold` ms, or if one is running it now. The `skipped` event gives the reason. A
    * failed task is not repeated
    * @throws LockUnavailableError if the backend is down: then no process runs it. If no response to the start arrives
    * within 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for
    * `due`
-   * on a provider without records. Otherwise, like {@link withLock}, but never LockBusyError for this lock
+   * on a provider without records. Otherwise, the same errors as {@link withLock}, but never LockBusyError for this lock
    */
   runOnce<T>(
     key: LockKey,
@@ -117,14 +117,14 @@ export class LockService {
   /**
    * Campaigns for the key, and runs `task` whenever this process is elected. After a loss or once the task has ended,
    * it campaigns again after a random pause of up to a second, or up to 30 s if the task keeps ending early. One call
-   * never runs two tasks at the same time: after a loss, the campaign waits for the old task to end. While the backend
+   * never runs two tasks at once: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *
-   * Resolves once `signal` has aborted or the application stops, after the task has ended and the lock has been released.
+   * Resolves once `signal` aborts or the application shuts down, after the task has ended and the lock has been released.
    *
    * @param task must end when `term.signal` aborts; its errors after that are ignored
-   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, LockDeadlockError for calls that
-   * can never work. Never LockBusyError or LockUnavailableError for this lock.
+   * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, or LockDeadlockError for calls
+   * that can never work. Never LockBusyError or LockUnavailableError for this lock.
    */
   async runAsLeader(
     key: string,
@@ -140,7 +140,7 @@ export class LockService {
 
   /**
    * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It
-   * checks whether the lock is valid at this moment, without a request to the backend. The answer may be outdated by
+   * checks whether the lock is currently valid, without making a request to the backend. The answer may be outdated by
    * the time you use it, so send the fencing token along with any write.
    */
   isLeader(key: string): boolean {
@@ -148,8 +148,8 @@ export class LockService {
   }
 
   /**
-   * The process that leads the key in the whole fleet: its lock's holder, or `null` while the lock is free. It sends a
-   * request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
+   * The process that leads the key in the whole fleet: its lock's holder, or `null` while the lock is free. This call
+   * sends a request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
    * arrives.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the

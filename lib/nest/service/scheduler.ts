@@ -71,7 +71,7 @@ export class Scheduler {
   }
 
   /**
-   * Whether the scheduler fires a job. It doesn't after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
+   * Whether the scheduler fires a job. It doesn't do so after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
    */
   fires(cron: CronMark): boolean {
     return this.#jobsOf(cron)?.some(isFired) ?? true;
@@ -91,7 +91,7 @@ export class Scheduler {
   }
 }
 
-/** Whether the scheduler fires the job. A job that is due at a single date stops itself once that date has passed. */
+/** Whether the scheduler fires the job. A job with a single due date stops itself once that date has passed. */
 function isFired({ isActive = true, cronTime }: CronJob): boolean {
   const source = cronTime?.source;
   return isActive || (source !== undefined && typeof source !== 'string' && source.valueOf() <= Date.now());

@@ -23,8 +23,8 @@ interface WithSlot {
 }
 
 /**
- * Lets Nest inject the lock service into each instance of the class. The property is keyed by a private symbol and not
- * enumerable, so the instance's JSON, `Object.keys`, and equality don't change.
+ * Lets Nest inject the lock service into each instance of the class. The property is keyed by a private symbol and
+ * isn't enumerable, so it doesn't affect the instance's JSON, `Object.keys`, or equality.
  */
 export function reserveServiceSlot(prototype: object): void {
   if (SLOT in prototype) return;
@@ -32,12 +32,12 @@ export function reserveServiceSlot(prototype: object): void {
     configurable: true,
     enumerable: false,
     get: () => undefined,
-    // Nest assigns property dependencies after construction, which calls this setter.
+    // Nest assigns property dependencies after construction, by calling this setter.
     set(this: object, service: LockService) {
       fillSlot(this, [service]);
     },
   });
-  // Not optional: a missing module must cause a failure at startup, not at the first call.
+  // Required, so a missing module is detected at startup rather than at the first call.
   Inject(LockService)(prototype, SLOT);
 }
 
@@ -68,7 +68,7 @@ function fillSlot(instance: object, services: readonly LockService[]): void {
 export function serviceOf(name: string, self: unknown): LockService {
   const instance = Object(self) as WithSlot;
   let service: unknown;
-  // An instance that several applications share belongs to the first one that has not stopped.
+  // An instance that several applications share belongs to the first one that hasn't been shut down.
   for (service of instance[SLOT] ?? frozen.get(instance) ?? []) {
     if (!(service instanceof LockService) || !service.manager.stopping.aborted) break;
   }
@@ -86,7 +86,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   );
 }
 
-/** The service, if there is exactly one. With several, a guess could pick the wrong application. */
+/** The service, if there is exactly one. If there are several, guessing could pick the wrong one. */
 function onlyLiveService(): LockService | undefined {
   const candidates = liveServices.size > 0 ? liveServices : bootingServices;
   const [first] = candidates;

@@ -11,7 +11,7 @@ import { isSelfWait } from '../../core/insight/refusals.js';
 import { logger } from '../options/module-logger.js';
 
 /**
- * A lock error as clients see it, on every transport. It never names the key or the provider, which are internal to the server.
+ * A lock error as clients see it, on every transport. It never names the key or provider, which are server internals.
  */
 export interface ClientError {
   readonly kind: 'busy' | 'unavailable' | 'lost' | 'conflict' | 'misuse';
@@ -22,10 +22,10 @@ export interface ClientError {
   readonly retryAfter?: number;
 }
 
-// Whole seconds (RFC 9110 §10.2.3). No process knows when a lock will be free.
+// In whole seconds (RFC 9110 §10.2.3). No process knows when a lock will be free.
 const SOON = 1;
 
-/** A lock error as clients see it. Misuse is a bug in the server, so clients see no details. */
+/** A lock error as clients see it. Misuse is a server bug, so clients don't see any details. */
 export function toClientError(error: LockError): ClientError {
   const { code } = error;
   if (isBusy(error) && !isSelfWait(error)) {

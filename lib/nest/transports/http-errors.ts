@@ -13,7 +13,7 @@ export class HttpErrors {
     private readonly host: HttpAdapterHost,
   ) {}
 
-  /** The HTTP error that filters receive for a lock error. Sets the error's header on the response. Misuse is left unchanged. */
+  /** The HTTP error that filters receive for a lock error. Sets the error's header on the response. Misuse errors are left unchanged. */
   map(error: LockError, response: unknown): LockHttpException | LockError {
     const clientError = toClientError(error);
     return clientError.kind === 'misuse' ? error : this.#exceptionOf(error, response);
@@ -34,13 +34,14 @@ export class HttpErrors {
   }
 
   /**
-   * Handles a lock error in a file's stream, before the first byte, like any other lock error. Express reads the stream
-   * after the filters have run, and would respond with 400. Keeps any error handler that the application set on the
+   * Before the first byte, handles a lock error in a file's stream like any other lock error. Express reads the stream
+   * after the filters have run and would otherwise respond with 400. Keeps any error handler that the application set
+   * on the
    * file.
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;
-    // Each file has its own default handler, all with the same text.
+    // Each file has its own default handler, but their source text is identical.
     if (String(handle) !== String(new StreamableFile(new Uint8Array()).errorHandler)) return;
     file.setErrorHandler((error: Error, response) => {
       if (LockError.is(error) && !response.headersSent && !response.destroyed) this.answer(error, response);

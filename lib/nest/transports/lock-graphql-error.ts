@@ -21,7 +21,7 @@ export class LockGraphqlError extends Error {
 }
 
 /**
- * The error that a resolver throws instead of a lock error. Misuse is left unchanged, like any other bug in a resolver.
+ * The error that a resolver throws instead of a lock error. Misuse errors are left unchanged, like any other bug in a resolver.
  */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const { kind, message, code, retryAfter } = toClientError(error);
@@ -58,7 +58,7 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
   return {
     next: (...args) => reported(() => source.next(...args)),
-    // GraphQL checks whether they exist.
+    // GraphQL checks whether these methods exist.
     ...(leave && { return: (value) => reported(() => leave(value)) }),
     ...(fail && { throw: (error) => reported(() => fail(error)) }),
     [Symbol.asyncIterator]() {

@@ -51,7 +51,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
     const request = { request: requestOf(context), methods, answered };
     let result = isAround ? this.#around(method, request, context, next) : observedInRequest(request, next);
-    // A skipped handler emits no value, which makes Nest fail. A promise always has a value.
+    // A skipped handler doesn't emit a value, which makes Nest fail. A promise always has one.
     const canBeEmpty = isAround || method?.kind === 'observable';
     if (canBeEmpty && methods.some((each) => each.planIn(this.service).onBusy === 'skip')) {
       result = result.pipe(defaultIfEmpty(undefined));
@@ -91,7 +91,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // Only the response shows whether a method streams; its type rarely does. A default limit would be worse: a response
+  // Only the response shows whether a method streams; the method's type rarely does. A default limit would be worse: a response
   // that continues after its lock is lost looks complete.
   #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;

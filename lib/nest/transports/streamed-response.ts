@@ -13,7 +13,7 @@ export function streamedResponse(
   const raw = rawResponse(context);
   if (raw.writableEnded || raw.destroyed) return undefined;
   if (!holdsStream(result) && !raw.headersSent && !respondsByItself(context.getClass(), handler)) return undefined;
-  // `close` follows the last byte, a client disconnect, and an error, which the application handles.
+  // `close` follows the last byte, a client disconnect, or an error (which the application handles).
   return new Promise((resolve) => raw.once('close', resolve));
 }
 
@@ -33,7 +33,7 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
       ),
     );
   };
-  // A response that ends after the client has left emits no `finish`.
+  // A response that ends after the client has left doesn't emit `finish`.
   raw.once('finish', onEnd);
   raw.once('close', onEnd);
   return controller.signal;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { cutOff, type CaseDefinition } from '../case-definition.js';
 
-/** Processes that disappear without warning, and processes that stop properly. */
+/** Processes that disappear without warning, and processes that shut down properly. */
 export const crashCases: readonly CaseDefinition[] = [
   {
     id: '#37',

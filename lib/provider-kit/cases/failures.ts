@@ -35,7 +35,7 @@ export const failureCases: readonly CaseDefinition[] = [
       const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
       let outcome = await renewal();
       if (typeof outcome === 'object') {
-        // A confirmation from before the cut that covers more than this lock may first count at the lock's next renewal.
+        // A confirmation from before the cut that covers several locks may not count for this one until its next renewal.
         assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
         outcome = await renewal();
       }

@@ -9,11 +9,11 @@ const listing: Need = ({ capabilities }) => (capabilities.list ? undefined : unc
 const limits: Need = ({ capabilities }) => (capabilities.limits ? undefined : unclaimed('it has no limits'));
 const minHold: Need = ({ capabilities }) => (capabilities.minHold ? undefined : unclaimed('it has no minHold'));
 
-// More than one page on any backend, but few enough for one where each lock takes up a file or a node.
+// More than one page on any backend, but few enough for backends that use a file or node per lock.
 const MANY = 600;
 const IN_FLIGHT = 50;
 
-/** Operators see all locks of a namespace. */
+/** Operators see all of a namespace's locks. */
 export const listingCases: readonly CaseDefinition[] = [
   {
     id: '#59',

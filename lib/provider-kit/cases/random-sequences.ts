@@ -2,7 +2,7 @@ import type { CaseDefinition } from '../case-definition.js';
 import { LockModel } from '../lock-model.js';
 import { SeededRandom } from '../seeded-random.js';
 
-/** Sequences of events that nobody thought of. */
+/** Event sequences that nobody thought to test. */
 export const randomSequenceCases: readonly CaseDefinition[] = [
   {
     id: '#11',
@@ -20,7 +20,7 @@ export const randomSequenceCases: readonly CaseDefinition[] = [
           });
         }
       };
-      // Run side by side, since they mostly wait for leases to end; each has its own keys.
+      // Run concurrently, since they mostly wait for leases to end; each has its own keys.
       await Promise.all(Array.from({ length: sequences }, (_, sequence) => play(sequence)));
     },
   },

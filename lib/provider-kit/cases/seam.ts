@@ -65,7 +65,7 @@ export const seamCases: readonly CaseDefinition[] = [
         const answer = bob.ask('order', { request: attempt, wait: 10_000, signal: leaving.signal });
         leaving.abort();
         await bob.release(attempt);
-        // The core does this with a grant that crossed the abort.
+        // The core does this with a grant that arrives after the abort.
         if ((await stage.within(stage.bounds.noAnswer, answer, 'the answer')) !== 'busy') await bob.release(attempt);
         if (held) await ann.release(held);
         await stage.assertFree(cid, 'order');
@@ -321,7 +321,7 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.equal(await bob.backend.labelOf('order'), null, 'under the next holder');
       bob.backend.label?.(second.request, 'of the second', lease);
       await stage.eventually(stage.bounds.handoff, isShown('of the second'), 'the next label is shown');
-      // In transit for so long that the lock now has another holder.
+      // This label is so late that the lock now has another holder.
       ann.backend.label(first.request, 'of the first', lease);
       await stage.sleep(stage.time.pause);
       assert.notEqual(await bob.backend.labelOf('order'), 'of the first', 'a label that comes late');

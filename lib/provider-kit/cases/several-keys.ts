@@ -3,7 +3,7 @@ import { LockBusyError, LockLostError } from '../../api/errors.js';
 import { revocation, type CaseDefinition } from '../case-definition.js';
 import { assertBetween, rejectsWith } from '../expectations.js';
 
-/** Several keys as one lock: handled by the core, which relies on the backend's releases. */
+/** Several keys as one lock: the core handles this, relying on the backend's releases. */
 export const severalKeysCases: readonly CaseDefinition[] = [
   {
     id: '#49',

@@ -99,8 +99,8 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const { clock, time } = stage;
       const wait = 4 * time.pause;
-      // If a last backend check takes longer than the rest of the wait, it comes too late, but that isn't the
-      // provider's fault. Several attempts reveal a provider that doesn't check at all.
+      // A final backend check that takes longer than the rest of the wait comes too late, but that isn't the provider's
+      // fault. Several attempts reveal a provider that doesn't check at all.
       for (let tries = 10; ; tries -= 1) {
         const held = await ann.locks.acquire('order');
         const end = clock.now() + wait;
@@ -110,7 +110,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         const [answer] = await asked;
         if (answer.status === 'rejected') {
           const reason: unknown = answer.reason;
-          // A busy machine may send its request so late in the wait that it gets no response in time.
+          // A busy machine may send its request so late in the wait that no response arrives in time.
           const isLate = reason instanceof LockBusyError || reason instanceof LockUnavailableError;
           if (isLate && tries > 1) continue;
           throw reason;
@@ -146,7 +146,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       let slowest = 0;
       for (let turn = 0; turn < 9; turn += 1) {
         const process = processes[turn % 3] ?? holder;
-        // A backend with a queue orders requests by age, but only as precisely as message delays allow, which are long on a busy machine.
+        // A backend with a queue orders requests by age, but only as precisely as message delays allow, and these are long on a busy machine.
         const travel = await stage.duration(async () => (await process.locks.acquire('elsewhere')).release());
         slowest = Math.max(slowest, travel);
         if (turn >= 3) await stage.sleep(Math.max(50, 5 * slowest));

@@ -16,13 +16,13 @@ import { timeoutsOf } from '../shared/members.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
-// Released at startup to see which members respond.
+// This key is released at startup to see which members respond.
 const PROBE_KEY = 'nestjs-distributed-lock:probe';
 
-/** One lock across several members, for one application. */
+/** Locks each key on several members, for one application. */
 export class CombinedBackend implements LockBackend<CombinedRequest> {
   readonly capabilities: LockCapabilities;
-  /** Members are called one after the other and may each time out, so this is the sum of their timeouts. */
+  /** Members are called one after the other and each may time out, so this is the sum of their timeouts. */
   readonly commandTimeout: number | undefined;
   /** Defined only if all members support it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;

@@ -93,7 +93,10 @@ export class CombinedRequest {
     return this.#inFlight?.heldBy ?? null;
   }
 
-  /** Renews all members concurrently. A member that has lost its lock reports the loss itself, so a loss never has to wait for silent members. */
+  /**
+   * Renews all members concurrently. A member that has lost its lock reports the loss itself, so reporting a loss never
+   * has to wait for silent members.
+   */
   async renew(lease: number): Promise<RenewOutcome> {
     if (this.#isReleased) return 'lost';
     // A failed renewal counts as unanswered.
@@ -218,7 +221,7 @@ export class CombinedRequest {
   }
 }
 
-/** Aborts `end` along with `signal`, and stops listening when `end` aborts. */
+/** Aborts `end` when `signal` aborts, and stops listening once `end` aborts. */
 function abortWith(end: AbortController, signal: AbortSignal): void {
   const abort = () => {
     end.abort();

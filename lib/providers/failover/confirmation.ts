@@ -41,7 +41,7 @@ export class Confirmation {
     return new Confirmation(window, undefined, 0, -Infinity);
   }
 
-  /** This record was read or written at `now`. */
+  /** The state after reading or writing this record at `now`. */
   learned(record: EpochRecord, now: number): Confirmation {
     const { window, learnedAt, confirmedAt } = this;
     // A late answer.
@@ -50,7 +50,7 @@ export class Confirmation {
     return new Confirmation(window, record, learnedAt, confirmedAt);
   }
 
-  /** A write sent at `sentAt` resulted in this record. */
+  /** The state after a write sent at `sentAt` resulted in this record. */
   confirmed(record: EpochRecord, sentAt: number, now: number): Confirmation {
     const { window, record: known, learnedAt } = this.learned(record, now);
     return known === record ? new Confirmation(window, record, learnedAt, sentAt) : this;
@@ -66,7 +66,7 @@ export class Confirmation {
     return this.record?.epoch ?? 0;
   }
 
-  /** The time until which locks of `epoch` are valid; in the past for any epoch but the confirmed one. */
+  /** When locks of `epoch` stop being valid; in the past for any epoch but the confirmed one. */
   validUntil(epoch: number): number {
     return epoch === this.epoch ? validUntil(this.confirmedAt, this.window) : -Infinity;
   }

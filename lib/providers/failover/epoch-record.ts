@@ -1,7 +1,7 @@
 import type { ProviderSwitch, SwitchReason } from '../../api/failover-state.js';
 /**
- * The record shared by all processes: which member is active, and what the processes report about the members. It is
- * changed only by compare-and-set, so every version follows from the previous one.
+ * The record shared by all processes: which member is active, and what the processes report about the members. It
+ * changes only by compare-and-set, so each version follows from the previous one.
  *
  * As long as no process sees a member fail or recover, the record stays the same. Confirmations write back what they
  * found, so any number of processes can confirm without conflicts. The record changes at a switch, when a process
@@ -10,7 +10,7 @@ import type { ProviderSwitch, SwitchReason } from '../../api/failover-state.js';
 export interface EpochRecord {
   /** Incremented by every switch, never reset. */
   readonly epoch: number;
-  /** Random for each epoch, because a record that was deleted and recreated reaches the same epoch numbers again. */
+  /** Random for each epoch, because a deleted and recreated record reuses epoch numbers. */
   readonly id: string;
   /** The member that grants locks in this epoch. */
   readonly active: string;
@@ -24,7 +24,7 @@ export interface EpochRecord {
   readonly pinned: boolean;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
-  /** Reports, keyed by a random id per process. The report of a crashed process stays until the next roll call. */
+  /** Reports, keyed by a random id per process. A crashed process's report stays until the next roll call. */
   readonly reports: Readonly<Record<string, Report>>;
   /** The number of roll calls: see {@link counting}. */
   readonly count: number;
@@ -42,7 +42,7 @@ export interface Report {
 
 // Enough history for operators, and small enough to write three times per window.
 const HISTORY = 20;
-// Limits the size of the record if processes keep crashing but no member fails, so there is no roll call.
+// Limits the record's size if processes keep crashing but no member fails, so there is no roll call.
 const MOST_REPORTS = 1_000;
 
 /**

@@ -22,7 +22,7 @@ export interface Epoch {
  */
 export const TOKENS_PER_EPOCH = 2n ** 52n;
 
-/** Determines which member grants, from the shared record and the members' health. */
+/** Determines which member grants locks, based on the shared record and member health. */
 export class Epochs {
   readonly record: SharedRecord;
   /** In order of preference. */

@@ -32,20 +32,20 @@ import type { FailoverSettings } from './failover-options.js';
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
 
 /**
- * How long a member keeps the lock of a crashed process, in ms. Long enough for two renewals, one every third of a window, to fail.
+ * How long a member keeps a crashed process's lock, in ms. Long enough for two renewals, one every third of a window, to fail.
  */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
 }
 
 /**
- * Failover in one application. Each request goes to the member that is active at that time, and its release goes to the
+ * Failover within one application. Each request goes to the member that is active at that time, and its release goes to the
  * same member. `Confirmation` explains why two members never grant at the same time.
  */
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number | undefined;
-  /** Stored by the provider of the `casStore`, because a switch would lose records stored in a member. */
+  /** Records are stored by the `casStore`'s provider, because a switch would lose those in a member. */
   readonly records?: RecordStore;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
@@ -105,7 +105,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     };
     const onFailure = (error: unknown): never => {
       member.notGranted(error);
-      // If there is another member, report unavailable, so callers wait for the switch.
+      // If there is another member, report the lock as unavailable, so callers wait for the switch.
       if (!isRefusal(error) || !this.#epochs.hasOther(member)) throw error;
       throw new LockUnavailableError(error.message, { key: error.key, provider: error.provider, cause: error });
     };
@@ -120,7 +120,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const suspensions = this.#suspension.observe();
     const own = request.state;
     if (own?.isOver !== false || !own.grant) return 'lost';
-    // Renewals of one lock may overlap. Each reports the time gained since it started.
+    // A lock's renewals may overlap. Each reports the time gained since it started.
     const { reportedUntil } = own;
     const outcome = this.#isDue(own, own.grant, suspensions)
       ? await this.#renewOnMember(own, own.grant, suspensions)
@@ -174,7 +174,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return Promise.resolve(messages.map((message) => ({ severity: 'warning', message })));
   }
 
-  /** The active provider, the health of each provider, and the latest switches. */
+  /** The active provider, each provider's health, and the latest switches. */
   get state(): FailoverState {
     return this.#epochs.state;
   }
@@ -220,7 +220,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     const now = this.context.clock.now();
     if (answer === 'busy') {
       this.#forget(own);
-      // The waiter may have been removed from the queue because of a switch.
+      // A switch may have removed the waiter from the queue.
       if (this.#epochs.at(now) !== epoch) throw this.#overtaken();
       return 'busy';
     }
@@ -323,7 +323,7 @@ function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapab
   const all = members.map(({ capabilities }) => capabilities);
   return {
     shared: all.every(({ shared }) => shared),
-    // A switch doesn't preserve the order.
+    // A switch doesn't preserve the queue order.
     fair: false,
     fencing,
     wideTokens: fencing,

@@ -58,7 +58,7 @@ export class FailoverLockProvider implements LockProvider {
   }
 }
 
-/** Checks that tokens fit into 52 bits; otherwise no lock could be granted. */
+/** Checks that tokens fit into 52 bits; otherwise, locks couldn't be granted. */
 function assertNarrowTokens(members: ReadonlyMap<string, Member>): void {
   for (const [name, { capabilities }] of members) {
     if (!capabilities.wideTokens) continue;

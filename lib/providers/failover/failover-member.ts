@@ -101,7 +101,7 @@ export class FailoverMember {
       // Not counted if this process has used up its own connections, which says nothing about the server.
       else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
-    // Even after a failure, because a late grant may still follow.
+    // Release even after a failure, because a late grant may still arrive.
     const released = probe.release(UNUSED);
     if (!this.#isClosed) await this.#inTime(released, new AbortController());
     this.#schedule();

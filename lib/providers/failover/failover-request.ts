@@ -15,9 +15,9 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
   grant: Grant | undefined;
   /** The validity last reported to the core. */
   reportedUntil = -Infinity;
-  /** Whether the member has been unreachable since it last acknowledged the lock, so its own renewal is due. */
+  /** Whether the member has been unreachable since it last acknowledged the lock, so a renewal there is due. */
   isDoubtful = false;
-  /** Whether the request was rejected, released or replaced by one in another epoch. */
+  /** Whether the request was rejected, released, or replaced by one in another epoch. */
   isOver = false;
   #signal: AbortSignal | undefined;
   #withdrawal: AbortController | undefined;

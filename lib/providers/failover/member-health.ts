@@ -22,9 +22,9 @@ export interface HealthThresholds {
  */
 export class MemberHealth {
   #state: ProviderState = 'up';
-  /** Since the last response. */
+  /** Failures since the last response. */
   readonly #failures = new Streak();
-  /** Since the last grant. */
+  /** Refusals since the last grant. */
   readonly #refusals = new Streak();
   #recoveringSince = 0;
 
@@ -101,8 +101,7 @@ class Streak {
   }
 
   /**
-   * Whether several failures occurred over this many ms. One is not enough: a broken connection fails everything in
-   * flight at once.
+   * Whether several failures occurred over this many ms. One isn't enough: a broken connection makes everything in flight fail at once.
    */
   lasts(duration: number, now: number): boolean {
     return this.count >= FAILURES && now - this.#since >= duration;

@@ -45,7 +45,7 @@ export class SharedRecord {
   /** The number of suspensions that the confirmation accounts for. */
   #suspensions = 0;
   #lastWrite: Promise<void> = Promise.resolve();
-  /** A write that has been requested but not sent. */
+  /** A write that has been requested but not yet sent. */
   #requested: Promise<void> | undefined;
   readonly #awaiting = new Set<() => void>();
   #sentAt = -Infinity;
@@ -61,7 +61,7 @@ export class SharedRecord {
     private readonly casStore: CasStore,
     private readonly suspension: SuspensionDetector,
     private readonly policy: SwitchPolicy,
-    /** Called with each epoch that this process starts or learns of. The first call has no reason. */
+    /** Called with each epoch that this process starts or learns of. The first call omits the reason. */
     private readonly onEpoch: (record: EpochRecord, reason: SwitchReason | undefined) => void,
   ) {
     this.#confirmation = Confirmation.unknown(settings.window);
@@ -154,7 +154,7 @@ export class SharedRecord {
     return done;
   }
 
-  /** Writes the result of applying `change` to the record, and retries with any other record that it finds instead. */
+  /** Applies `change` to the record and writes the result. If it finds a different record instead, retries with that one. */
   async #amend(
     change: (record: EpochRecord, tries: number) => EpochRecord,
     timeout = this.settings.window / ANSWERS_PER_WINDOW,

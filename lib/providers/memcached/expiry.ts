@@ -3,8 +3,9 @@ import { LockConfigError } from '../../api/errors.js';
 /**
  * How much earlier than its TTL an item may expire.
  *
- * The server's clock has whole seconds and is updated once a second, so the time to which it adds the TTL can be almost
- * two seconds old. One second would seem enough if every update happens at the same fraction of a second, but on 1.6.18
+ * The server's clock counts whole seconds and is updated once a second, so the time to which it adds the TTL can be
+ * almost two seconds old. One second would be enough if every update happened at the same fraction of a second, but on
+ * 1.6.18
  * the updates drift by 1 ms a second, so the clock skips about one second in a thousand.
  */
 const UNTRUSTED_SECONDS = 2;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-// Together with the longest namespace (64 characters), still well below memcached's limit of 250 bytes.
+// Even with the longest namespace (64 characters), well below memcached's 250-byte limit.
 const LONGEST_READABLE = 160;
 // Every character that the protocol allows, except "#", which marks a hash.
 const READABLE = /^[!"$-~]+$/;

@@ -22,17 +22,17 @@ import { type Hold, holderIn, holdOf, RETAINED, textOf } from './item-value.js';
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 
-// How often to retry a write whose item has changed since it was read. Only this process's other writes can change it.
+// How many times to retry a write whose item has changed since it was read. Only this process's other writes can change it.
 const TRIES = 3;
 
 /**
- * The locks of one application on a memcached server. Each lock is an item; `add` succeeds only for the first caller.
+ * One application's locks on a memcached server. Each lock is an item; `add` succeeds only for the first caller.
  */
 export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   readonly capabilities: LockCapabilities = {
     shared: false,
     fair: false,
-    // CAS ids restart at 1 with the server.
+    // CAS ids reset to 1 when the server restarts.
     fencing: false,
     lease: 'per-lock',
     minHold: true,

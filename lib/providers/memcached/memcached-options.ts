@@ -3,8 +3,9 @@ import { duration, type OptionTable, read, secret } from '../../core/toolkit/opt
 
 export interface MemcachedLockProviderOptions {
   /**
-   * The server's address, as `host:port` (`[::1]:11211` for IPv6). The default port is 11211. Only one server, because
-   * changing a list of servers would move locks between them, and two callers could then hold the same lock.
+   * The server's address, as `host:port` (`[::1]:11211` for IPv6). The default port is 11211. Only one server is
+   * supported, because changing a list of servers would move locks between them, and two callers could then hold the
+   * same lock.
    */
   readonly server: string;
   /**

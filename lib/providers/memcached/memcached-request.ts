@@ -25,8 +25,8 @@ export class MemcachedRequest {
   }
 
   /**
-   * Ends the attempt after its next command or pause, because its holder is released or the backend closes. An `add` in
-   * flight needs no special treatment: the release follows it on the same connection and finds the item.
+   * Ends the attempt after its next command or pause, because the request was released or the backend is closing. An
+   * `add` in flight needs no special handling: the release follows it on the same connection and finds the item.
    */
   release(): void {
     this.#isReleased = true;

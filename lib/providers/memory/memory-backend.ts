@@ -22,7 +22,7 @@ import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * The locks of one application in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so locks are granted in call order.
+ * One application's locks in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so locks are granted in call order.
  */
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
@@ -154,7 +154,7 @@ export class MemoryBackend implements LockBackend {
     };
   }
 
-  // Readers share the token of the first one, so their own start isn't known.
+  // Readers share the first one's token, so their own start times aren't known.
   #sinceOf({ mode, holds }: SlotReport): Date | null {
     const token = holds.at(-1)?.token;
     if (mode === 'shared' || token === undefined) return null;

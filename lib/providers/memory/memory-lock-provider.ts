@@ -18,7 +18,7 @@ const OPTIONS = {
 } satisfies OptionTable<MemoryLockProviderOptions>;
 
 /**
- * Locks in the memory of this process. This is the default provider and needs no installation.
+ * Locks in this process's memory. This is the default provider and needs no installation.
  *
  * It guarantees mutual exclusion, FIFO order, and increasing fencing tokens within one process. It does not protect
  * against other processes, and logs a warning in a cluster worker. As with any provider, a holder that blocks its event

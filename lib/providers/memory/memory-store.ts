@@ -5,7 +5,7 @@ import { ExpiringTexts } from './expiring-texts.js';
 import { Slot, type Waiter } from './slot.js';
 import type { StoredHold, StoreRequest } from './stored-hold.js';
 
-/** The state of a key, for `inspect` and `list`. */
+/** A key's state, for `inspect` and `list`. */
 export interface SlotReport {
   /** Excludes retained holds. */
   readonly holds: readonly StoredHold[];
@@ -37,7 +37,7 @@ const KEEP_RECORDS = 400 * 86_400_000;
 export class MemoryStore {
   /** @internal Job records by name, including the namespace. */
   readonly records = new ExpiringTexts(KEEP_RECORDS, () => this.#now());
-  /** @internal What each process waits for, by name, including the namespace. */
+  /** @internal What each process is waiting for, by name, including the namespace. */
   readonly texts = new Map<string, WaitText>();
   readonly #slots = new Map<string, Slot>();
   /** Names of the applications that use this store, by instance id. */
@@ -46,7 +46,7 @@ export class MemoryStore {
   #token = 0;
   #grantsSinceSweep = 0;
 
-  /** @internal Sets the clock. All providers of a store must use the same one, so only the first call counts. */
+  /** @internal Sets the clock. All of a store's providers must use the same one, so only the first call counts. */
   use(clock: Clock): void {
     this.#clock ??= clock;
   }
@@ -158,7 +158,7 @@ export class MemoryStore {
     return holds.length > 0;
   }
 
-  /** @internal The state of a key; undefined if it is free. */
+  /** @internal A key's state; undefined if the key is free. */
   report(key: string): SlotReport | undefined {
     const slot = this.#slots.get(key);
     if (!slot) return undefined;
@@ -266,7 +266,7 @@ export class MemoryStore {
       slot.wakesAt = Infinity;
       this.#refresh(key, slot, this.#now());
     };
-    // Referenced, so a process with waiters stays alive.
+    // A referenced timer keeps a process with waiters alive.
     slot.timer = clock.setTimer(wake, Math.max(1, Math.ceil(wakesAt - now)), true);
   }
 

@@ -6,7 +6,7 @@ import type { StoredHold, StoreRequest } from './stored-hold.js';
 /** A request in a key's queue. */
 export interface Waiter {
   readonly request: StoreRequest;
-  /** When its oldest caller started to wait. */
+  /** When its oldest caller started waiting. */
   readonly since: number;
   readonly serve: (hold: StoredHold | undefined) => void;
 }

@@ -25,11 +25,11 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * The masters of a Redis Cluster, with connections to each master that serves one of our buckets.
  *
  * Commands do not go through the library's Cluster client, because it resends a command when its connection breaks (ioredis:
- * `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands for which it knows no node. After a failover, it would still
+ * `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands if it doesn't know their node. After a failover, it would still
  * send an acquire whose request has ended. Here, a call is sent again only if the server reported that it did not run it.
  *
  * While a slot migrates, its bucket waits. We do not follow `ASK`: the script also touches keys that the call does not declare (queue,
- * readers). If one of them has not arrived yet, the importing node would consider it missing and create it again.
+ * readers). If one of them has not arrived yet, the importing node would treat it as missing and recreate it.
  */
 export class ClusterServers extends RedisServers implements ServersListener {
   readonly #nodes = new Map<string, ClusterNode>();
@@ -229,7 +229,7 @@ const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(S
 /**
  * Reads the reply to `CLUSTER SLOTS`: the address of each shard's master, or `undefined` if no master serves it.
  *
- * A node that does not know its own host leaves it empty, so we use the host where we queried it.
+ * A node that does not know its own host leaves it empty, so we use the host that we queried.
  */
 export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (Address | undefined)[] {
   const ranges = Array.isArray(reply) ? (reply as [number, number, [string | null, number]][]) : [];

@@ -5,8 +5,8 @@ const SHRINKS_FROM = 4_096;
 const SIGNIFICANT = 6;
 
 /**
- * A hash table from holder ids to values that reuses its memory. Use it only for ids that this process has generated: the hash has no seed, so
- * whoever chooses the ids could make them collide. A `Map` has a seed.
+ * A hash table from holder ids to values that reuses its memory. Use it only for ids that this process has generated:
+ * the hash isn't seeded, so whoever chooses the ids could make them collide. A `Map` is seeded.
  *
  * A `Map` whose entries come and go allocates a new table every few dozen insertions, and the old table points to the new one. Once one of
  * these tables is in V8's old generation, all later ones stay alive, with everything they refer to, until the next full garbage collection.

@@ -7,7 +7,7 @@ import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
  */
 export const BUCKETS = 16;
 
-// Match the part after the namespace. An encoded key has no `}`, so the suffixes of queues and readers do not match.
+// Match the part after the namespace. An encoded key never contains `}`, so the suffixes of queues and readers do not match.
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
@@ -76,7 +76,7 @@ export class KeyLayout {
     return this.#decode(name, LOCK);
   }
 
-  /** A job record's Redis key. It has no `:` after the hash tag, which distinguishes it from a lock, and the name is never hashed. */
+  /** A job record's Redis key. Unlike a lock's key, it has no `:` after the hash tag, and the name is never hashed. */
   recordOf(name: string): string {
     return `${this.#namespace}:{${bucketOf(name)}}record:${encodeCharacters(name)}`;
   }
@@ -102,8 +102,8 @@ export class KeyLayout {
   }
 
   /**
-   * The Redis key for a text that a process publishes for others. It has no `:` after the hash tag, which distinguishes
-   * it from a lock. A key's label is in its lock's bucket, so both are on the same server.
+   * The Redis key for a text that a process publishes for others. Unlike a lock's key, it has no `:` after the hash
+   * tag. A key's label is in its lock's bucket, so both are on the same server.
    */
   textOf(kind: 'instance' | 'label' | 'waits', name: string): string {
     return `${this.counterOf(bucketOf(name))}${kind}:${encodeKey(name)}`;

@@ -185,7 +185,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the first lock reveals the problem. */
+  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the problem surfaces at the first lock. */
   async #refuseUnfit(): Promise<void> {
     const infos = await Promise.all(
       this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),

@@ -10,8 +10,8 @@ import { RedisBackend } from './redis-backend.js';
  * a process with waiters sends one command per second.
  *
  * The guarantees assume that the server keeps its data (`noeviction`, and AOF if it may restart), that any replica promoted while a lock is
- * held has that lock (set `waitReplicas`, because replication is asynchronous), and that the server's wall clock is not stepped.
- * Otherwise, two processes may hold the same lock; the later one has the larger fencing token.
+ * held has that lock (set `waitReplicas`, because replication is asynchronous), and that the server's wall clock isn't
+ * stepped. Otherwise, two processes may hold the same lock, but the later one has the larger fencing token.
  */
 export class RedisLockProvider implements LockProvider {
   readonly #settings: RedisSettings;

@@ -4,7 +4,7 @@ import type { KeyLayout } from './key-layout.js';
 import type { RedisServers } from './redis-servers.js';
 import { recordsNotListed, recordUnavailable } from './unavailable.js';
 
-/** How long a record lives after its last write, in ms: 400 days, so that the record of a yearly job survives. */
+/** How long a record lives after its last write, in ms: 400 days, so that a yearly job's record survives. */
 const RECORD_TTL = String(400 * 86_400_000);
 const ANSWER = /^(\d{13})(?:=(.*))?$/s;
 /** How many records a listing reads in parallel. */

@@ -38,7 +38,7 @@ type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 /**
  * One request for a lock, from its first acquire to its release.
  *
- * The object is itself the acquire operation that it sends. At most one acquire is in flight, because the server could grant both of two.
+ * The object is itself the acquire operation that it sends. At most one acquire is in flight, because with two, the server could grant both.
  *
  * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't otherwise be renewed.
  */
@@ -64,13 +64,13 @@ export class RedisRequest implements Operation {
   #callers = 1;
   /** The last token in the block that the server granted. */
   #token = 0n;
-  /** The size of that block: one token for each caller that may hold the lock. */
+  /** The size of that block: one token per caller that may hold the lock. */
   #tokens = 1;
   #resolve!: (answer: Grant | 'busy' | 'not-asked') => void;
   #reject!: (error: Error) => void;
   /** The listener on the caller's signal while the request is queued. */
   #onAbort: (() => void) | undefined;
-  /** Polls when the lock becomes free without a release, if that comes before the next poll. */
+  /** Polls when the lock becomes free without a release, if that happens before the next poll. */
   #wakeTimer: { readonly timer: Timer; readonly at: number } | undefined;
 
   constructor(
@@ -84,7 +84,7 @@ export class RedisRequest implements Operation {
     return this.#state !== 'granted' && this.#state !== 'unknown';
   }
 
-  /** Whether the outcome takes longer than the reply to one acquire. */
+  /** Whether the outcome requires more than the reply to one acquire. */
   get isWaiting(): boolean {
     return this.#state === 'queued' || this.#state === 'unconfirmed';
   }
@@ -197,7 +197,7 @@ export class RedisRequest implements Operation {
     this.#wakeTimer = { timer: clock.setTimer(wake, freeIn + 1), at };
   }
 
-  /** The lock was handed to this request at `grantedAt` (monotonic clock; `undefined` if unknown). */
+  /** Handles a handoff to this request at `grantedAt` (monotonic clock; `undefined` if unknown). */
   onHandoff({ token, tokens, provisional }: Notice, grantedAt: number | undefined): void {
     // An acquire in flight may queue the request again.
     this.#mayBeQueued = this.#acquireSentAt !== undefined;
@@ -288,7 +288,7 @@ export class RedisRequest implements Operation {
     request.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  /** @param token the last token of the block, which has one for each of the `callers` */
+  /** @param token the last token of a block with one for each of the `callers` */
   #grant(token: bigint, callers: number, until: number, isFullLease: boolean): void {
     this.#token = token;
     this.#tokens = callers;

@@ -8,13 +8,13 @@ import { POLL_INTERVAL, RedisRequest } from './redis-request.js';
 import type { RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
-/** The source of a notice: the reply to a call that was sent at `sentAt`, or a channel, which anyone may publish to. */
+/** The source of a notice: the reply to a call sent at `sentAt`, or a channel, which anyone can publish to. */
 type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
 
 /**
  * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of them.
  *
- * A grant for an unknown id is released: the server restored that id from a snapshot or a lagging replica and would
+ * A grant for an unknown id is released: the server must have restored that id from a snapshot or a lagging replica and would
  * block other processes on its behalf.
  */
 export class RedisRequests {
@@ -33,7 +33,7 @@ export class RedisRequests {
 
   acquire(request: AcquireRequest<RedisRequest>, lock: string): Promise<Grant | 'busy' | 'not-asked'> {
     const own = (request.state ??= new RedisRequest(request, lock, this));
-    // Registered before it is sent, because a message about the grant may overtake the reply.
+    // Register before sending, because a message about the grant may overtake the reply.
     this.#requests.set(request.id, own);
     return own.acquire();
   }
@@ -95,7 +95,7 @@ export class RedisRequests {
     }
   }
 
-  /** Fails all open requests, so that no caller is left waiting when the backend closes. */
+  /** Fails all open requests, so no callers are left waiting when the backend closes. */
   close(cause: unknown): void {
     if (this.#timer !== undefined) this.context.clock.clearTimer(this.#timer);
     for (const known of this.#requests.values()) known.fail(cause);
@@ -106,7 +106,7 @@ export class RedisRequests {
     return this.#oldestFirst(({ isWaiting }) => isWaiting);
   }
 
-  /** Oldest first, because if the server has lost its queue, the first acquire gets the lock. */
+  /** Oldest first, because the first acquire gets the lock if the server has lost its queue. */
   #oldestFirst(which: (known: RedisRequest) => boolean): RedisRequest[] {
     return this.#requests
       .values()

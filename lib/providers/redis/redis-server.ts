@@ -16,12 +16,12 @@ export interface ServerSettings extends ConnectionSettings {
 
 /** Reacts to server events. */
 export interface ServersListener extends ConnectionListener, SubscriptionListener {
-  /** A grant in the reply to a call that was sent at `sentAt`. */
+  /** Called for a grant in the reply to a call sent at `sentAt`. */
   onNotice(notice: string, sentAt: number): void;
 }
 
 /**
- * Our connections to one server: for commands, for messages, and, with `waitReplicas`, for commands that replicas must acknowledge.
+ * Our connections to one server: for commands, messages, and (with `waitReplicas`) commands that replicas must acknowledge.
  *
  * Sometimes only one of the connections notices a failover: the address points to the new master, but an established connection still leads to the
  * old one. If that master woke up, it would keep granting locks on that connection. So when the command connection is replaced, the others are too.

@@ -10,7 +10,7 @@ const PAGE = '500';
 /** Cluster: handles a rejected call to a shard. See `Redirect`. */
 export type RedirectOf = (shard: Shard, error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** Locks with the same counter, channel and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
+/** Locks with the same counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
 export class Shard {
   /** The channel on which this process receives notices about these locks. */
   readonly channel: string;
@@ -85,7 +85,7 @@ export abstract class RedisServers {
   /** All servers in use. */
   protected abstract get all(): readonly RedisServer[];
 
-  /** Rejects if one of them cannot be reached. They keep reconnecting in the background. */
+  /** Rejects if any of them cannot be reached, but keeps reconnecting in the background. */
   abstract connect(): Promise<void>;
 
   /** For each server, a function that sends it a command. */
@@ -103,8 +103,8 @@ export abstract class RedisServers {
   }
 
   /**
-   * Scans all servers for keys that match a pattern, page by page. The result is complete unless a server was reconnected or a slot moved
-   * during the scan. Both are reported as `onUp` before the scan ends.
+   * Scans all servers for keys that match a pattern, page by page. The result is complete unless a connection was
+   * re-established or a slot moved during the scan. Either is reported as `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
     // A disconnected shard's keys would be missing.
@@ -118,7 +118,7 @@ export abstract class RedisServers {
       } while (cursor !== '0');
     }
     if (!this.isCluster) return;
-    // A slot may have moved from a server that was not yet scanned to one that was. The slot's server reports that if we inspect a lock there.
+    // A slot may have moved from a server not yet scanned to one already scanned. The slot's server reports that if we inspect a lock there.
     // We use the empty key, which no lock can have.
     await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', INSPECTION)));
   }

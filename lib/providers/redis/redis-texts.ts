@@ -8,8 +8,7 @@ const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /**
  * Texts that processes publish on the server for each other, each a string with an expiry: instance names, holders'
- * trace labels, and what a process's callers are waiting for. They are read and written with plain commands, so they
- * cost the lock script nothing.
+ * trace labels, and what a process's callers are waiting for. They are read and written with plain commands, so they add no load to the lock script.
  */
 export class RedisTexts implements WaitBoard {
   constructor(
@@ -31,15 +30,15 @@ export class RedisTexts implements WaitBoard {
   }
 
   /**
-   * Stores the label after the id of the request that holds the lock. The lock has the same id, so a reader can ignore
-   * an earlier holder's label, and no release has to delete it. A failure is not reported, because the lock doesn't
+   * Stores the label, prefixed with the id of the lock holder's request. The lock has the same id, so a reader can ignore
+   * an earlier holder's label, and releases don't have to delete it. A failure is not reported, because the lock doesn't
    * depend on the label.
    */
   label({ key, id }: AcquireRequest, text: string, duration: number): void {
     this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
   }
 
-  /** Reads both keys in one round trip. If the lock changes hands in between, the ids differ, or the holder has just left. */
+  /** Reads both keys in one round trip. If the lock changes hands in between, the ids differ, or the label's holder has just left. */
   async labelOf(key: string): Promise<string | null> {
     const [value, label] = await Promise.all([
       this.#read(this.layout.lockOf(key)),

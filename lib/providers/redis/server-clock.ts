@@ -1,7 +1,7 @@
 /**
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
- * A message about a grant does not show how long it was in flight. But a command whose reply contains the server's time ran after it was sent. So a
+ * A message about a grant doesn't show how long it was in flight. But a command whose reply contains the server's time ran after it was sent. So a
  * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different
  * clock speeds. Two machines' clocks are never compared: both times come from the same server.
  */
@@ -10,7 +10,7 @@ export class ServerClock {
   #serverTime = 0;
   #known = false;
 
-  /** Records the server's time (µs) in the reply to a command that was sent at `sentAt`. */
+  /** Records the server's time (µs) in the reply to a command sent at `sentAt`. */
   observe(sentAt: number, serverTime: number): void {
     this.#sentAt = sentAt;
     this.#serverTime = serverTime;
@@ -22,7 +22,7 @@ export class ServerClock {
     this.#known = false;
   }
 
-  /** The earliest time for the server time `serverTime` (µs); `undefined` if there is no recent observation. */
+  /** The earliest local time that may correspond to `serverTime` (µs); `undefined` if there is no recent observation. */
   earliest(serverTime: number, now: number): number | undefined {
     // Over longer periods, the clocks drift apart, and the server's clock is more likely to have been stepped.
     if (!this.#known || now - this.#sentAt > RECENT) return undefined;
@@ -32,5 +32,5 @@ export class ServerClock {
 }
 
 const RECENT = 10_000;
-/** The same share as in a lease's margin. If the estimate were too late by more than that, a lease would still be trusted after it ended. */
+/** The same fraction as a lease's margin. If the estimate were too late by more than that, a lease would still be trusted after it ended. */
 const DRIFT = 0.01;

@@ -4,7 +4,7 @@ import { isReplyError } from './client/redis-connection.js';
 import { refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
 
-/** The error for an operation on `key` that failed or got no reply. `sent: false` means that no command has left this process. */
+/** The error for an operation on `key` that failed or got no reply. `sent: false` means no command has left this process. */
 export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockError {
   const what = `Lock "${key}" of provider "${provider}"`;
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { key, provider, cause, sent });
@@ -36,7 +36,7 @@ export function notConnected(provider: string, cause: unknown): LockError {
 }
 
 /**
- * Makes a `LockUnavailableError` for an outage, or a {@link LockConfigError} if Redis definitely refused. The message explains a refusal.
+ * Makes a `LockUnavailableError` for an outage, or a {@link LockConfigError} that explains a definite refusal by Redis.
  *
  * @param otherwise the reason if Redis didn't refuse anything
  */

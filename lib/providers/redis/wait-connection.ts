@@ -9,7 +9,7 @@ interface Sending {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** The error if too few replicas acknowledged a write in time, or if their number is unknown. */
+/** The error if too few replicas acknowledged a write in time, or if it is unknown how many did. */
 export class NotReplicated extends Error {
   override readonly name = 'NotReplicated';
 }
@@ -63,7 +63,7 @@ export class WaitConnection extends CommandConnection {
     }
     const fail = (error: NotReplicated) => {
       for (const { sending, reply } of answered) {
-        // Without the replicas, a reply that says "held" must not be trusted. A reply that says "not held" is true either way.
+        // Without the replicas' acknowledgment, a "held" reply must not be trusted. A "not held" reply is true either way.
         if (Array.isArray(reply)) sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
         else if (isHold(reply)) sending.onFailure(error);
         else sending.onReply(reply);
@@ -90,7 +90,7 @@ export class WaitConnection extends CommandConnection {
   }
 }
 
-/** Only confirmations and renewals are sent on this connection, and a string reply means that the lock is held. */
+/** Only confirmations and renewals are sent on this connection, and a string reply means the lock is held. */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

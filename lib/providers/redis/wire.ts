@@ -51,7 +51,7 @@ export function encodeTryAcquire(request: AcquireRequest, callers: number, leave
   return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
 }
 
-/** A renewal, or with the request's `minHold`, a confirmation. */
+/** A renewal or, with the request's `minHold`, a confirmation. */
 export function encodeRenewal(request: AcquireRequest, lease: number, minHold = 0): OperationArguments {
   return [`C${minHold > 0 ? wholeMs(minHold) : ''}${termsOf(request)}`, request.id, wholeMs(lease)];
 }
@@ -72,7 +72,7 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, marked `m` if the request has a `minHold`, because its grant can't pass to another of the process's callers. */
+/** The provisional lease, marked `m` if the request has a `minHold`, because its grant can't be passed to another of the process's callers. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
@@ -88,12 +88,12 @@ function callersOf({ minHold }: AcquireRequest, callers: number): string {
   return callers > 1 ? `::${callers}` : '';
 }
 
-/** Whole milliseconds for the script, rounded up because the server may keep a lock longer than we rely on it. */
+/** Whole milliseconds for the script, rounded up: the server may safely keep a lock longer than we rely on it. */
 function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
 
-/** A reply that says that the lock is held. */
+/** A reply saying that the lock is held. */
 export interface HeldReply {
   /** The last token of the block for its callers. */
   readonly token: bigint;
@@ -103,7 +103,7 @@ export interface HeldReply {
   readonly left: number;
 }
 
-// Replies are parsed strictly. A parser that throws would end the process, and the call's other operations would get no reply.
+// Replies are parsed strictly. If a parser threw, the process would crash, and the call's other operations wouldn't get a reply.
 const HELD = /^(?:(\d{16})|h(\d{16})(-?\d{1,15}))$/;
 
 /** Reads `token` or `h token ms`; `undefined` for any other reply. */
@@ -114,7 +114,7 @@ export function readHeld(reply: unknown, lease: number): HeldReply | undefined {
   return { token: BigInt(token), isFullLease: whole !== undefined, left: left === undefined ? lease : Number(left) };
 }
 
-/** A reply that says that the request is queued. */
+/** A reply saying that the request is queued. */
 export interface QueuedReply {
   /** The server's time when it queued the request, in µs. */
   readonly serverTime: number;
@@ -133,7 +133,7 @@ export function readQueued(reply: unknown): QueuedReply | undefined {
 
 const HOLDER = / (?:\+(\d+)|([0-9a-f]{12})(?: (\d+))?)$/;
 
-/** Whether the reply is `b holder`: an acquire without queueing found the lock busy. */
+/** Whether the reply is `b holder`: a non-queueing acquire found the lock busy. */
 export function isBusyReply(reply: unknown): boolean {
   return typeof reply === 'string' && /^b(?: |$)/.test(reply);
 }
@@ -185,7 +185,7 @@ export function readFreeIn(text: string): { readonly holder: string; readonly fr
 
 /** The value of a lock with one holder: `p` or `w`, token, holder; `m`, token, time, holder; or `c`, token, time, process, holder. */
 const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
-/** The value of a lock with readers. Each reader's record is `h` and holder, or `c`, process, and holder. */
+/** The value of a lock with readers. Each reader's record contains `h` and holder, or `c`, process, and holder. */
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 
@@ -194,7 +194,10 @@ export function holderIn(value: unknown): string | undefined {
   return EXCLUSIVE.exec(String(value))?.[1];
 }
 
-/** Reads the holders from a lock's value and its records. The list is empty if the lock is retained or limited, or if its value is not ours. */
+/**
+ * Reads the holders from a lock's value and its records. The list is empty if the lock is retained or limited, or if
+ * its value wasn't written by us.
+ */
 export function readHolders(value: unknown, records: unknown): readonly { id: string; mode: 'exclusive' | 'shared' }[] {
   if (typeof value !== 'string') return [];
   const holder = holderIn(value);

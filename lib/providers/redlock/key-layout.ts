@@ -2,7 +2,7 @@ import { encodeKey } from '../redis/client/encode-key.js';
 
 /**
  * A namespace's Redis keys on every node. They must never change: two versions of this package with different keys would not see each
- * other's locks. No key starts like a `RedisLockProvider` key (`namespace:{`), so both providers may share a server.
+ * other's locks. No key has a `RedisLockProvider` prefix (`namespace:{`), so both providers may share a server.
  */
 export class RedlockKeyLayout {
   /** The token counter's key. */
@@ -12,7 +12,7 @@ export class RedlockKeyLayout {
 
   constructor(namespace: string) {
     this.counter = `${namespace}:redlock`;
-    // Not after a colon, because that would be the vote for a lock named "run".
+    // No colon before "run": that would be the key of a vote for a lock named "run".
     this.run = `${this.counter}-run`;
   }
 

@@ -20,7 +20,7 @@ const TOKEN_DIGITS = 16;
 const ROUND_DIGITS = 12;
 
 export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
-/** The duration argument of an operation that needs none. */
+/** The duration argument for an operation that doesn't need one. */
 export const NO_MS = '0';
 export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
 /** A retained key's holder. */
@@ -45,7 +45,7 @@ export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
 }
 
-/** Whole milliseconds for the script, rounded up because a node may keep a vote longer than we rely on it. */
+/** Whole milliseconds for the script, rounded up: a node may safely keep a vote longer than we rely on it. */
 export function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
@@ -56,7 +56,7 @@ export interface Vote {
   readonly written: number;
   /** The smallest token that the node would accept. */
   readonly least: number;
-  /** Whether the node has a counter, and so knows the tokens granted before. */
+  /** Whether the node has a counter, and thus knows the tokens granted earlier. */
   readonly remembers: boolean;
   /** Milliseconds until the vote ends. */
   readonly left: number;
@@ -65,7 +65,7 @@ export interface Vote {
 // 0 or 1, a vote, a vote's round, or the reply to `I`.
 const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
 
-/** Whether the reply has a valid form. Otherwise, it counts as a fault of the node: a parser that throws would end the process. */
+/** Whether the reply has a valid form. Otherwise, it counts as a node fault: if a parser threw, the process would crash. */
 export function isAnswer(reply: unknown): boolean {
   return (typeof reply === 'number' || typeof reply === 'string') && ANSWER.test(String(reply));
 }

@@ -29,9 +29,9 @@ export interface RedlockCommand {
 
 /** A node: one of the independent servers that vote. */
 export class RedlockNode implements ConnectionListener {
-  /** The server's run id, which changes with each start. */
+  /** The server's run id, which changes every time it starts. */
   runId: string | undefined;
-  /** Why the server cannot be a node: it does not fail independently of the others, or is too old. Nothing is sent to such a server. */
+  /** Why the server cannot be a node: it doesn't fail independently of the others, or it is too old. Nothing is sent to such a server. */
   unfitness: string | undefined;
   readonly #connection: CommandConnection;
   /** Has a connection only while the node is ready. */
@@ -39,7 +39,7 @@ export class RedlockNode implements ConnectionListener {
   readonly #probation: Probation | undefined;
   /** Releases that failed on this node and are resent when it is back. */
   readonly #pending = new PendingReleases();
-  /** Represents the votes of every pending release: a vote was requested from this node. */
+  /** Stands in for any pending release's votes: a vote was requested from this node. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
   #identified = Promise.resolve();
@@ -57,7 +57,7 @@ export class RedlockNode implements ConnectionListener {
   ) {
     const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    // 'whole': a release wakes this process's waiters. A request that got "busy" in the same call as the grant must be waiting by then.
+    // 'whole': a release wakes this process's waiters. If a request got "busy" in the same call as the grant, it must be waiting by then.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
@@ -86,12 +86,12 @@ export class RedlockNode implements ConnectionListener {
     return this.#connection.unanswered;
   }
 
-  /** Why the node does not reply or vote. */
+  /** Why the node doesn't reply or vote. */
   get cause(): unknown {
     return this.#refusal ?? this.#connection.cause;
   }
 
-  /** Resolves when the node is ready or has refused. Rejects if it cannot be reached, and keeps reconnecting in the background. */
+  /** Resolves when the node is ready or has refused. Rejects if it can't be reached, and keeps reconnecting in the background. */
   async connect(): Promise<void> {
     await this.#connection.connect();
     await this.#identified;
@@ -113,7 +113,7 @@ export class RedlockNode implements ConnectionListener {
 
   /**
    * Sends the command at the end of this tick, batched with the tick's other commands. A vote that no caller is waiting for anymore is dropped. That
-   * also applies when a call is repeated because the node did not know the script: by then, the vote's clean-up may have been sent.
+   * also applies when a call is repeated because the node didn't know the script: by then, the vote's cleanup may have been sent.
    */
   send(command: RedlockCommand, weight = HEAVY): void {
     const { lock, args, votes } = command;
@@ -123,7 +123,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Kept even if the node is down for longer than any lease: it may be frozen and still have vote requests to read.
+      // Kept even if the node is down for longer than any lease: it may only be frozen, with vote requests still to be read.
       if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -132,7 +132,7 @@ export class RedlockNode implements ConnectionListener {
       weight,
       encode: () => {
         if (!votesHere) return args;
-        // A vote that is sent after the release would outlive it.
+        // A vote request sent after the release would outlive it.
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
         votes?.requested(this.index, roundOf(args));
         return args;
@@ -162,7 +162,7 @@ export class RedlockNode implements ConnectionListener {
       await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
-      // The connection was lost again, or the server refuses the script, so it would fail every operation.
+      // The connection was lost again, or the server refuses the script, so every operation would fail.
       this.#refusal = error;
       return;
     }
@@ -202,12 +202,12 @@ export class RedlockNode implements ConnectionListener {
 }
 
 /**
- * The maximum number of pending releases per node. A node that went down may have cast a vote for every lock that was held or requested at that
- * time. Beyond this bound, the oldest releases are dropped, and their votes end with their leases.
+ * The maximum number of pending releases per node. A node that went down may have cast a vote for every lock held or
+ * requested at that time. Beyond this limit, the oldest releases are dropped, and their votes end with their leases.
  */
 const MAX_PENDING = 10_000;
 
-/** One node's failed releases, at most one per request. Without them, the votes would block their keys for a lease. */
+/** One node's failed releases, at most one per request. If they weren't resent, their votes would block the keys for a lease. */
 export class PendingReleases {
   readonly #byHolder = new Map<string, RedlockCommand>();
 
@@ -239,7 +239,7 @@ export class PendingReleases {
   }
 }
 
-/** Whether the first release also ends every vote that the second one would end. A clean-up only ends the votes of its round and earlier ones. */
+/** Whether the first release also ends every vote that the second one would end. A cleanup only ends the votes of its round and earlier ones. */
 function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }

@@ -48,7 +48,7 @@ export class RedlockNodes {
     return Math.floor(this.count / 2) + 1;
   }
 
-  /** One sequence for the rounds of all requests, so that a clean-up never ends a vote of a later round of the same holder. */
+  /** One sequence for all requests' rounds, so that a cleanup never ends a vote from the same holder's later round. */
   nextRound(): string {
     this.#rounds += 1;
     return roundDigits(this.#rounds);
@@ -76,7 +76,7 @@ export class RedlockNodes {
     });
     const tries = Promise.allSettled(all.map((node) => node.connect()));
     await Promise.race([tries, majority]);
-    // Give the other nodes a moment, to catch address mistakes at startup.
+    // Give the other nodes a moment, so address mistakes surface at startup.
     await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
     this.#refuseUnfit();
@@ -148,9 +148,9 @@ export class RedlockNodes {
   }
 
   /**
-   * Creates the error for a missing majority. If a node refuses, the remedy for that comes first. The error is a
+   * Creates the error for a missing majority. If a node refuses, the message starts with the remedy. The error is a
    * `LockConfigError` if so many nodes refuse
-   * that the others are not a majority. Otherwise, nodes that are down may come back.
+   * that the others can't form a majority. Otherwise, nodes that are down may come back.
    */
   #errorOf(
     what: string,
@@ -172,7 +172,7 @@ export class RedlockNodes {
   }
 }
 
-// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, so by 6 ms in this time.
+// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, so by up to 6 ms in this time.
 const RECENT = 60_000;
 
 /**
@@ -180,7 +180,7 @@ const RECENT = 60_000;
  *
  * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
  * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
- * is enough. The estimate grows with the clock, from the last agreed token, so that tokens stay close to their time. It
+ * is enough. The estimate grows with the clock, from the last agreed token, so tokens stay close to the time of their grants. It
  * doesn't have to be right: if a node knows a larger token, it returns that, and the round takes two round trips.
  */
 class Tokens {

@@ -18,7 +18,7 @@ export type Agreement =
 /**
  * An operation that is sent to all nodes, and their replies so far. It is decided as soon as enough nodes have replied.
  *
- * A node that is down, refuses, or does not reply in time counts as a fault, never as a no.
+ * A node that is down, refuses, or doesn't reply in time counts as a fault, never as a no.
  */
 export abstract class Poll<T> implements RedlockCommand {
   yes = 0;
@@ -35,7 +35,7 @@ export abstract class Poll<T> implements RedlockCommand {
   #isOpen = true;
   #timer: Timer | undefined;
 
-  /** @param lease the lock's lease in ms, a tenth of which is the longest timeout for replies */
+  /** @param lease the lock's lease in ms; replies may take at most a tenth of it */
   constructor(
     protected readonly nodes: RedlockNodes,
     readonly lock: string,
@@ -91,12 +91,12 @@ export abstract class Poll<T> implements RedlockCommand {
     return this.nodes.count - this.yes - this.no - this.faults;
   }
 
-  /** Whether there is nothing left to wait for, so that the poll must be decided now. */
+  /** Whether there is nothing left to wait for, so the poll must be decided now. */
   get isComplete(): boolean {
     return this.isTimedOut || this.missing === 0;
   }
 
-  /** The outcome, or `undefined` while it is uncertain. Must return an outcome if `isComplete`. */
+  /** The outcome, or `undefined` while it is uncertain. Must return an outcome if `isComplete` is true. */
   abstract decide(): T | undefined;
 
   onReply(reply: unknown, node: number): void {
@@ -134,7 +134,7 @@ export abstract class Poll<T> implements RedlockCommand {
     // By default, a late reply changes nothing.
   }
 
-  /** Whether a majority agrees, as far as that is certain. */
+  /** Whether a majority agrees, if that is already certain. */
   protected agreement(): Agreement | undefined {
     if (this.isAgreed) return 'agreed';
     if (this.isRefused) return 'refused';

@@ -6,8 +6,9 @@ import { isReplyError } from '../redis/client/redis-connection.js';
  * With `delayedRestart`, decides when a node may vote.
  *
  * A node may have lost a vote that it cast before it started. Any such vote has expired once a process has observed the server's current run for
- * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock, which jumps when it is
- * corrected after a boot. At the end, this process stores the run's id on the node, so later processes don't have to wait again.
+ * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock,
+ * which jumps when corrected after a boot. At the end, this process stores the run's id on the node, so later processes
+ * don't have to wait again.
  */
 export class Probation {
   #votesFrom = Infinity;
@@ -37,7 +38,7 @@ export class Probation {
     if (runId === undefined) return;
     if (this.#seen?.runId !== runId) this.#seen = { runId, since: this.clock.now() };
     const [notedRun, notedFor] = (await this.#note()).split(' ');
-    // A probation for a shorter maxLease is not long enough.
+    // A probation for a shorter maxLease isn't long enough.
     const isNoted = notedRun === runId && Number(notedFor) >= this.maxLease;
     this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;
     if (!isNoted) this.#noteLater(`${runId} ${this.maxLease}`);
@@ -49,7 +50,7 @@ export class Probation {
     this.#timer = undefined;
   }
 
-  /** Reads the note on the node; '' if the ACL denies access to the key. */
+  /** Reads the result on the node; '' if the ACL denies access to the key. */
   async #note(): Promise<string> {
     try {
       return String(await this.connection.call('get', this.runKey));
@@ -62,7 +63,7 @@ export class Probation {
   #noteLater(note: string): void {
     const left = this.#votesFrom - this.clock.now();
     if (left <= 0) {
-      // If this fails, the node votes anyway, and other processes have to wait themselves.
+      // If this fails, the node votes anyway, and other processes have to wait as well.
       this.connection.call('set', this.runKey, note).catch(() => undefined);
       return;
     }

@@ -105,7 +105,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   }
 }
 
-/** Releases a lock, and reports whether a majority of the nodes had voted for it. */
+/** Releases a lock, and reports whether a majority had voted for it. */
 class Release extends Poll<ReleaseOutcome> {
   decide(): ReleaseOutcome | undefined {
     const agreement = this.agreement();

@@ -13,7 +13,7 @@ export type RedlockNodeOptions = RedisServerOptions;
 
 export interface RedlockLockProviderOptions {
   /**
-   * At least three independent Redis servers (6.2 or later), each as `{ url }`, `{ client }` or `{ options }`. Don't use replicas of one master
+   * At least three independent Redis servers (6.2 or later), each as `{ url }`, `{ client }`, or `{ options }`. Don't use replicas of one master
    * or nodes of one Cluster. Use an odd number, because four nodes tolerate no more failures than three.
    */
   readonly nodes: readonly RedlockNodeOptions[];

@@ -9,10 +9,10 @@ import { Votes } from './votes.js';
 // about eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
-// The last round starts this many ms before the wait ends, so as not to miss a key that becomes free shortly before.
+// The last round starts this many ms before the wait ends, so as not to miss a key that becomes free near the end.
 const LAST_ROUND = 20;
 
-/** A request for a majority of the votes, repeated in rounds while its callers wait; then its grant. */
+/** Requests a majority of the votes, in rounds while its callers wait, and then holds the grant. */
 export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
@@ -62,7 +62,7 @@ export class RedlockRequest {
     this.#pausing?.abort();
   }
 
-  /** Ends the request, because its callers have left or its release is being sent. No further vote may be requested. */
+  /** Ends the request, because its callers have left or its release is being sent. No further votes may be requested. */
   leave(): void {
     this.#hasLeft = true;
     this.#round?.end();
@@ -93,7 +93,10 @@ export class RedlockRequest {
   }
 }
 
-/** The requests that found their lock busy and are retrying. There may be several per key: the core creates one for each number of other keys held. */
+/**
+ * The requests that found their lock busy and are retrying. There may be several per key: the core creates one for each
+ * distinct number of other keys held.
+ */
 export class WaitingRequests {
   readonly #byLock = new Map<string, Set<RedlockRequest>>();
 
@@ -114,7 +117,7 @@ export class WaitingRequests {
     for (const own of this.#byLock.get(lock) ?? []) own.retryNow();
   }
 
-  /** Ends all requests, so that no caller is left waiting. */
+  /** Ends all requests, so no callers are left waiting. */
   close(): void {
     for (const all of this.#byLock.values()) for (const own of all) own.leave();
   }

@@ -6,17 +6,17 @@ import type { RedlockRequest } from './redlock-request.js';
 import type { RedlockGrant } from './round.js';
 
 /**
- * Checks whether a majority of the nodes still has votes that count. If so, all votes that were acknowledged before it was sent count as well.
+ * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before it was sent count as well.
  *
- * A vote that is acknowledged after the grant triggers a recount immediately. If it had to wait for the next renewal, up to a third of the lease,
+ * A vote acknowledged after the grant triggers a recount immediately. If it had to wait for the next renewal, up to a third of the lease,
  * a node that restarts empty in the meantime would end the hold, even though a majority still has votes for it.
  */
 class Recount extends Poll<Agreement> {
   readonly #acknowledgedBefore: readonly (string | undefined)[];
-  /** Each node's vote round, by node. */
+  /** The vote rounds, indexed by node. */
   readonly #standing: string[] = [];
 
-  /** @param ms the new duration of the votes; {@link NO_MS} does not extend them */
+  /** @param ms the votes' new duration; {@link NO_MS} doesn't extend them */
   constructor(
     protected readonly own: RedlockRequest,
     lease: number,
@@ -26,7 +26,7 @@ class Recount extends Poll<Agreement> {
     this.#acknowledgedBefore = own.votes.acknowledged();
   }
 
-  /** A vote that does not count yet is not a refusal until all nodes have replied, because an earlier recount may still make it count. */
+  /** A vote that doesn't count yet isn't a refusal until all nodes have replied, because an earlier recount may still make it count. */
   decide(): Agreement | undefined {
     const { nodes, votes } = this.own;
     const counting = this.#standing.filter((round, node) => votes.counts(node, round)).length;
@@ -44,7 +44,7 @@ class Recount extends Poll<Agreement> {
     super.settle(outcome);
   }
 
-  /** Whether the node has a vote, even if the vote does not count. */
+  /** Whether the node has a vote, even if the vote doesn't count. */
   protected override isYes(reply: unknown, node: number): boolean {
     if (typeof reply !== 'string') return false;
     this.#standing[node] = reply;
@@ -61,18 +61,18 @@ class Recount extends Poll<Agreement> {
   }
 }
 
-/** Starts a recount, which makes a vote that was acknowledged after the grant count. */
+/** Starts a recount, so that votes acknowledged after the grant count. */
 export function recount(own: RedlockRequest, lease: number): void {
   if (!own.votes.isReleased) void new Recount(own, lease).start();
 }
 
 /**
- * Renews a lock: a majority of the nodes must extend votes that count. It is decided as soon as a majority has replied for this lock. Only after
- * a success are nodes that have lost their vote asked to restore it.
+ * Renews a lock: a majority of the nodes must extend votes that count. The renewal is decided once a majority has
+ * replied for this lock. Nodes that have lost their vote are asked to restore it only after a success.
  */
 export class RedlockRenewal extends Recount {
   readonly #ms: string;
-  /** The nodes that have lost the vote, or never gave one. */
+  /** The nodes that have lost the vote, or never cast one. */
   readonly #missing: number[] = [];
   #hasSucceeded = false;
 

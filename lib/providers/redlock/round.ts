@@ -15,30 +15,31 @@ export interface RedlockGrant extends Grant {
 }
 
 /**
- * One round of a request: it requests votes from all nodes in parallel, and a majority of votes grants the lock.
+ * One round of a request: votes are requested from all nodes in parallel, and a majority grants the lock.
  *
  * Mutual exclusion: two majorities that exist at the same time share a node, and a node votes for one holder only.
  *
  * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of
  * those nodes. A later holder's majority shares a node with them. That node could cast its new vote only after the old
- * one had ended, so after the write, and
- * it returns a larger token. The new grant takes the largest token returned. This needs a majority with counters. A node without one has lost
- * it, and only contributes its clock. If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks
+ * one had ended, and thus after the write, so it returns a larger token. The new grant takes the largest token
+ * returned. This needs a majority with counters. A node without a counter has lost it and only contributes its clock.
+ * If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks
  * are left.
  *
  * Callers in one process that hold the lock one after another get a block of tokens. The nodes compare its first token with their counter, and
  * store its last one. So the first token is larger than any in earlier blocks, and a later block's first token is
- * larger than this block's last. If a hold is found again, only its last token is known, so it has no followers.
+ * larger than this block's last. If a hold is found again, only its last token is known, so it can't have followers.
  *
  * All keys share a node's counter. A node that has lost it gets a new one only from a write that arrives together with its own vote: a majority
  * with counters returned that token after the loss, so it is larger than all tokens granted before. Any other write may have been in flight
- * since before the loss, and be older than tokens granted since. Enough nodes with such a counter would agree on a smaller token. The counter
- * does not protect a lock that was being granted while the node lost its data. `delayedRestart` covers that case.
+ * since before the loss, and be older than tokens granted since. Enough nodes with such a counter would agree on a
+ * smaller token. The counter doesn't protect a lock that was being granted while the node lost its data.
+ * `delayedRestart` covers that case.
  */
 export class Round extends Poll<RoundOutcome> {
   readonly #number: string;
   readonly #kept: number;
-  /** The number of callers that could use the grant one after the other. */
+  /** The number of callers that could use the grant one after another. */
   readonly #callers: number;
   /** The vote of a node that accepted the proposed token. */
   readonly #named: Vote;
@@ -196,7 +197,7 @@ export class Round extends Poll<RoundOutcome> {
   #failed(cause: unknown): LockError {
     this.#cleanUp();
     const { request, votes } = this.own;
-    // If no vote was requested, the request has left nothing behind.
+    // If no votes were requested, the request left nothing behind.
     return this.nodes.unavailable(request.key, { cause, refusals: this.refusals }, votes.isSent);
   }
 

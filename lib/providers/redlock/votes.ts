@@ -1,6 +1,6 @@
 /**
  * Records a request's votes. A node is identified by its index, and a vote by its round, which the node stores with it:
- * a vote that was lost and restored has a different round.
+ * a lost and restored vote has a different round.
  *
  * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
  * after its acknowledgment has succeeded without it: then a majority and this vote existed at the same time. If it

@@ -3,7 +3,7 @@ import { shown } from '../../api/printable.js';
 import { option, type Option, refuse } from '../../core/toolkit/options.js';
 
 /**
- * Each member's `commandTimeout`. Undefined if one of them doesn't declare it, which means that member may not reconnect automatically.
+ * Each member's `commandTimeout`. Undefined if one of them doesn't declare it, in which case it might not reconnect automatically.
  */
 export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {
   const timeouts = members.flatMap(({ commandTimeout }) => commandTimeout ?? []);
@@ -14,7 +14,7 @@ export function timeoutsOf(members: readonly Member[]): readonly number[] | unde
 export function namesOfMembers(): Option<readonly string[]> {
   const wanted = "a list of lock provider names, such as ['redis', 'sql']";
   return option<readonly string[]>(wanted, (given, owner, name) => {
-    // Reject strings, which have a length and can be iterated: 'ab' would mean the providers a and b.
+    // Reject strings, which have a length and can be iterated: 'ab' would be read as the providers a and b.
     if (!Array.isArray(given)) return undefined;
     const other: unknown = given.find((each) => typeof each !== 'string');
     if (other !== undefined || given.includes(undefined))

@@ -1,6 +1,6 @@
 import type { AcquireRequest, Holding, Instance } from '../../api/lock-provider.js';
 
-/** How many instance names to cache: more than any fleet contains. */
+/** How many instance names to cache: more than any fleet has. */
 const NAMES_CACHED = 1_000;
 
 /** A holder as reported by a server. */

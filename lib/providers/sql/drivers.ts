@@ -14,11 +14,11 @@ export interface SqlServerSettings {
 }
 
 /**
- * The server, given in one of these ways. It is a configuration, never the application's pool: locks open their own
- * connections with their own time limits, and waiters in a pool would block the application. It is read for each
- * connection, so a getter may return a rotated password.
+ * The server's configuration, in one of these forms. Never pass the application's pool: locks open their own
+ * connections with their own time limits, and waiters in a pool would block the application. The configuration is read
+ * for each connection, so a getter may return a rotated password.
  */
-// If a configuration doesn't match, the compiler's error describes the last member, and most users pass a URL.
+// The URL is last: most users pass one, and for a mismatch, the compiler's error describes the last member.
 export type SqlConnectionOptions =
   /**
    * The configuration for `new Client(…)` of `pg`, including TLS, a socket, or a function that returns the password.
@@ -28,10 +28,10 @@ export type SqlConnectionOptions =
    * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket, or `authPlugins`, but not `queryFormat`.
    */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
-  /** A `postgres://`, `postgresql://`, `mysql://` or `mariadb://` URL with a user, password, and database. */
+  /** A `postgres://`, `postgresql://`, `mysql://`, or `mariadb://` URL with a user, password, and database. */
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
-// Stored in a variable so that bundlers and compilers don't try to resolve optional peers.
+// Stored in a variable so that bundlers and compilers don't try to resolve optional peer dependencies.
 const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
 const PROTOCOLS = new Map([
   ['postgres:', 'postgres'],

@@ -19,7 +19,7 @@ import { tableName } from './table/lock-schema.js';
 export interface SqlLockOptions {
   /** The table for locks and fencing counters, as `name` or `schema.name`. Default `distributed_lock`. */
   readonly table?: string;
-  /** Whether to create the table if it does not exist. Otherwise, a migration must create it. Default false. */
+  /** Whether to create the table if it doesn't exist. Otherwise, a migration must create it. Default false. */
   readonly synchronize?: boolean | undefined;
   /**
    * How long the database may take to respond to a statement, in ms. After that, the outcome is unknown. At least
@@ -29,7 +29,7 @@ export interface SqlLockOptions {
   /**
    * Whether to allow servers on which two callers may hold a lock at the same time: Galera, several primaries, a
    * read-only server or standby, or a pooler that shares connections among clients. Otherwise, such a server causes a
-   * `LockConfigError`. Use it for a cluster only if all locks go to the same node. Default false.
+   * `LockConfigError`. Enable it for a cluster only if all locks go to the same node. Default false.
    */
   readonly allowUnsafeTopology?: boolean | undefined;
 }

@@ -9,8 +9,7 @@ import { VersionLockBackend } from './version/version-lock-backend.js';
 export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions;
 
 /**
- * Locks on rows of a table, with `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1 and
- * Postgres 13 or later.
+ * Locks on rows of a table, with `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and Postgres 13 or later.
  *
  * It guarantees mutual exclusion as long as there is one writer, and supports shared locks on MySQL and MariaDB. For
  * writes through {@link sqlClientOf}, the guarantee is absolute: they are committed while the lock is held, or not at
@@ -39,11 +38,11 @@ export class SqlRowLockProvider implements LockProvider {
 export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;
 
 /**
- * Leases in rows of a table, with a version column as the fencing token. For MySQL, MariaDB and Postgres.
+ * Leases in rows of a table, with a version column as the fencing token. For MySQL, MariaDB, and Postgres.
  *
  * It guarantees mutual exclusion as long as there is one writer whose wall clock doesn't jump. Each operation is a
- * single statement that compares the row with what was read before and updates it by the database's clock. Rows are
- * kept, so versions survive releases, crashes and restarts. Locks use no connection while they are held or waited for.
+ * single statement that compares the row with what was read before and updates it using the database's clock. Rows are
+ * kept, so versions survive releases, crashes, and restarts. Locks don't use a connection while held or waited for.
  * A holder notices a loss by its deadline.
  *
  * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the

@@ -89,7 +89,7 @@ function capabilitiesOf({ fencing }: SqlSettings, shared: boolean): LockCapabili
 
 /**
  * @param views the database views that show such locks to operators
- * @throws LockConfigError always: the database shows sessions, rows and hashes, but not the keys of a namespace
+ * @throws LockConfigError always: the database shows sessions, rows, and hashes, but not a namespace's keys
  */
 function refuseList({ name: provider }: BackendContext, views: string): never {
   throw new LockConfigError(

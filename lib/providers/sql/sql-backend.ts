@@ -42,12 +42,12 @@ export interface SqlRequest {
 /** The state of a request for a row lock or an advisory lock. */
 export type RequestState<Held extends object> = 'asking' | Held | 'over';
 
-/** What the request holds; undefined in every other state. */
+/** What the request holds; undefined in any other state. */
 export function heldIn<Held extends object>(state: RequestState<Held>): Held | undefined {
   return typeof state === 'object' ? state : undefined;
 }
 
-/** The parts that all SQL backends share: connecting, request state and errors. */
+/** The parts that all SQL backends share: connecting, request state, and errors. */
 export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
@@ -109,7 +109,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
 
   async release(request: AcquireRequest<SqlRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     try {
-      // After this, any earlier call to acquire() has set the state.
+      // Once this resolves, any earlier acquire() call has set the state.
       await this.database();
       return (await request.state?.release(options)) ?? 'lost';
     } catch (error) {
@@ -131,8 +131,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
   /**
-   * Acquires and releases a lock that no application uses. It may be busy, for example if several processes start at
-   * the same time.
+   * Acquires and releases a lock that no application uses. The lock may be busy, for example when several processes start together.
    */
   async #probe(database: D, probe: Probe): Promise<void> {
     const { clock } = this.context;

@@ -24,8 +24,8 @@ interface TypeOrmMysqlDriver {
 /** The options common to all TypeORM locks. */
 export type TypeOrmLockOptions = SqlLockOptions & {
   /**
-   * The application's DataSource: `mysql`, `mariadb` or `postgres`. Its options are used to open separate connections.
-   * It need not be initialized, except for `entityManagerOf`.
+   * The application's DataSource: `mysql`, `mariadb`, or `postgres`. Its options are used to open separate connections.
+   * It doesn't need to be initialized, except for `entityManagerOf`.
    */
   readonly dataSource: DataSource;
 };
@@ -94,7 +94,7 @@ function assertOpens(driver: unknown, part: string, name: string): void {
   );
 }
 
-/** Its clients are created on the primary, as TypeORM does for its own pool. */
+/** Clients are created on the primary, as they are in TypeORM's own pool. */
 function postgresSource(dataSource: DataSource): PostgresSource {
   let driver: PostgresDriver | undefined;
   return {

@@ -118,19 +118,20 @@ export class EntityTransaction extends LentTransaction {
 }
 
 /**
- * The EntityManager of the transaction that holds the lock, for an exclusive lock on one key of a
- * {@link TypeOrmRowLockProvider}. It has the entities and subscribers of the provider's DataSource, once that DataSource is initialized.
+ * The EntityManager of the transaction that holds the lock, for an exclusive {@link TypeOrmRowLockProvider} lock on one
+ * key. It has the entities and subscribers of the provider's DataSource, once that DataSource is initialized.
  *
  * Writes through it are committed when the lock is released, and rolled back when the task under `withLock` or a decorator fails,
- * when the lock is lost, or when the process dies. Statements run one after the other. If the transaction was
- * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'`: do not combine the two).
+ * when the lock is lost, or when the process dies. Statements run one at a time. If the transaction was
+ * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is set, which you should avoid here).
  *
- * The transaction is READ COMMITTED. Do not end it yourself, and run nothing in it that commits implicitly (DDL and TRUNCATE on MySQL). Otherwise,
+ * The transaction is READ COMMITTED. Don't end it yourself, and don't run anything in it that commits implicitly (DDL
+ * and TRUNCATE on MySQL). Otherwise,
  * the lock is lost: immediately if the server's response shows it, otherwise at the next heartbeat, and before the COMMIT at
  * the latest. Writes made before this is detected are committed without the lock.
  *
  * The lock is lost if a single statement takes longer than the session guard. For a lock taken with `acquire`,
- * `lock.release()` commits, whatever happened before.
+ * `lock.release()` commits, no matter what happened before.
  *
  * @throws LockLostError when the lock is no longer held.
  * @throws LockConfigError when the lock has no such transaction.

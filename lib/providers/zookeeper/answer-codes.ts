@@ -54,7 +54,7 @@ export function failureOf(code: number, denied?: string): ZooKeeperFailure {
   return new ZooKeeperFailure(kind, message, { isDefinite: DEFINITE.includes(code) });
 }
 
-/** Whether the server closes the session after this error, because it doesn't accept the client. */
+/** Whether the server closes the session after this error because it rejects the client. */
 export function closesSession(code: number): boolean {
   return CLOSING.includes(code);
 }

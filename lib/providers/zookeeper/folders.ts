@@ -6,9 +6,9 @@ const MAX_FOLDERS = 10_000;
 const REMOVALS_PER_BATCH = 200;
 
 /**
- * The folders this process used recently. Each key has a persistent node. This process tries to remove idle
+ * The folders this process used recently. Each is a persistent node for one key. This process tries to remove idle
  * ones. The server rejects the removal while a folder has children; their processes remove it later. A process that finds
- * a folder missing recreates it, so processes needn't coordinate.
+ * a folder missing recreates it, so processes don't have to coordinate.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();
@@ -42,7 +42,7 @@ export class Folders {
 
   async #remove(session: Session, folders: readonly string[]): Promise<void> {
     for (const folder of folders) this.#usedAt.delete(folder);
-    // A failure needs no action: the folder is in use again, already gone, or not ours to remove.
+    // A failure can be ignored: the folder is in use again, already gone, or not ours to remove.
     await Promise.allSettled(folders.map((folder) => session.client.remove(folder)));
   }
 

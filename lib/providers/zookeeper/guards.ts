@@ -39,7 +39,7 @@ export class Guards {
     const [next] = this.#waiting;
     if (!next) return;
     this.#waiting.delete(next);
-    // If it fails, the next renewal checks again.
+    // If the check fails, the next renewal retries it.
     this.#run(next).catch(() => undefined);
   }
 }

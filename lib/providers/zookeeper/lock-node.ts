@@ -3,11 +3,11 @@ import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-// Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a row.
+// Another process may remove the empty folder between our two requests, but it is unlikely to do so this many times in a row.
 const TRIES = 10;
 
 /**
- * The node of one request in the queue, from its creation to its removal, within one session.
+ * One request's node in the queue, from its creation to its removal, within one session.
  *
  * Its name contains a unique id (Curator calls this "protected"), so the node can be found even if the reply to its
  * creation was lost.
@@ -115,8 +115,7 @@ export class LockNode {
 
   /**
    * Removes the node and resolves to whether it existed. If it rejects, call it again until it resolves or the session
-   * ends. A refusal is final and is rethrown without another request, because retrying many nodes would only load the
-   * server.
+   * ends. A refusal is final and is rethrown without another request, because many retries would only load the server.
    */
   async remove(): Promise<'removed' | 'missing'> {
     if (this.#refusal) throw this.#refusal;

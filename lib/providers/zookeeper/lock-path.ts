@@ -50,7 +50,7 @@ export function keyIn(content: Buffer, segment: string): string | undefined {
   }
 }
 
-/** The paths of a namespace. */
+/** A namespace's paths. */
 export class LockPaths {
   /** The parent of all other paths. */
   readonly namespace: string;

@@ -10,7 +10,7 @@ export function contentFor({ id, name }: Instance): Buffer {
   return Buffer.from(`${id} ${name}`);
 }
 
-/** Reads the name of the instance from a node's content, if the instance with this id wrote it. */
+/** Reads the instance's name from a node's content, if the instance with this id wrote it. */
 export function instanceNameIn(content: Buffer, id: string): string | undefined {
   const text = content.toString();
   const name = text.slice(id.length + 1);

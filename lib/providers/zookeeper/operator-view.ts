@@ -11,11 +11,11 @@ const NAMED_HOLDERS = 100;
 
 interface HeldKey {
   readonly info: Omit<LockInfo, 'instances' | 'since'>;
-  /** The node names of the holders. */
+  /** The holders' node names. */
   readonly holders: readonly string[];
 }
 
-/** Lists, inspects and force-releases locks for operators. */
+/** Lists, inspects, and force-releases locks for operators. */
 export class OperatorView {
   constructor(
     private readonly context: RequestContext,
@@ -46,7 +46,7 @@ export class OperatorView {
    * is consumed.
    */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
-    // Otherwise a server that lags behind its leader would miss the latest locks.
+    // Otherwise, a server that lags behind its leader would miss the latest locks.
     await this.context.session.heartbeat().catch((error: unknown) => {
       throw this.context.unavailable(undefined, error);
     });
@@ -86,7 +86,7 @@ export class OperatorView {
       const stat = await session.client.stat(`${folder}/${latest}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
-      // Removed between the two reads.
+      // It was removed between the two reads.
       if (!stat) continue;
       const info: HeldKey['info'] = {
         key,
@@ -119,7 +119,7 @@ export class OperatorView {
     return key.startsWith(prefix) ? this.#readLock(key, folder, instances) : null;
   }
 
-  /** @param instances cached names by id, so an instance that holds many keys is read only once */
+  /** @param instances cached names by id, so an instance with many keys is read only once */
   async #readLock(key: string, folder: string, instances: Map<string, string>): Promise<LockInfo | null> {
     const held = await this.#read(key, folder);
     if (!held) return null;

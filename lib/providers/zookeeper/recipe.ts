@@ -10,7 +10,7 @@ interface QueuedNode {
   readonly text: string;
 }
 
-/** The position of a node in the queue. */
+/** A node's position in the queue. */
 export interface QueuePosition {
   readonly isHeld: boolean;
   /** The node whose change may admit this one. Undefined for a holder, or for a waiter that any departure may admit. */
@@ -24,8 +24,8 @@ export interface QueuePosition {
 }
 
 /**
- * The server appends, as 10 digits, a signed 32-bit count of children ever created in the folder. Locking stops
- * before it overflows, because negative numbers would sort first.
+ * The server appends a 10-digit, signed 32-bit count of all children ever created in the folder. Locking stops before
+ * the count overflows, because negative numbers would sort first.
  */
 export const LAST_SEQUENCE = 2 ** 31 - 1_000_000;
 
@@ -38,8 +38,8 @@ const MUTEX = 'lock-';
  *
  * A limited node has an exclusive node's marker after its limit and weight, so Curator treats it as exclusive.
  * Limited nodes enter in order while their total weight is at most their smallest limit. The holders are therefore
- * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Each process computes the same
- * result from a list of names.
+ * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Every process computes the
+ * same result from the same names.
  */
 class Recipe {
   readonly #limited: RegExp;
@@ -57,7 +57,7 @@ class Recipe {
     return mode === 'shared' && this.shared !== undefined ? this.shared : this.exclusive;
   }
 
-  /** The position of a node among the children of the lock's folder, which must include it. */
+  /** A node's position among the children of the lock's folder, which must include the node. */
   positionOf(own: string, names: readonly string[]): QueuePosition {
     const queue = this.#queueOf(names);
     const index = queue.findIndex(({ name }) => name === own);
@@ -98,7 +98,7 @@ class Recipe {
       return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited' };
     }
     const previous = queue[index - 1];
-    // The first waiter behind limited holders waits for any of them. All others watch one node, so a departure wakes only one waiter.
+    // The first waiter behind limited holders waits for any of them to leave. All others watch one node, so a departure wakes only one waiter.
     if (index === holders.length && previous?.mode === 'limited') {
       return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }

@@ -10,7 +10,7 @@ const AHEAD = 32;
 /**
  * Records in a folder. Each is a persistent node whose changes are conditional on its version.
  *
- * `serverTime` is the clock of the leader (or the standalone server), which ZooKeeper reveals only as the time of a
+ * `serverTime` comes from the clock of the leader (or standalone server), which ZooKeeper reveals only as the time of a
  * write. So before a read, and after a create, the session writes to its own node. Concurrent callers share that write.
  * A read that follows it on the same connection is at least as recent.
  *
@@ -47,7 +47,7 @@ export class ZooKeeperRecords implements RecordStore {
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { context } = this;
     const segments = await this.#operate('The list of records', async () => {
-      // Otherwise a server that lags behind its leader would miss the latest records.
+      // Otherwise, a server that lags behind its leader would miss the latest records.
       await context.session.heartbeat();
       return context.session.client.children(this.folder).catch((error: unknown) => {
         if (isFailure(error, 'no-node')) return [];

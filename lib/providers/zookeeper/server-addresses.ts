@@ -15,9 +15,9 @@ export interface ServerAddress extends Server {
 }
 
 /**
- * The addresses of the connect string and their connection failures.
+ * The connect string's addresses and their connection failures.
  *
- * As in the Java client and kazoo, a host name stands for all of its addresses: a headless Kubernetes service is one name
+ * As in the Java client and kazoo, a host name expands to all of its addresses: a headless Kubernetes service is one name
  * for all servers. Names are resolved again in every round, because pod addresses change.
  */
 export class ServerAddresses {
@@ -30,7 +30,7 @@ export class ServerAddresses {
   readonly #known = new Map<Server, readonly string[]>();
   /** Why a name has no addresses. */
   readonly #unresolved = new Map<Server, Error>();
-  /** Connection failures of this round, by the displayed name of the address. */
+  /** This round's connection failures, by the address's displayed name. */
   readonly #failures = new Map<string, Error>();
 
   constructor(
@@ -62,7 +62,7 @@ export class ServerAddresses {
   }
 
   failed(server: ServerAddress, error: Error): void {
-    // Delete first, so that the latest failure is last.
+    // Delete it first so that the latest failure comes last.
     this.#failures.delete(nameOf(server));
     this.#failures.set(nameOf(server), error);
   }
@@ -72,7 +72,7 @@ export class ServerAddresses {
     this.#failures.clear();
   }
 
-  /** Describes all failures of this round. */
+  /** Describes all of this round's failures. */
   failure(): ZooKeeperFailure {
     const tried = [
       ...Array.from(this.#unresolved, ([{ host }, error]) => [host, error] as const),

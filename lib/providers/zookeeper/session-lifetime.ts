@@ -4,17 +4,16 @@ import { validUntil } from '../../core/toolkit/validity.js';
  * The fraction of the timeout for which a session is guaranteed to live after an acknowledged write was sent.
  *
  * Two thirds, because a follower reports its sessions to the leader only when it answers the leader's pings, every half
- * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`, `submitLearnerRequest` does
+ * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`; `submitLearnerRequest` does
  * not). If it is cut off just after a write was acknowledged, its last report is half a tick old, and may have followed
  * a pause in which we sent nothing. We send something every sixth of the timeout, so with sessions of at least two
- * ticks (the shortest that a server grants by default), at most a third of the timeout is lost. The worst case is three
- * ticks, where two pings pass.
+ * ticks (the shortest that a server grants by default), at most a third of the timeout is lost. The worst case is three ticks, in which two pings pass.
  */
 const GUARANTEED = 2 / 3;
-/** A longer pause, as a fraction of the timeout, means that the event loop was blocked or the process stopped. */
+/** A pause longer than this fraction of the timeout means that the event loop was blocked or the process stopped. */
 const PAUSE = 1 / 4;
 /**
- * After this fraction of the timeout, a follower has answered the leader's next ping: half a tick for a session of two
+ * Within this fraction of the timeout, a follower answers the leader's next ping: half a tick for a session of two
  * ticks.
  */
 const REPORTED_WITHIN = 1 / 4;

@@ -36,9 +36,9 @@ const ANSWER_TIMEOUT = 1 / 4;
 const ATTEMPT_PATROL_MS = 50;
 /** After this many timeouts without a connection, the session counts as expired. `#patrol` explains why. */
 const GIVEN_UP = 3;
-/** The same for a session that was never up and therefore holds nothing. */
+/** The same limit for a session that was never up and therefore holds nothing. */
 const GIVEN_UP_UNUSED = 1;
-/** The maximum delay before another attempt to create the session's own node after a refusal. */
+/** The maximum delay before retrying a refused attempt to create the session's own node. */
 const MAX_REFUSAL_DELAY_MS = 5_000;
 /** The maximum age of the last acknowledged write while any request holds or awaits a lock. */
 const WRITE_AGE = 1 / 4;
@@ -74,8 +74,7 @@ export class Session implements ClientListener {
     private readonly clock: Clock,
     private readonly listener: SessionListener,
     /**
-     * An observer creates no folders: if the heartbeat folder is missing, no process holds locks, and the observer
-     * needs no node.
+     * An observer doesn't create folders: if the heartbeat folder is missing, no process holds locks, and the observer doesn't need a node.
      */
     private readonly isObserver: boolean,
   ) {
@@ -136,7 +135,7 @@ export class Session implements ClientListener {
     return this.#lifetime.lease;
   }
 
-  /** The time until which the session and its locks are guaranteed to live. */
+  /** When the guaranteed lifetime of the session and its locks ends. */
   get validUntil(): number {
     return this.#lifetime.validUntil;
   }
@@ -168,7 +167,7 @@ export class Session implements ClientListener {
     return this.#heartbeats.next();
   }
 
-  /** Ends the session. If no server responds within `timeout` ms, the servers end it when it times out. */
+  /** Ends the session. If no server responds within `timeout` ms, the session ends when it times out. */
   async close(timeout: number): Promise<void> {
     this.#end();
     await withTimeout(this.clock, timeout, this.client.close());
@@ -232,7 +231,7 @@ export class Session implements ClientListener {
     this.listener.onUp(this);
   }
 
-  /** Creates the session's own node. Without it, there are no heartbeats and no locks. */
+  /** Creates the session's own node. Without it, there are no heartbeats or locks. */
   #prepare(): void {
     const node = this.#node;
     const make = () => this.client.create(node, 'ephemeral');
@@ -271,7 +270,7 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // The error also came from the leader, but without its time. An observer starts no jobs, so its own clock
+      // The error also came from the leader, but without its time. An observer doesn't start jobs, so its own clock
       // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);

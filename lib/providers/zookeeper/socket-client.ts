@@ -396,12 +396,12 @@ export class SocketClient implements ZooKeeperClient {
     });
   }
 
-  /** Builds the failure of a request. For an ACL refusal, it includes the node, the permission and the user. */
+  /** Builds a request's failure. For an ACL refusal, it includes the node, permission, and user. */
   #failureOf(code: number, [operation, path]: readonly Field[]): ZooKeeperFailure {
     const right = RIGHTS[operation as number];
     if (right === undefined) return failureOf(code);
     const { auth } = this.settings;
-    // Only the part before the first colon: the rest is the password.
+    // Use only the part before the first colon: the rest is the password.
     const [, user] = (auth?.scheme === 'digest' && /^([^:]+):/.exec(auth.credentials)) || [];
     const whom = user === undefined ? `the "${auth?.scheme ?? ''}" identity` : `user "${user}"`;
     const node = right.isOfParent ? String(path).slice(0, String(path).lastIndexOf('/')) || '/' : String(path);
@@ -425,7 +425,7 @@ export class SocketClient implements ZooKeeperClient {
 }
 
 /**
- * Reads a `Stat`: czxid, mzxid, ctime, mtime, version, cversion and aversion, ephemeralOwner. The rest is not needed.
+ * Reads a `Stat`: czxid, mzxid, ctime, mtime, version, cversion and aversion, and ephemeralOwner. The rest isn't needed.
  */
 function statIn(answer: JuteReader): Omit<NodeValue, 'data'> & { readonly changedAt: number } {
   const [createdAt, , , changedAt] = [answer.long(), answer.long(), answer.long(), answer.long()];

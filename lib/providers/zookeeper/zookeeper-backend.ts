@@ -31,7 +31,7 @@ import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 const CLOSE_TIMEOUT = 2_000;
 /** Backoff before the next session after the servers rejected one, in ms: a server may be temporarily misconfigured. */
 const REFUSED = { first: 5_000, most: 30_000 };
-/** The same, after several sessions in a row have expired early. After the first one, there is no delay. */
+/** The same backoff after several sessions in a row have expired early. After the first one, there is no delay. */
 const EXPIRED = { first: 250, most: 10_000 };
 
 /**
@@ -45,7 +45,7 @@ const EXPIRED = { first: 250, most: 10_000 };
  */
 const MOST_PATH_BYTES = 900_000;
 
-/** The locks of one application: one session at a time, and the requests that hold or wait under it. */
+/** One application's locks: one session at a time, and its requests that hold or await locks. */
 export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;

@@ -6,7 +6,7 @@ export interface ZooKeeperClient {
   readonly sessionTimeout: number;
   /** When the last response arrived. */
   readonly heardAt: number;
-  /** The time since which the server has left requests unanswered; undefined if all are answered. */
+  /** When the server began leaving requests unanswered; undefined if all are answered. */
   readonly silentSince: number | undefined;
   /**
    * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
@@ -37,7 +37,7 @@ export interface ZooKeeperClient {
    */
   read(path: string, onChange?: () => void): Promise<NodeValue | null>;
   /**
-   * Unregisters the `onChange` of {@link read} or {@link children}, because a node may outlive the requests that watch
+   * Unregisters an `onChange` passed to {@link read} or {@link children}, because a node may outlive the requests that watch
    * it.
    */
   unwatch(path: string, onChange: () => void): void;
@@ -105,7 +105,7 @@ export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
 /**
  * Why an operation failed:
  * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
- * - `refused`: an ACL, a quota or a limit.
+ * - `refused`: an ACL, a quota, or a limit.
  * - `unanswered`: it is unknown whether the operation was executed.
  * - `misconfigured`: our own options. Nothing was sent.
  */

@@ -35,8 +35,9 @@ export interface ZooKeeperAcl {
 export interface ZooKeeperLockProviderOptions {
   /**
    * The servers as `host:port`, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`. The default port is
-   * 2181. A trailing path specifies the node that contains all locks, as in `zk1:2181,zk2:2181/shop/locks`. It is created
-   * if it is missing. A host name stands for all of its addresses and is resolved again in each round of connection
+   * 2181. A trailing path specifies the node that contains all locks, as in `zk1:2181,zk2:2181/shop/locks`. That node
+   * is created if missing. A host name expands to all of its addresses and is resolved again in each round of
+   * connection
    * attempts.
    */
   readonly connectString: string;
@@ -51,7 +52,7 @@ export interface ZooKeeperLockProviderOptions {
    * The Curator recipe that the nodes follow, for Java and Python services that use the same locks.
    *
    * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
-   * - `mutex`: `InterProcessMutex`. It has no shared locks, because it ignores readers.
+   * - `mutex`: `InterProcessMutex`. It doesn't support shared locks, because it ignores readers.
    *
    * Both support limited locks. Curator treats each limited holder as an exclusive one.
    *
@@ -61,7 +62,7 @@ export interface ZooKeeperLockProviderOptions {
   /** This client's identity for ACLs: `{ scheme?, credentials }`. Default: none. */
   readonly auth?: ZooKeeperAuth | undefined;
   /**
-   * The ACL of every node that is created. This client needs `cdrw`. Default: with `auth`, all permissions for this
+   * The ACL of every node created. This client needs `cdrw`. Default: with `auth`, all permissions for this
    * client only; otherwise, all permissions for everyone.
    */
   readonly acl?: readonly ZooKeeperAcl[] | undefined;
@@ -87,10 +88,10 @@ export interface ZooKeeperSettings {
 /** How long startup waits for a session, in ms, unless the session timeout is shorter. */
 const START_TIMEOUT = 5_000;
 
-/** A host name, an IPv4 address or an IPv6 address in brackets, with an optional port. */
+/** A host name, an IPv4 address, or an IPv6 address in brackets, with an optional port. */
 const SERVER = /^(?:\[([\da-f:.]+)\]|([^\s:/,;@[\]]+))(?::(\d{1,5}))?$/i;
 const PORT = 2181;
-/** An absolute path without empty segments, `.` or `..`. */
+/** An absolute path without empty segments, `.`, or `..`. */
 const PATH = /^(?:\/?|(?:\/(?!\.{1,2}(?:\/|$))[^/\p{Cc}\p{Cs}\p{Co}]+)+)$/u;
 const EVERYBODY: ZooKeeperAcl = { scheme: 'world', id: 'anyone', permissions: 'cdrwa' };
 const NEEDED = ['c', 'd', 'r', 'w'];

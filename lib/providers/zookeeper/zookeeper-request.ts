@@ -10,14 +10,14 @@ import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js
 
 /**
  * How often a waiter for a limited lock polls the queue. A holder that was paused or cut off when it was admitted does not wake
- * the waiter behind it, even if there is room for it.
+ * the waiter behind it, even if that waiter would fit.
  */
 const POLL_INTERVAL_MS = 1_000;
 
 /** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits, and the length. */
 const REST_OF_PATH = 55;
 
-/** The outcome of one evaluation of the queue. */
+/** The outcome of evaluating the queue. */
 type Step = Grant | 'behind' | 'again';
 
 /** One request for one lock: its node in the queue, the wait for the node before it, and the hold. */
@@ -263,7 +263,7 @@ export class ZooKeeperRequest {
     this.request.waits();
   }
 
-  /** Checks that our node exists; if it doesn't, the hold is lost. Afterwards, a watch reports its removal. */
+  /** Checks that our node exists; if it doesn't, the hold is lost. After that, a watch reports its removal. */
   readonly #guard = async (): Promise<boolean> => {
     const node = this.#node;
     if (!this.#grant || !node) return true;

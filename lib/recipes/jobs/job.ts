@@ -13,12 +13,12 @@ import type { Schedule } from './schedule.js';
 
 /** How long a request for a record is retried while the backend does not respond, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same for recording the end of a run. Its lock is kept until then. */
+/** The same for recording a run's end. The run's lock is kept until then. */
 const END_TIMEOUT = 1_000;
 /** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-/** One key's due times that are less than this far apart, in ms, are meant to be the same. */
+/** A key's due times that are closer together than this, in ms, are meant to be the same. */
 const ONE_DUE = 1_000;
 
 /** When each warning was last logged, for all jobs: they share one clock, and `runOnce()` keys may come from data. */
@@ -29,7 +29,7 @@ const runs = new AsyncLocalStorage<CurrentRun>();
 
 /** A job's run, as its task sees it. */
 export interface CurrentRun {
-  /** The key of the job. */
+  /** The job's key. */
   readonly key: string;
   /** When the run was due. */
   readonly tick: Date;
@@ -49,7 +49,7 @@ export function currentRun(): CurrentRun | undefined {
 
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
-/** A job's run that holds the job's lock. */
+/** A run that holds its job's lock. */
 export interface Run {
   readonly lock: GrantedLock;
   /** `undefined` for a run without a tick. */
@@ -218,7 +218,7 @@ export class Job {
   }
 
   /**
-   * Warns if instances pass the time of the call as the due time, so each call counts as a run.
+   * Warns if instances pass the time of the call as the due time, so each call counts as its own run.
    */
   #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
     if (record === undefined || record.schedule !== null || schedule) return;
@@ -239,7 +239,7 @@ export class Job {
     core.logger.warn(`${message} (Warned once an hour.)`);
   }
 
-  /** Warns if instances have the same expression in two zones, and therefore different ticks. */
+  /** Warns if instances use the same expression in two time zones, and therefore different ticks. */
   #checkZone(record: JobRecord | undefined, schedule: Schedule | undefined): void {
     const own = schedule?.text;
     const other = record?.schedule;

@@ -54,7 +54,7 @@ export class MissingRuns {
   }
 
   /**
-   * Checks again after one lease, which is how long a crashed process's lock is kept. Processes don't all check at the same time.
+   * Checks again after one lease, which is how long a crashed process's lock is kept. Processes don't all check at once.
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
@@ -62,7 +62,7 @@ export class MissingRuns {
   }
 
   /**
-   * All processes first write back a tick that the backend has lost, so none makes up for a run that took place.
+   * All processes first write back a tick that the backend has lost, so none of them repeats a run that took place.
    */
   #onRecovered(): void {
     const { manager, stored, plan } = this.job;
@@ -106,13 +106,13 @@ export class MissingRuns {
 
   async #look(): Promise<void> {
     const { stored, plan } = this.job;
-    // No event reports when the scheduler starts the job again.
+    // No event is emitted when the scheduler starts the job again.
     if (!this.#isFired()) {
       this.lookLater();
       return;
     }
     const found = await stored.read(RECORD_TIMEOUT);
-    // If nothing is stored, an operator may have deleted the record. An earlier record lacks an end that could not be written.
+    // If nothing is stored, an operator may have deleted the record. If the record is earlier, a run's end could not be written.
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
     // The backend has recovered in the meantime.
@@ -163,7 +163,7 @@ export class MissingRuns {
       tick !== undefined && last?.schedule === schedule.text && tick > last.tick && tick > lastTimeOf(last, now);
     if (tick === undefined || !isMissed(seen.record)) return;
     const age = now - tick;
-    // Until then, a process whose scheduler fired may still start it.
+    // Until then, a process whose scheduler fired may still start the tick.
     const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
       this.#lookIn(timeout - age);
@@ -186,7 +186,7 @@ export class MissingRuns {
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;
-    // According to this process's clock, the server is behind: ticks that have run would be due again once its clock is corrected.
+    // According to this process's clock, the server's clock is behind: ticks that have run would be due again once it is corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();
       return;

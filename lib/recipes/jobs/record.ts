@@ -12,7 +12,7 @@ export const MOST_AHEAD = 60_000;
 /** A snapshot of a record. */
 export interface Seen {
   readonly text: string | null;
-  /** `undefined` if nothing is stored, or if it is implausible. */
+  /** `undefined` if nothing plausible is stored. */
   readonly record: JobRecord | undefined;
   /** The stored tick, if it is too far ahead of the server's time to be plausible. */
   readonly impossibleTick: number | undefined;
@@ -58,7 +58,7 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes `next` if the record hasn't changed since it was seen. Resolves to the state stored afterwards: its `record` is `next` if
+   * Writes `next` if the record hasn't changed since it was seen. Resolves to the state stored afterward: its `record` is `next` if
    * that was written, even by an earlier try whose reply was lost.
    *
    * @throws like {@link read}. After LockUnavailableError, the record may have been written, or may be written later
@@ -83,8 +83,7 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state stored
-   * afterwards.
+   * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state stored afterward.
    *
    * @throws as {@link read}
    */
@@ -167,11 +166,10 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
 }
 
 /**
- * The order of one job's records: by tick, then by attempt, then a run before its end. Negative if `one` comes
+ * The order of one job's records: by tick, then by attempt, then start before end. Negative if `one` comes
  * before `other`.
  *
- * Each process knows some of them. After data loss, the latest known to any process counts; otherwise, a run that has ended would be
- * started again.
+ * Each process knows some of them. After data loss, the latest known to any process counts; otherwise, an ended run would be started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
   return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
@@ -182,7 +180,7 @@ function isOver({ state }: JobRecord): boolean {
 }
 
 /**
- * The time until which a record's run is known to have lasted. If the server's clock was ahead, the recorded time is
+ * The last time a record's run is known to have been active. If the server's clock was ahead, the recorded time is
  * still in the future: then only the tick counts.
  */
 export function lastTimeOf({ tick, startedAt, endedAt }: JobRecord, serverTime: number): number {

@@ -1,5 +1,5 @@
 /**
- * The ticks of a job: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances compute the same ticks.
+ * A job's ticks: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances compute the same ticks.
  */
 export interface Schedule {
   /**
@@ -65,7 +65,7 @@ function onlyAt(date: number): Schedule {
   };
 }
 
-/** The name of the zone, as `cron` formats it. */
+/** The zone's name, as `cron` formats it. */
 function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
   if (timeZone) return timeZone;
   if (utcOffset === null || utcOffset === undefined) return Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -75,7 +75,7 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * The ticks of a cron expression, each computed by `cron` from the previous tick, starting at noon on some day. In an
+ * A cron expression's ticks, each computed by `cron` from the previous tick, starting at noon on some day. In an
  * hour that is repeated when daylight saving time ends, `cron`'s result depends on where it starts, so a search never
  * jumps into
  * that hour.
@@ -119,7 +119,7 @@ class CronSchedule implements Schedule {
     if (at > tick) return at;
     // In summer, luxon resolves a local time in a repeated hour to its first occurrence, which has already passed.
     const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
-    // A tick that is not later would make the search loop forever.
+    // An equal or earlier tick would make the search loop forever.
     return again > tick ? again : undefined;
   }
 
@@ -137,7 +137,7 @@ class CronSchedule implements Schedule {
     }
   }
 
-  /** The last tick up to `end`, starting at `tick`. No clock may be set back in between. */
+  /** The last tick up to `end`, starting at `tick`. The clock must not be set back in between. */
   #lastBetween(tick: number, end: number): number {
     let last = this.next(tick);
     if (last === undefined || last > end) return tick;
@@ -153,7 +153,7 @@ class CronSchedule implements Schedule {
     return last;
   }
 
-  /** The next time that the zone's clock is set back, after `from` and up to `end`. */
+  /** The next time the zone's clock is set back, after `from` and up to `end`. */
   #nextSetBack(from: number, end: number): number | undefined {
     for (let start = from; start < end; start += DAY) {
       let before = start;

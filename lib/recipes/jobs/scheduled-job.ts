@@ -86,7 +86,7 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     if ('lock' in started) return started;
     publishSkipped(this.plan, this.key, started.skipped);
-    // The other process may crash, or crashed before it recorded the start.
+    // The other process may crash, or may have crashed before recording the start.
     if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
     return undefined;
   }

@@ -80,13 +80,13 @@ async function* eachStep(
     if (isEndBy(leaving, reason)) return undefined;
     outcome = { status: 'rejected', reason };
   } finally {
-    // When a consumer leaves its loop early, only this runs.
+    // When a consumer leaves its loop early, only this method runs.
     if (!outcome) await lock[Symbol.asyncDispose]();
   }
   return endGuarded(lock, outcome, onLost);
 }
 
-// The body of a generator runs in the async context of the code that requests the next value, so each step enters the lock's context.
+// A generator's body runs in the async context of the code that requests the next value, so each step enters the lock's context.
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,

@@ -7,8 +7,7 @@ import { type CallLock, lockCall } from '../method-call.js';
 import { keepRequestStreams } from '../streams.js';
 
 /**
- * Checks after the last value whether it is still being sent (a file, a response). The lock is held until that promise
- * settles.
+ * Checks whether the last value is still being sent (a file, a response). The lock is held until the returned promise settles.
  */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 

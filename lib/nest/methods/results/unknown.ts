@@ -10,9 +10,9 @@ type Steps = ReturnType<typeof iterated>;
 /**
  * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is held.
  * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets the steps of an
- * async generator. Otherwise, it gets a promise for a run.
+ * async generator. Otherwise, it gets a promise for the result.
  *
- * No caller awaits the promise of a result that is iterated over, so only the steps report an error of the run.
+ * No caller awaits the promise of a result that is iterated over, so only the steps report the run's errors.
  */
 export function lockedUnknown(method: DeclaredMethod, original: Method): Method {
   const { name } = method;
@@ -42,15 +42,14 @@ export function lockedUnknown(method: DeclaredMethod, original: Method): Method 
   };
 }
 
-/** How a call started: with a run, or with its consumer's steps. */
+/** How a call started: as a run, or through its consumer's steps. */
 interface Started {
   isRunning: boolean;
   steps: Steps | undefined;
 }
 
 /**
- * The result of the function, run under the lock. An async generator that it returns has not started, so its steps lock
- * again.
+ * The result of the function, run under the lock. An async generator that it returns has not started, so its steps acquire the lock again.
  */
 async function awaited(
   method: DeclaredMethod,

@@ -3,17 +3,16 @@ import type { Clock } from '../../../api/clock.js';
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 import { type CommandSender, NotSent } from './redis-connection.js';
 
-/** The fields of one operation in a script call, apart from its lock. */
+/** An operation's fields in a script call, apart from its lock. */
 export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
 /** One operation on one lock. A script call carries several. */
 export interface Operation {
   readonly lock: string;
-  /** The share of a script call that the operation takes up, as a whole number. A call is full at `CALL_CAPACITY`. */
+  /** How much of a script call the operation takes up, as a whole number. A call is full at `CALL_CAPACITY`. */
   readonly weight: number;
   /**
-   * An acquire that was added directly before this operation. Unless that one gets its lock, this one doesn't run and
-   * gets {@link NOT_RUN} as its reply.
+   * An acquire that was added directly before this operation. If it's unsuccessful, this operation doesn't run and its reply is {@link NOT_RUN}.
    */
   readonly after?: Operation | undefined;
   /**
@@ -28,7 +27,7 @@ export interface Operation {
 }
 
 // Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
-// fastest of 8, 16, 32, and 64 (2.2 times the raw client; 64 per call: 1.45 times).
+// fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; 64 per call: 1.45 times).
 //
 // Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
@@ -37,7 +36,7 @@ const CALL_CAPACITY = 32_000;
 export const HEAVY = CALL_CAPACITY / 16;
 /** The weight of a renewal: 256 per call. 10,000 renewals in one call stalled the server for 34 ms. */
 export const LIGHT = CALL_CAPACITY / 256;
-/** The weight of a poll by a queued request: 1,000 per call, so that a process with 100 waiters sends one command a second. */
+/** The weight of a poll by a queued request: 1,000 per call, so a process with 100 waiters sends one command a second. */
 export const POLL = CALL_CAPACITY / 1_000;
 
 /** The error of a strict server, such as Dragonfly, for a script that touches a key that the call doesn't declare. */
@@ -55,7 +54,7 @@ export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
 const LINKED = '+';
 const UNLINKED = '-';
 
-/** A Lua script, sent by its hash, or with its text if the server does not know the hash. */
+/** A Lua script, sent as its hash, or as its full text if the server doesn't know the hash. */
 export interface Script {
   readonly text: string;
   readonly sha: string;
@@ -69,8 +68,8 @@ export function scriptOf(text: string, undeclaredKeys?: Script['undeclaredKeys']
 }
 
 /**
- * Cluster: handles the error for a call that did not run because another server has the keys. The promise resolves when the call may be sent
- * again; `undefined` means that it must not be. `sentAt` is when the call was first sent.
+ * Cluster: handles the error for a call that did not run because another server has the keys. The promise resolves when
+ * the call may be resent; `undefined` means it must not be. `sentAt` is when the call was first sent.
  */
 export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
 
@@ -83,15 +82,16 @@ interface Resent {
 /**
  * Collects one tick's operations on locks that share a counter, packs them into script calls, and delivers the replies.
  *
- * The operations of a call run in the order in which they were added, and no other client runs in between. Calls run in the order in which
- * they were sent. Linked operations always travel in the same call.
+ * A call's operations run in the order they were added, with no other client's commands in between. Calls run in the
+ * order they were sent. Linked operations always travel in the same call.
  */
 export class Batcher {
   /** The connection to the server that currently has these locks. Set by the batcher's owner. */
   connection: CommandSender | undefined;
   /**
-   * Whether calls declare every key that the script touches. Set once the server has rejected a call that did not. It is not the default,
-   * because it takes 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating slot if the lock has no queue.
+   * Whether calls declare every key that the script touches. Set once the server has rejected a call that did not. This
+   * isn't the default, because calls take 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating
+   * slot if the lock has no queue.
    */
   #declaresAll = false;
   /** The operations added in this tick. */
@@ -237,7 +237,7 @@ export class Batcher {
   }
 
   /**
-   * Sends the operations again with all keys declared. That is safe: the first command of an acquire already touches an undeclared key, so a
+   * Resends the operations with all keys declared. This is safe: the first command of an acquire already touches an undeclared key, so a
    * rejected operation has changed nothing.
    */
   #declareAll(operations: readonly Operation[], sentAt: number, resent?: Resent): void {
@@ -253,18 +253,19 @@ export class Batcher {
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number, mayDeclareMore: boolean): void {
     if (!Array.isArray(reply)) {
-      // Several operations without a list of replies: the outcome of each is unknown.
+      // Several operations but no list of replies: the outcome of each is unknown.
       for (const operation of operations) operation.onReply(operations.length === 1 ? reply : undefined, sentAt);
       return;
     }
     // Notices come first, so a request that was granted in this call is never reported as waiting.
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
     // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send what follows from them, and only
-    // then deliver the rest; from then on, client and server work in parallel. (4 to 16 callers: 1.3 to 1.4 times as many cycles.)
-    // Not after a handoff to a waiter in this process: all waiters here could have had the lock before the reply to its release was
+    // then deliver the rest; from then on, client and server work in parallel. (With 4 to 16 callers, 1.3 to 1.4 times
+    // as many cycles.) Not done after a handoff to a waiter in this process: all waiters here could have had the lock
+    // before the reply to its release was
     // delivered, and a caller that returns immediately would miss every second round.
     const { length } = operations;
-    // Not if this would split a chain: its caller would have to cancel the unanswered acquires in another call.
+    // Don't split a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);
     const isSplit =
       this.delivery === 'halves' &&
@@ -277,7 +278,7 @@ export class Batcher {
     const rest = () => {
       this.#settle(operations, reply, sentAt, mayDeclareMore, half, length);
     };
-    // Two ticks, so that it runs after the flush that the first half has queued.
+    // Wait two ticks, to run after the flush that the first half has queued.
     nextTick(() => {
       nextTick(rest);
     });

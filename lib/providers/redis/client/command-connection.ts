@@ -26,17 +26,17 @@ type OnFailure = (error: unknown) => void;
 export interface ConnectionListener {
   /** The connection is ready for commands: for the first time, or again. */
   onUp(): void;
-  /** The connection was lost. Every command in flight has an unknown outcome. */
+  /** The connection was lost. The outcome of every command in flight is unknown. */
   onDown(cause: unknown): void;
 }
 
 /**
  * A connection for commands, which reconnects when the server falls silent.
  *
- * A frozen server or a cut network does not close the socket. So the connection is replaced if commands are in flight and no reply has arrived
+ * A frozen server or a network outage doesn't close the socket. So the connection is replaced if commands are in flight and no reply has arrived
  * for `commandTimeout` ms.
  *
- * It counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
+ * A connection counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
  * server, so commands still buffered there can't run late. That costs a round trip per connection, and nothing per command.
  *
  * A connection to a replica does not count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
@@ -60,7 +60,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   #isRefusalLogged = false;
   #wasReady = false;
   #wasUp = false;
-  /** When the server started to refuse the login or writes (monotonic clock). */
+  /** When the server started refusing the login or writes (monotonic clock). */
   #refusedSince: number | undefined;
   /** Closes the connection to a replica. */
   #leaving: Timer | undefined;
@@ -94,7 +94,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     return new DefiniteRefusal(this.#cause);
   }
 
-  /** Rejects if the first attempt fails. It keeps reconnecting in the background. */
+  /** Rejects if the first attempt fails, but keeps reconnecting in the background. */
   connect(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#onFirstOutcome = () => {
@@ -293,8 +293,8 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 
   /**
    * Kills our lost connection at the server. Otherwise, an acquire that the server has not read yet could run after the release we send
-   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but
-   * would add a cost per command.) The id and the address must both match, because ids start over when a server is
+   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but at
+   * a cost per command.) The id and the address must both match, because ids start over when a server is
    * restarted or replaced. If the ACL denies the
    * command, such an orphaned hold ends with its lease.
    */
@@ -327,7 +327,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
       else if (this.#suspected) this.#drop(new Error(`The server did not respond for ${Math.round(silent)} ms.`));
       else {
-        // After the event loop was blocked, timers run before sockets are read, so give replies that have arrived a chance. node-redis
+        // After the event loop was blocked, timers run before sockets are read, so let replies that have arrived be read first. node-redis
         // writes from setImmediate and may not even have sent the command, so allow for a round trip.
         this.#suspected = true;
         this.#listen(REPLY_GRACE);

@@ -16,8 +16,7 @@ import {
 } from './redis-connection.js';
 
 /*
- * The parts of ioredis (5 or 6) that this package uses. The types are structural, so either version fits, and so does the application's own
- * copy.
+ * The parts of ioredis (5 or 6) that this package uses. The types are structural, so either version works, as does the application's own copy.
  */
 
 /** An ioredis client for a single server or for Sentinel. */
@@ -37,7 +36,7 @@ export interface IoredisConnection extends Omit<RedisConnection, 'ssubscribe'> {
 /** An ioredis client for a Redis Cluster. */
 export interface IoredisCluster {
   readonly isCluster: boolean;
-  /** `redisOptions` are read for each new connection. */
+  /** `redisOptions` is read for each new connection. */
   readonly options?: object | undefined;
   /** Makes a client for the same Cluster, which is used to find the nodes and then closed. */
   duplicate(nodes?: [], override?: object): IoredisClusterConnection;
@@ -83,11 +82,11 @@ const HARDENED = {
   enableAutoPipelining: false,
   commandTimeout: undefined,
   socketTimeout: undefined,
-  // If the server is frozen, a dropped connection must not stay half-closed: its commands have no outcome until it ends.
+  // If the server is frozen, a dropped connection must not stay half-closed: its commands don't have an outcome until it ends.
   disconnectTimeout: 100,
-  // Sentinel only: leaves a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
+  // Sentinel only: drops a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
   failoverDetector: true,
-  // The namespace is our prefix. ioredis would add another prefix to some of our keys and not to others.
+  // The namespace is our prefix. ioredis would add another prefix to some of our keys but not others.
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
@@ -111,7 +110,7 @@ function hardenedFor(random: Random, timeout: number): object {
   };
 }
 
-/** Makes connections to the server of `client()`, which may be silent for `timeout` ms. */
+/** Makes connections to `client()`'s server, which may be silent for `timeout` ms. */
 export function ioredisConnections(client: () => IoredisClient, random: Random, timeout: number): Connect {
   const hardened = hardenedFor(random, timeout);
   return () => ownConnection(() => client().duplicate(hardened));
@@ -136,8 +135,9 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
 }
 
 /**
- * Reads the client's current options for each connection attempt. A duplicate copies them only when it is made, and ioredis takes no function
- * for the password, so applications that rotate it (an IAM token lives for 15 minutes) change the options of their client.
+ * Reads the client's current options for each connection attempt. A duplicate copies them only when it is made, and
+ * ioredis doesn't accept a function for the password, so applications that rotate it (an IAM token lives for 15
+ * minutes) change the options of their client.
  */
 function refreshOptions(connection: IoredisConnection, current: () => object | undefined): void {
   const { options } = connection;
@@ -155,11 +155,11 @@ function refreshOptions(connection: IoredisConnection, current: () => object | u
 }
 
 /**
- * Handles errors of the connections on which Sentinels announce failovers. Without a listener, ioredis prints each error with its stack to
+ * Handles errors on the connections that Sentinels use to announce failovers. Without a listener, ioredis prints each error with its stack to
  * stderr: 106 a minute for one dead Sentinel. Nothing is lost: if no Sentinel responds, the main connection fails too.
  */
 function catchSentinelErrors(connection: IoredisConnection, current: () => object | undefined): void {
-  // ioredis has no event for these connections, and does not export the code that makes them.
+  // ioredis doesn't emit events for these connections or export the code that makes them.
   const { connector } = connection as {
     readonly connector?: { connectToSentinel?: (endpoint: object, options?: object) => IoredisConnection };
   };
@@ -207,12 +207,12 @@ async function find(client: () => IoredisCluster, random: Random, timeout: numbe
       slotsRefreshInterval: undefined,
       slotsRefreshTimeout: timeout,
       shardedSubscribers: false,
-      // ioredis 5 does not merge these with the client's own.
+      // ioredis 5 does not merge these with the client's own options.
       redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
     });
   const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
   let cause: unknown;
-  // The error of the last node that failed, because the client's own error has no details.
+  // The error of the last node that failed, because the client's own error lacks details.
   finder.on('node error', (error) => {
     cause = error;
   });

@@ -92,7 +92,7 @@ class Sentinels {
       });
       await client.connect();
       const { name } = this.options;
-      // Before the query, so that no failover between the two is missed.
+      // Subscribe before the query, so no failover in between is missed.
       await client.subscribe('+switch-master', (message) => {
         const [group, , , host = '', port] = message.split(' ');
         const next = { host, port: Number(port) };

@@ -14,8 +14,8 @@ import {
 } from './redis-connection.js';
 
 /*
- * The parts of node-redis (package `redis`, 5 or 6) that this package uses. The types are structural, so either version fits, and so does the
- * application's own copy.
+ * The parts of node-redis (package `redis`, 5 or 6) that this package uses. The types are structural, so either version
+ * works, as does the application's own copy.
  */
 
 /** A node-redis client for a single server. */
@@ -164,9 +164,9 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
     commandsQueueMaxLength: undefined,
     // node-redis 6 arms a timer per command, and stops it when the command is written. `CommandConnection` detects silence instead.
     commandOptions: { timeout: undefined, typeMapping: undefined },
-    // Replies to the library's pings would hide that commands get no reply.
+    // Replies to the library's pings would mask missing replies to commands.
     pingInterval: undefined,
-    // The namespace is our prefix. The client would add another prefix to some of our keys and not to others.
+    // The namespace is our prefix. The client would add another prefix to some of our keys but not others.
     keyPrefix: undefined,
     // READONLY is for replicas.
     readonly: false,

@@ -5,7 +5,7 @@ import { backOff, type RedisConnection } from './redis-connection.js';
 
 /**
  * The target of a connection: a single server, the master that Sentinel reports, a master of a Cluster, or one of the nodes that vote on a
- * Redlock lock. Sentinel and Cluster find the new master after a failover. With voters, the other nodes decide.
+ * Redlock lock. Sentinel and Cluster find the new master after a failover. If a voter fails, the other nodes decide.
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
 
@@ -69,7 +69,7 @@ export abstract class OpenConnection {
   }
 
   protected onClose(): void {
-    // Only connections with commands in flight have something to do.
+    // Only connections with commands in flight need to act here.
   }
 
   protected shut(): void {
@@ -83,7 +83,7 @@ export abstract class OpenConnection {
     const { clock, commandTimeout } = this.settings;
     this.#endHandshake();
     this.#handshake = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. Give replies that have arrived a chance.
+      // After the event loop was blocked, timers run before sockets are read. Let replies that have arrived be read first.
       this.#handshake = clock.setTimer(() => {
         this.#handshake = undefined;
         this.connection.disconnect(true);

@@ -2,11 +2,11 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
 
 /*
- * What this package needs from a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows them.
+ * What this package needs from a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows about them.
  */
 
 /**
- * A connection to one server. It sends each command once, queues none for later, and may end at any time.
+ * A connection to one server. It sends each command once, never queues any for later, and may end at any time.
  *
  * It emits `connect` when its socket is open, `ready` when it accepts commands, `error` with the cause before it ends, `close` after it has
  * ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and a text, and `moved` when a Cluster server
@@ -102,7 +102,7 @@ export function noDatabase(number: number): LockConfigError {
   );
 }
 
-/** The error for a command that has not left this process. */
+/** The error for a command that was never sent. */
 export class NotSent extends Error {
   override readonly name = 'NotSent';
 }
@@ -123,8 +123,8 @@ export const KEEP_ALIVE = 10_000;
 
 /**
  * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by default. With exponential
- * backoff, a server that was down for half a lease might be found only after the lease had ended (measured: an outage of 1.5 s ended up to
- * 1.5 s late; with this function, 0.4 s).
+ * backoff, a server that was down for half a lease might be found only after the lease had ended (measured: the end of
+ * a 1.5 s outage was noticed up to 1.5 s late; with this function, 0.4 s).
  */
 export function backOff(random: Random, times: number): number {
   return Math.min(50 * times, 2_000) * (0.75 + random.fraction() / 4);

@@ -120,7 +120,7 @@ export const SERVER = {
   options: foreign(
     'the options for an ioredis or redis client, such as { host } or { socket: { host } }; pass an address as "url"',
     (options, owner, name) => {
-      // Anything other than an object would count as no options, which means localhost.
+      // Anything other than an object would be treated as no options, which means localhost.
       if (!isObject(options)) return undefined;
       assertDatabase(owner, name, options);
       return options;
@@ -265,7 +265,7 @@ function isIoredisCluster(client: RedisClient): client is IoredisCluster {
   return 'isCluster' in client && client.isCluster;
 }
 
-// Every node-redis client since version 5 has this method, and no ioredis client has it.
+// Every node-redis client since version 5 has this method; no ioredis client does.
 function isNodeRedis(client: RedisClient): boolean {
   return 'withTypeMapping' in client;
 }

@@ -9,9 +9,9 @@ export class DefiniteRefusal extends Error {
   }
 }
 
-/** Finds the server's login error, even if the library has put its own text before it. */
+/** Finds the server's login error, even if the library has prepended its own text. */
 const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
-// In a script, Redis before 7 puts the position before the error, and Redis 7 has its own wording.
+// For script errors, Redis versions before 7 put the position first, and Redis 7 has its own wording.
 const NO_PERMISSION = /(^|-)NOPERM |ACL failure in script|The user executing the script can't/;
 
 /** The remedy for a {@link refusedLogin}. */
@@ -19,8 +19,9 @@ export const LOGIN_REMEDY =
   "Check the user and the password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read for each connection.";
 
 /**
- * Whether the error comes from a master that was demoted to a replica. The address may point to the new master by now. Redis before 7 puts the
- * position in the script before the error: `@user_script: 12: -READONLY …`, `ERR Error running script … -READONLY …`.
+ * Whether the error comes from a master that was demoted to a replica. The address may point to the new master by now.
+ * Redis versions before 7 put the script position before the error: `@user_script: 12: -READONLY …`, `ERR Error running
+ * script … -READONLY …`.
  */
 export function isDemotion(error: unknown): error is Error {
   return error instanceof Error && /(^|-)(READONLY|MASTERDOWN) /.test(error.message);
@@ -40,7 +41,7 @@ export function refusedLogin(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The server's refusal and its remedy, or `undefined` if the server refused nothing. */
+/** The server's refusal and its remedy, or `undefined` if it didn't refuse anything. */
 export function refusalIn(error: unknown): { readonly words: string; readonly isDefinite: boolean } | undefined {
   const chain = [...chainOf(error)];
   const isDefinite = chain.some((each) => each instanceof DefiniteRefusal);

@@ -86,7 +86,7 @@ export async function diagnosePermissions(
   try {
     reply = await call('eval', script, '0', ...args);
   } catch (error) {
-    // Locks do not work at all without EVAL.
+    // Locks don't work at all without EVAL.
     const message = error instanceof Error ? error.message : '';
     if (!message.startsWith('NOPERM')) return [];
     return [{ severity: 'error', message: `The ACL denies EVAL to this user (${message}). Grant +eval.` }];

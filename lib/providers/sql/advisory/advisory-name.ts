@@ -10,7 +10,7 @@ const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
  * the hash is in base32. Two keys share a name with a probability of 2^-160.
  */
 export function userLockName(database: string, namespace: string, key: string): string {
-  // Whether `Shop` and `shop` are the same database depends on the server. At worst, locks exclude more than necessary.
+  // Whether `Shop` and `shop` are the same database depends on the server. At worst, locks exclude each other unnecessarily.
   const place = database.toLowerCase();
   const digest = base32(digestOf(place, namespace, key).subarray(0, 20));
   const readable = `${place}:${namespace}:${key}`.slice(0, LONGEST - 1 - digest.length).toLowerCase();

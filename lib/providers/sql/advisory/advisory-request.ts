@@ -22,7 +22,7 @@ export interface AdvisoryDatabase extends Database {
   readonly holding: HoldingSessions;
 }
 
-/** One request for one advisory lock. Tries on a shared session, and waits on a separate one. */
+/** One request for one advisory lock. Makes attempts on a shared session and waits on a separate one. */
 export class AdvisoryRequest implements SqlRequest, SessionUser {
   readonly #name: string;
   /** The name of the fencing counter; undefined without fencing. */
@@ -61,8 +61,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
       if (grant) return grant;
-      // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report
-      // busy: the holder is unknown.
+      // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report it as busy: the holder is unknown.
       if (holding.unansweredFor(this.#name) > 0) {
         throw new Error('An earlier attempt by this process got no response and may hold the lock.');
       }
@@ -130,8 +129,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       isLocked = await lock();
       if (!isLocked) return undefined;
       const { callers, mode } = this.request;
-      // `nextTokens` returns the last of `callers` tokens. Run the count on the session that holds the lock: if the guard freed
-      // the lock, the count fails too.
+      // `nextTokens` returns the last of `callers` tokens. Count on the session that holds the lock: if the guard freed
+      // the lock, the statement fails too.
       const lastToken =
         this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
       if (session.isLost()) throw new Error('The connection was lost.');

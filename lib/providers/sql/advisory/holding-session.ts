@@ -17,12 +17,12 @@ export interface SessionUser {
 interface Name {
   readonly mode: LockMode;
   holders: number;
-  /** A pending lock attempt, or the pending unlock of the last holder. */
+  /** A pending lock attempt, or the last holder's pending unlock. */
   changes: Promise<unknown> | undefined;
 }
 
 /**
- * A session and the locks on it. A session never conflicts with itself: the server grants it its own locks again. So
+ * A session and the locks on it. A session never conflicts with itself: the server grants a session its own locks again. So
  * this class ensures that each name has either one holder or several readers.
  *
  * A session runs one statement at a time. Locks requested in the meantime are sent together in the next statement.
@@ -111,7 +111,7 @@ export class HoldingSession {
   async awaitLock(name: string, request: AcquireRequest): Promise<true> {
     const { mode } = request;
     const { session, statements } = this;
-    // This applies until the lock is acquired. If this fails, the session also keeps the wait's time limits.
+    // Treat the lock as left over until it's acquired. If the wait fails, the session also keeps its time limits.
     this.#leftOver.add(name);
     await session.beginWait();
     for (;;) {
@@ -180,7 +180,7 @@ export class HoldingSession {
     if (this.#names.delete(name)) this.places?.free();
   }
 
-  /** The end of the session frees the locks on the server. */
+  /** Ending the session frees its locks on the server. */
   #forgetAll(): void {
     for (const name of [...this.#names.keys()]) this.#forget(name);
   }
@@ -198,7 +198,7 @@ export class HoldingSession {
     const { session } = this;
     const entries = names.map((name) => this.#names.get(name));
     try {
-      // An unlock has no undo, and doesn't check whether the server is read-only.
+      // An unlock can't be undone and doesn't check whether the server is read-only.
       return doneOf(await session.run(...operation(names, undo && session.facts.isReadOnly)));
     } catch (error) {
       if (undo) void this.#undo(error, names, entries, undo);
@@ -206,7 +206,7 @@ export class HoldingSession {
     }
   }
 
-  /** Frees locks that callers no longer want, because they were granted late or by a statement that failed. */
+  /** Frees locks that callers no longer want, because they were granted late or by a failed statement. */
   async #undo(
     failure: unknown,
     names: readonly string[],
@@ -217,7 +217,7 @@ export class HoldingSession {
     try {
       if (!(failure instanceof SilentServerError)) throw failure;
       const done = doneOf(await failure.answer);
-      // The server counts holds, so those of other requests remain.
+      // The server counts holds, so other requests' holds remain.
       locked = names.filter((_, index) => done[index]);
     } catch {
       // The locks before the failed one may have been acquired, and the last one too if it was canceled at that moment.

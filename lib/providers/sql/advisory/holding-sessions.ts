@@ -5,17 +5,17 @@ import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
-// The share of the server's lock table that one provider in one process may use. Eight such shares fill the room promised
+// The share of the server's lock table that one provider in one process may use. Eight such shares use up the room promised
 // to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before other clients' statements failed.
 const SHARE = 8;
 // A minimum for servers with tiny settings, which have more room than they promise.
 const LEAST = 16;
-// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, none of them could get a second lock.
+// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, no holder could get a second lock.
 const NESTED = 8;
 
 /**
  * The sessions that hold locks. Locks that are free when requested share one session, so a thousand locks need no more
- * connections than a single lock. A waiter has a separate session, which keeps the lock.
+ * connections than a single lock. Each waiter uses a separate session and keeps the lock there.
  */
 export class HoldingSessions {
   /** Sessions with at least one user. */
@@ -33,8 +33,7 @@ export class HoldingSessions {
   ) {}
 
   /**
-   * Like {@link HoldingSession.unansweredFor}, for all sessions: the lock may be blocked by an earlier attempt of this
-   * process.
+   * Like {@link HoldingSession.unansweredFor}, for all sessions: the lock may be blocked by this process's earlier attempt.
    */
   unansweredFor(name: string): number {
     return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));

@@ -1,6 +1,6 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// Rows have up to three values, and Postgres allows 65,535 per statement. More than a few hundred rows gain nothing.
+// Rows have up to three values, and Postgres allows 65,535 per statement. Beyond a few hundred rows, there's no gain.
 const MOST = 500;
 
 interface PendingItem<Item, Answer> {
@@ -18,7 +18,7 @@ export class Batches<Item, Answer> {
   #inFlight = 0;
 
   constructor(
-    /** Resolves to the answers in the order of the items. */
+    /** Resolves to the answers, in the items' order. */
     private readonly send: (items: readonly Item[]) => Promise<readonly Answer[]>,
     /** The maximum number of statements in flight. */
     private readonly most: number,

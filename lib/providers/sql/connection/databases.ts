@@ -3,7 +3,7 @@ import { mysql, mysqlDialect, type MysqlSource } from './mysql.js';
 import { postgres, postgresDialect, type PostgresSource } from './postgres.js';
 
 /*
- * The only file that knows both kinds of databases. Everything else uses a Family or a Dialect.
+ * The only file that knows about both kinds of databases. Everything else uses a Family or a Dialect.
  */
 
 /**

@@ -20,7 +20,7 @@ export interface DriverSource<Database, Driver> {
   load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
 }
 
-/** Sends one of the application's statements when its turn comes. The first element of the result is the server's answer. */
+/** Sends one of the application's statements when its turn comes. The result's first element is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
 /** @throws Error always */
@@ -62,7 +62,7 @@ export interface SessionKind extends TimeLimits {
 
 /** Facts that the server reports on a new connection. */
 export interface ServerFacts {
-  /** Identifies the server: no two servers share it. */
+  /** Identifies the server uniquely. */
   readonly server: string;
   /**
    * The statement with which another session can end this one, even while it waits. Undefined behind a pooler, where
@@ -77,8 +77,8 @@ export interface ServerFacts {
    */
   readonly refusesWrites: boolean;
   /**
-   * An SQL condition that is true on a server that may no longer accept writes, so that other clients may be using
-   * another one. Statements that lock select it as `read_only`. `false` if the application allows such servers.
+   * An SQL condition that is true on a server that may no longer accept writes, so other clients may be using another
+   * one. Statements that lock select it as `read_only`. `false` if the application allows such servers.
    */
   readonly isReadOnly: string;
   /** Whether prepared statements may be used on this connection. */
@@ -95,14 +95,14 @@ export interface ServerFacts {
  * What is known about a kind of database without connecting: its SQL, lock table, advisory locks, and error codes.
  */
 export interface Family {
-  /** The placeholder of the bound value at this position, starting at 1. */
+  /** The placeholder for the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
-  /** Whether a column has one of `count` values, which are bound from this position in the form that `list` returns. */
+  /** Whether a column has one of `count` values, which are bound starting at this position, in the form that `list` returns. */
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
    * The database's time in µs since 1970, evaluated once per statement, after it was sent. With two evaluations, a
-   * statement could find a lease expired and yet renew it. In UTC, because local time repeats an hour when summer time ends.
+   * statement could find a lease expired and yet renew it. In UTC, because local time repeats an hour when daylight saving time ends.
    */
   readonly now: string;
   /** Like `now`, but a statement that uses it fails on a server that may no longer accept writes. */
@@ -116,7 +116,7 @@ export interface Family {
   readonly insertKey: (table: string) => string;
   /** An UPDATE of one row that sets `token` to this expression. The answer contains the new token. */
   readonly updateToken: (table: string, expression: string, rest: string) => string;
-  /** Reads the token from the answer to such a statement; undefined if no row was updated. */
+  /** Reads the token from the result of such a statement; undefined if no row was updated. */
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /**
    * A DELETE of rows with one of `count` names (bound in the form that `list` returns) that meet the condition and
@@ -137,7 +137,7 @@ export interface Family {
   readonly createTable: (table: string) => string;
   /** Selects, as `name`, the schema in which an unqualified (quoted) table exists or would be created. */
   readonly schemaOf: (table: string) => Statement;
-  /** Selects, as `fits`, whether the table can store locks. Returns no row if the account may not see that. */
+  /** Selects, as `fits`, whether the table can store locks. Doesn't return a row if the account can't see that. */
   readonly fits: (schema: string | undefined, name: string, quoted: string) => Statement;
   /** The views that show session locks to operators. */
   readonly views: Readonly<Record<'row' | 'advisory', string>>;
@@ -150,11 +150,11 @@ export interface Family {
  * Why a statement failed. *
  * - `busy`: a required lock is taken, or an operator canceled the wait for it.
  * - `rolled-back`: the server rolled back the whole transaction (deadlock), so its locks are gone.
- * - `no-savepoint`: the savepoint to release does not exist.
- * - `no-table`: the table does not exist.
+ * - `no-savepoint`: the savepoint to release doesn't exist.
+ * - `no-table`: the table doesn't exist.
  * - `other-table`: the table has different columns, or no primary key.
- * - `no-database`: the database does not exist, or the account may not use it.
- * - `login`: the account does not exist or is locked, or the password is wrong or expired.
+ * - `no-database`: the database doesn't exist, or the account may not use it.
+ * - `login`: the account doesn't exist or is locked, or the password is wrong or expired.
  * - `read-only`: the server rejects writes.
  * - `refused`: the server would reject the statement again for another reason, such as a missing privilege.
  */
@@ -171,8 +171,7 @@ export type Fault =
 
 /**
  * A statement for several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
- * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. Each operation is always the same
- * function.
+ * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. Each operation always uses the same function.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
@@ -205,8 +204,7 @@ export interface Dialect {
   /** In one round trip, begins a transaction with a statement that takes one value. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
-   * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. Without the lock, it returns no
-   * rows or an error.
+   * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it returns no rows or an error.
    */
   beginWait(
     connection: DriverConnection,
@@ -263,9 +261,10 @@ const HALF_LENGTH_AFTER = 5_000;
  * How long a statement waits for a lock, in ms, if the caller has already waited `waited` ms.
  *
  * A wait on the server consists of slices. During a long statement, a Postgres session holds a snapshot that prevents
- * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. And during a wait, no server notices that its
- * client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so that a caller that
- * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next to get the lock.
+ * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. Also, servers don't notice during a wait that
+ * their client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so a caller that
+ * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next
+ * to get the lock.
  * Measured with eight processes that each hold the lock for 0.4 s: the longest wait was 8 to 9 s with equal slices, 4.5
  * to 4.9 s with these, and would be 2.8 s in strict order.
  */

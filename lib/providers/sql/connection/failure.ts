@@ -39,12 +39,12 @@ export function remedyOf(error: unknown): string | undefined {
   return fault && REMEDIES[fault];
 }
 
-/** Whether a statement failed because of another transaction, so that a retry may succeed. */
+/** Whether a statement failed because of another transaction, so a retry may succeed. */
 export function isContention(error: unknown): boolean {
   return ['busy', 'rolled-back'].includes(faultOf(error) ?? '');
 }
 
-/** Waits before retrying something that was busy, or until the signal aborts. */
+/** Pauses before retrying something that was busy. Ends early if the signal aborts. */
 export function pauseBeforeRetry(
   { clock, random }: Pick<BackendContext, 'clock' | 'random'>,
   signal: AbortSignal = new AbortController().signal,

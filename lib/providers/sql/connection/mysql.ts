@@ -51,7 +51,7 @@ const LONGEST_LOCK_WAIT = 100_000_000;
 // Other modes change what our statements mean: '' may become NULL, and the backslash with which mysql2 escapes quotes
 // may become literal.
 const OUR_SQL_MODE = `'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'`;
-// Backslashes must escape here too. Don't replace with '', which may mean NULL and would remove all modes.
+// Backslashes must work as escapes here too. Don't replace with '', which may mean NULL and would remove all modes.
 const MODE_OF_APPLICATION = `REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ',')`;
 
 // MariaDB 10.3 and later; unknown to MySQL.
@@ -108,7 +108,7 @@ export const mysql: Family = {
     `FROM (SELECT ? AS name, ? AS label) AS a LEFT JOIN ${table} AS b ON b.name = a.name WHERE b.name IS NULL`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
-  // With a plain list of names, both servers may scan the table, lock other rows and wait for locked ones (measured on
+  // With a plain list of names, both servers may scan the table, lock other rows, and wait for locked ones (measured on
   // MariaDB 10.11 and MySQL 9.7). Joined in this forced order, each row is found by its primary key. The LIMIT keeps
   // the inner table from being merged into the outer one, which MySQL would reject.
   deleteUnlocked: (table, condition, count) =>
@@ -213,7 +213,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         // after an
         // unnoticed COMMIT are not committed.
         `autocommit = ${kind.autocommit ? 1 : 0}`,
-        // Without autocommit, the session also runs statements of the application, which expects its own SQL mode.
+        // Without autocommit, the session also runs the application's statements, which expect its SQL mode.
         `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
         // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
@@ -271,7 +271,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     },
     lend,
     async close(connection: MysqlConnection) {
-      // The driver calls back before the message is sent.
+      // The driver invokes the callback before the message is sent.
       const closed = once(connection.stream, 'close');
       connection.end(() => undefined);
       await closed;
@@ -289,7 +289,7 @@ const failIf = (condition: string) => `@distributed_lock = ~0 + (${condition})`;
 
 const setSession = (settings: readonly string[]) => `SET ${settings.map((setting) => `SESSION ${setting}`).join(', ')}`;
 
-/** In whole seconds, rounded up because the holder computes with the exact time. */
+/** In whole seconds, rounded up because the holder uses the exact time. */
 const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
   `wait_timeout = ${Math.ceil(guard / 1000)}`,
   `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
@@ -298,7 +298,7 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 /** Sends one of our own statements. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time with sixteen callers. An
+  // Pass an object only if necessary: the driver copies it twice, which took up a tenth of the time with sixteen callers. An
   // empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };
@@ -347,7 +347,7 @@ function withoutTimeout(statement: unknown): unknown {
 }
 
 /**
- * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely and Knex use a callback. Without a callback, rows would be
+ * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely, and Knex use a callback. Without a callback, rows would be
  * streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and
  * the next statement could run after the transaction ends.
  */
@@ -371,8 +371,7 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
   };
 }
 
-// Variables that make a server read-only. Some accounts can write anyway (root with read_only), but others lock on the
-// writer.
+// Variables that make a server read-only. Some accounts can write anyway (root with read_only), but other clients lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 // Two servers on one machine may use copies of one data directory, and the same port on different addresses, but never
 // the same directory.

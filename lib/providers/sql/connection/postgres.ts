@@ -55,13 +55,13 @@ const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 // When a connection was opened, in µs, which fits exactly into a double.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
-// A standby or a copy has the same identifier but a different start time. The address doesn't count: a server may have
+// A standby or a copy has the same identifier but a different start time. The address isn't included: a server may have
 // several.
 const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
 // What makes a server read-only. Operators also use the setting to keep applications away from a replaced server.
 const IS_STANDBY = 'pg_is_in_recovery()';
 const READ_ONLY = `current_setting('default_transaction_read_only')`;
-// The default for the server, database and role, even if a task has changed it for its session or transaction. Takes up
+// The default for the server, database, and role, even if a task has changed it for its session or transaction. Takes up
 // to 1 ms.
 const READ_ONLY_OF_SERVER = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only')`;
 
@@ -74,8 +74,7 @@ const RESET = [
 
 // insufficient_privilege, undefined_function, feature_not_supported.
 const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
-// The lock table is shared by all kinds of locks. When it is full, any statement of any client that needs an entry
-// fails, even a SELECT.
+// The lock table is shared by all kinds of locks. When it is full, any client's statement that needs an entry fails, even a SELECT.
 const LOCK_TABLE =
   `current_setting('max_locks_per_transaction')::int8 * ` +
   `(current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`;
@@ -140,7 +139,7 @@ export const postgres: Family = {
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
   tokenOf(answer) {
-    // A number, a string or a bigint, depending on the application's type parsers.
+    // A number, string, or bigint, depending on the application's type parsers.
     const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
     return token === undefined || token === null ? undefined : BigInt(token);
   },
@@ -324,7 +323,7 @@ async function setUp(
 ): Promise<ServerFacts> {
   refuseOlder('SQL locks', 'PostgreSQL', String(facts?.['version']), '13');
   const [pid, begun] = [Number(facts?.['pid']), Number(facts?.['begun'])];
-  // A pooler reports its own process id. A driver that reports none (pg-native) can't be checked.
+  // A pooler reports its own process id. A driver that doesn't report one (pg-native) can't be checked.
   const isPooled = typeof processID === 'number' && processID !== pid;
   // Behind a pooler, settings would stay on a connection that other clients use next.
   const mayConfigure = inSessions || !isPooled;

@@ -56,7 +56,7 @@ export class Server {
     const control = await this.control();
     const session = await this.#open(kind, control);
     if (session.facts.server === control.facts.server) return session;
-    // The next attempt uses the server that new connections reach by then.
+    // The next attempt uses whichever server new connections reach by then.
     await session.close();
     throw this.#twoServers();
   }

@@ -39,7 +39,7 @@ interface StatementLimits {
 
 /** A statement, from request to answer. */
 interface QueuedStatement {
-  /** Undefined to only wait for a turn. */
+  /** Undefined if only waiting for a turn. */
   readonly send: (() => Promise<unknown>) | undefined;
   readonly limits: StatementLimits;
   resolve: (answer?: unknown) => void;
@@ -68,7 +68,7 @@ export class Session {
   inFlight = 0;
   /** The statement that was sent. */
   #current: QueuedStatement | undefined;
-  /** The error of the current statement, while a heartbeat checks what the error has ended. */
+  /** The current statement's error, while a heartbeat checks what it has ended. */
   #failure: unknown;
   /** The statements queued behind it. */
   readonly #queue: QueuedStatement[] = [];
@@ -89,7 +89,7 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** A time while the session was being opened. */
+    /** A moment while the session was being opened. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -204,7 +204,7 @@ export class Session {
 
   /** Ends this use of the session, which must have no open transaction and no locks. */
   giveBack(): void {
-    // A statement that the application did not await would run in another transaction, and one that wasn't answered may
+    // A statement the application didn't await would run in another transaction, and one that wasn't answered may
     // still take a lock.
     if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
     else if (this.#isLent) this.#reset();
@@ -217,7 +217,7 @@ export class Session {
   }
 
   /**
-   * Renews the locks on the session with a heartbeat. Behind another statement, a heartbeat would only queue, so the
+   * Renews the locks on the session with a heartbeat. A heartbeat would only queue behind a running statement, so the
    * control session checks the server instead. The guard doesn't run during that statement. But if the network is cut,
    * the server may have finished it long ago, so the validity is not extended until the answer arrives.
    */
@@ -249,8 +249,8 @@ export class Session {
   };
 
   /**
-   * Ends the connection, its transaction and its wait on both sides. Closing the socket isn't enough: a server that is
-   * waiting for a lock on our behalf doesn't check the socket, and would still acquire the lock. And if a reset reached
+   * Ends the connection, its transaction and its wait on both sides. Closing the socket isn't enough: a server waiting
+   * for a lock on our behalf doesn't check the socket, and would still acquire the lock. And if a reset reached
    * only our side, the server would keep our locks until the session guard ends.
    */
   readonly destroy = (): void => {
@@ -357,7 +357,7 @@ export class Session {
    * @throws TransactionEndedError if the statement must no longer be sent
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
-    // A single promise, because on Node 20 each costs as much as ten calls.
+    // A single promise, because on Node 20, each one costs as much as ten calls.
     return new Promise<unknown>((resolve, reject) => {
       const statement: QueuedStatement = {
         send: send && this.#current ? AsyncResource.bind(send) : send,

@@ -75,7 +75,7 @@ export class Sessions {
     return session;
   }
 
-  /** Runs a statement in autocommit, on a session that is used for nothing else. */
+  /** Runs a statement in autocommit, on a session used for nothing else. */
   readonly run: Run = async (sql, parameters) => {
     const session = await this.take({ wait: this.server.commandTimeout });
     try {
@@ -83,7 +83,7 @@ export class Sessions {
       session.giveBack();
       return answer;
     } catch (error) {
-      // If the server returned an error, it did nothing. Otherwise, the statement may still be executed.
+      // If the server returned an error, the statement had no effect. Otherwise, it may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
       // After an error from a read-only server, the next statement uses the server that the address points to by then.
       else session.destroy();
@@ -99,7 +99,7 @@ export class Sessions {
   }
 
   #exhausted(key: string | undefined): Error {
-    // Without a key, sessions are used for a single statement each. If none becomes free, the server is silent.
+    // Without a key, sessions are used for a single statement each. If none becomes free, the server isn't responding.
     if (key === undefined) return new SilentServerError('The server did not respond in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
@@ -110,8 +110,8 @@ export class Sessions {
   }
 
   /**
-   * The most recently used session, if the current control session can end it. None if another session has been silent
-   * since: a NAT that drops idle connections drops all of them, and each would cost its caller a timeout.
+   * The most recently used session, if the current control session can end it. Undefined if another session has been
+   * silent since: a NAT that drops idle connections drops all of them, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
     for (let session = this.#idle.pop(); session; session = this.#idle.pop()) {
@@ -151,8 +151,7 @@ export class Sessions {
  *
  * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all the slots, none
  * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
- * locks. And no waiter may keep the last slot that a request may use, so that free keys can be acquired while others
- * are waited for.
+ * locks. And no waiter may keep the last slot that a request may use, so that free keys can be acquired while callers wait for others.
  */
 export class Slots {
   readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
@@ -162,7 +161,7 @@ export class Slots {
     private readonly clock: Clock,
     private readonly most: number,
     private readonly reserved: number,
-    /** Creates the error for a request that got no slot. */
+    /** Creates the error for a request that didn't get a slot. */
     private readonly exhausted: (key: string | undefined) => Error,
   ) {}
 
@@ -182,7 +181,7 @@ export class Slots {
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
-    // Reading the signal creates it. It aborts when no caller is waiting any longer, which may be later than `wait`
+    // Reading the signal creates it. It aborts when no callers are waiting any longer, which may be later than `wait`
     // says, because others may have joined.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;

@@ -23,7 +23,7 @@ export type LendTransaction = (session: Session, holder: string) => LentTransact
 /**
  * A row lock's transaction, lent to the application.
  *
- * The application uses the lock's connection. Each statement is sent when all previous ones have been answered, and
+ * The application uses the lock's connection. Each statement is sent after all previous ones have been answered, and
  * is rejected if the transaction has ended.
  *
  * A savepoint is set before the first statement. It no longer exists if another transaction has replaced this one
@@ -36,8 +36,7 @@ export class LentTransaction {
   readonly #savepoint: string;
   #marked: Promise<unknown> | undefined;
   /**
-   * Whether the commit has started. The task did not await statements that arrive now, and they would escape the
-   * savepoint check.
+   * Whether the commit has started. Statements that arrive now weren't awaited by the task and would escape the savepoint check.
    */
   #isClosed = false;
 
@@ -87,7 +86,7 @@ export class LentTransaction {
   #mark(): Promise<unknown> {
     if (!this.#marked) {
       this.#marked = this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`));
-      // The queued statements then fail on their own, perhaps without checking it.
+      // The queued statements then fail on their own, perhaps without awaiting this promise.
       this.#marked.catch(() => undefined);
     }
     return this.#marked;
@@ -107,7 +106,7 @@ export class LentTransaction {
   };
 }
 
-// By holder id. Ids are unique, even across several applications in one process.
+// Keyed by holder id. Ids are unique, even across several applications in one process.
 const lenders = new Map<string, () => LentTransaction>();
 
 export function offerTransaction(holder: string, lend: () => LentTransaction): void {
@@ -143,7 +142,7 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
 }
 
 /**
- * The methods that send statements: `query` of a pg Client, or `query`, `execute` and `promise()` of a mysql2
+ * The methods that send statements: `query` of a pg Client, or `query`, `execute`, and `promise()` of a mysql2
  * Connection.
  */
 export interface SqlClient {
@@ -153,11 +152,11 @@ export interface SqlClient {
 
 /**
  * The driver's connection inside the transaction that holds the lock, for an exclusive lock on one key from a row lock
- * provider. Drizzle, Kysely and Knex accept it as a connection; pass the type they expect.
+ * provider. Drizzle, Kysely, and Knex accept it as a connection; pass the type they expect.
  *
  * Writes through it are committed when the lock is released. They are rolled back if the task under `withLock` or a
  * decorator fails, if the lock is lost, or if the process dies. Statements run one after another. If the transaction
- * was not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
+ * wasn't committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
  * set, so don't combine the two).
  *
  * The transaction is READ COMMITTED. Don't begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and don't

@@ -23,7 +23,7 @@ import {
 } from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
-// In ms. If a slice ends sooner than this, it did not wait.
+// In ms. If a slice ends sooner than this, it didn't wait.
 const TOO_EARLY = 50;
 
 interface HeldRow {
@@ -38,7 +38,7 @@ export class RowRequest implements SqlRequest {
   /** The name of the fencing counter; undefined without fencing. */
   readonly #counter: string | undefined;
   #state: RequestState<HeldRow> = 'asking';
-  /** The session on which the request tries to lock, waits for or holds the row. */
+  /** The session on which the request tries to lock, waits for, or holds the row. */
   #session: Session | undefined;
   /** Whether the row was busy. */
   #isWaiting = false;
@@ -109,7 +109,7 @@ export class RowRequest implements SqlRequest {
         session.destroy();
         return 'lost';
       }
-      // Only reused if the transaction was rolled back instead.
+      // The session is only reused if the transaction was rolled back.
       session.giveBack();
       if (written) return { written, cause };
       return isFree ? 'released' : 'unknown';
@@ -148,7 +148,7 @@ export class RowRequest implements SqlRequest {
       session.giveBack();
       if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
       if (!exists) {
-        // Never locked before, or purged since.
+        // The row was never locked or has since been purged.
         if (await table.createRow(this.#row)) {
           made += 1;
           continue;

@@ -8,7 +8,7 @@ const COUNTERS = 16;
 
 /**
  * The name of a key's row: `shop:order:42` if the key is short and has only safe characters; otherwise `shop:`, a
- * readable prefix, `#`, and a SHA-256 hash. Readable keys contain no `#`, so two keys never share a row. Names are
+ * readable prefix, `#`, and a SHA-256 hash. Readable keys don't contain `#`, so two keys never share a row. Names are
  * ASCII only, because collations disagree on which characters are equal.
  */
 export function rowNameOf(namespace: string, key: string): string {
@@ -30,15 +30,15 @@ export function leaseLabelOf(key: string): string | null {
   return isReadable(key) ? null : labelOf(key);
 }
 
-/** The key of a lease row. */
+/** A lease row's key. */
 export function keyOfLease(namespace: string, name: string, label: string | null): string {
   return label === null ? name.slice(`${namespace}#lease:`.length) : textOfLabel(label);
 }
 
-/** The name range that contains the leases of all keys with this prefix, and possibly others. */
+/** The range of names covering all leases with this key prefix, and possibly others. */
 export function leaseNamesBetween(namespace: string, prefix: string): readonly [string, string] {
   const first = `${namespace}#lease:${beginningOf(prefix)}`;
-  // The tilde sorts after every character of a name.
+  // The tilde sorts after every character in a name.
   return [first, `${first}~`];
 }
 
@@ -60,7 +60,7 @@ export function nameOfRecord(namespace: string, kind: RecordKind, row: string, l
   return label === null ? row.slice(`${namespace}#${kind}:`.length) : textOfLabel(label);
 }
 
-/** The name range of all records of a kind. */
+/** The name range for all records of one kind. */
 export function recordNamesOf(namespace: string, kind: RecordKind): readonly [string, string] {
   return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
@@ -70,12 +70,12 @@ export function instanceNameOf(namespace: string, id: string): string {
   return `${namespace}#instance:${id}`;
 }
 
-/** The name range of a namespace's leases and instances. */
+/** The name range for a namespace's leases and instances. */
 export function leasesAndInstancesOf(namespace: string): readonly [string, string] {
   return [`${namespace}#instance:`, `${namespace}#lease:~`];
 }
 
-/** The row whose lease shows that a purge is running. It is in none of the ranges above. */
+/** The row whose lease shows that a purge is running. It isn't in any of the ranges above. */
 export function purgeNameOf(namespace: string): string {
   return `${namespace}#purge`;
 }
@@ -85,7 +85,7 @@ export function probeNamespaceOf(namespace: string): string {
   return `${namespace}#probe:start`;
 }
 
-/** Encodes text so that any database can store it, whatever its encoding. */
+/** Encodes text so that a database with any encoding can store it. */
 export function labelOf(text: string): string {
   return JSON.stringify(text).replace(
     /[\u007f-\uffff]/g,

@@ -33,7 +33,7 @@ export class LockTable {
   /**
    * Checks or creates the table. Does nothing if it has already been checked.
    *
-   * @throws LockConfigError if the table does not exist and must not be created, or a privilege is missing
+   * @throws LockConfigError if the table doesn't exist and may not be created, or if a privilege is missing
    */
   async prepare(): Promise<void> {
     if (!this.#wasThere) await this.restore();
@@ -88,7 +88,7 @@ export class LockTable {
 
   async #check(): Promise<void> {
     const { name, run, unquoted } = this;
-    // These statements affect no rows. Without them, a missing privilege would only show up when the first lock fails.
+    // These statements don't affect any rows. Without them, a missing privilege would only show up when the first lock fails.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
@@ -111,8 +111,8 @@ export class LockTable {
   }
 
   /**
-   * Creates a key's row, in autocommit and before any attempt locks it. Under READ COMMITTED, a lock on a missing
-   * row is granted to every caller (measured on MariaDB 10.11), so it must never count. Resolves to false if another
+   * Creates a key's row in autocommit before any attempt to lock it. Under READ COMMITTED, a lock on a missing
+   * row is granted to every caller (measured on MariaDB 10.11), so such a lock must never count. Resolves to false if another
    * transaction prevents this by creating the row or locking a gap.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
@@ -141,7 +141,7 @@ export class LockTable {
   }
 
   /**
-   * Takes a counter's next `count` fencing tokens and resolves to the last one. They are autocommitted on `run`'s
+   * Takes a counter's next `count` fencing tokens and resolves to the last one. The update is autocommitted on `run`'s
    * connection. In the lock's transaction, a token would be rolled back if the holder were killed, and
    * the next holder would get the same one.
    */
@@ -158,8 +158,8 @@ export class LockTable {
 
   /**
    * Takes the next token for a lock whose own connection can't commit it. Each statement costs a commit, so callers that
-   * arrive while one is in flight for the same counter share the next one. Tokens are counted after the lock is
-   * granted, so no caller gets a token from before its grant.
+   * arrive while one is in flight for the same counter share the next one. Tokens are issued after the lock is granted,
+   * so no caller gets a token that predates its grant.
    */
   nextToken(counter: string): Promise<bigint> {
     let callers = this.#counted.get(counter);
@@ -186,7 +186,7 @@ export async function* pagesOf<Row extends { readonly name: string }>(
     yield page;
     const last = page.at(-1);
     if (!last) return;
-    // The exclamation mark sorts before every character of a name.
+    // The exclamation mark sorts before every character in a name.
     from = `${last.name}!`;
   }
 }

@@ -4,10 +4,10 @@ import { firstRow, type Row, textOf } from '../connection/answer.js';
 import type { Family } from '../connection/dialect.js';
 import type { LockTable } from './lock-table.js';
 
-// A statement reads at most this many rows, so it takes a few ms, no matter how large the table is. An index on `expires`
+// A statement reads at most this many rows, so it takes a few ms regardless of the table's size. An index on `expires`
 // would be faster, but every acquire, renewal, and release would have to update it.
 const ROWS_IN_A_PART = 5_000;
-// Rows deleted in one statement, which locks them for a few ms.
+// How many rows one statement deletes; it locks them for a few ms.
 const ROWS_IN_A_BATCH = 100;
 
 /**
@@ -25,9 +25,9 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 
 /**
  * Deletes rows of locks in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to the
- * number deleted. Each statement is a separate transaction, so a process that freezes in between leaves nothing locked.
+ * number deleted. Each statement is a separate transaction, so a process that freezes in between doesn't leave rows locked.
  *
- * Rows that are held are never deleted: held or retained leases end in the future, and rows locked by any transaction
+ * Rows in use are never deleted: held or retained leases end in the future, and rows locked by any transaction
  * are skipped. Candidates are first read without locking, because a locking scan would make free keys look busy.
  */
 export async function purge(

@@ -25,16 +25,16 @@ const PAGE = 100;
  * The records of one kind in a namespace: rows of the lock table, with the text in the `holders` column. A row without
  * text is not a record yet.
  *
- * This is linearizable: each change is a single statement in autocommit on one row of one writer. Changes are therefore
+ * This is linearizable: each change is a single autocommit statement on one row of a single writer. Changes are therefore
  * ordered by the row lock, and each takes effect between its request and its response. Under READ COMMITTED, a
  * statement compares against the last committed text, and again after waiting for the row. The text is ASCII, which
  * every collation compares byte
  * by byte. Every change alters the row, because `expires` always grows. Otherwise, MySQL would skip an UPDATE that sets equal values,
- * and a former writer could confirm it. If the text is already `next`, it is written again, so only a failed comparison
+ * and a former writer could confirm it without writing. If the text is already `next`, it is written again, so only a failed comparison
  * leads to a read. If a statement gets no response, its outcome is unknown. `token` holds the write time, because every
  * database returns an UPDATE's new token.
  *
- * Advisory locks need no table, so the table is checked or created for the first record.
+ * Advisory locks don't need the table, so it's checked or created only for the first record.
  */
 export class SqlRecords implements RecordStore {
   constructor(
@@ -78,7 +78,7 @@ export class SqlRecords implements RecordStore {
 }
 
 async function read({ family, name, run }: LockTable, row: string): Promise<StoredRecord> {
-  // Select one row, so that the time is returned even if there is no record.
+  // Select one row so that the time is returned even without a record.
   const select = `SELECT (SELECT holders FROM ${name} WHERE name = ${family.value(1)}) AS value, ${family.now} AS server_time`;
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);

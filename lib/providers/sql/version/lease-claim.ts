@@ -9,7 +9,7 @@ import type { LimitedLeases, NewHolder } from './limited-leases.js';
 
 /** A lease held by a request. */
 export interface GrantedLease {
-  /** The token of the first caller. */
+  /** The first caller's token. */
   readonly fencingToken: bigint | null;
   /** How many more callers may hold it. */
   readonly followers: number;
@@ -18,19 +18,18 @@ export interface GrantedLease {
 }
 
 /**
- * A lease found when the row was read. It proves that a claim was executed, but not that it survives a failover:
+ * A lease found when the row was read. It proves that a claim was executed, but not that the lease survives a failover:
  * Postgres shows a row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that
  * standby is promoted, it doesn't have the row and grants the lease to another caller.
  */
 export interface FoundLease extends GrantedLease {
   /**
-   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, it counts from the
-   * first acknowledged renewal.
+   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, it counts only from the first acknowledged renewal.
    */
   readonly isAcknowledged: boolean;
 }
 
-// How long after being sent a reservation may still take effect, in ms.
+// How long a sent reservation may still take effect, in ms.
 const RESERVE_WITHIN = 500;
 
 /**
@@ -63,7 +62,7 @@ export class LeaseClaim {
   ) {}
 
   /**
-   * Whether the request is in the row, or may still be written by a statement in flight. If so, it must be released.
+   * Whether the request is in the row or a statement in flight may still write it. If so, it must be released.
    * Reads don't count.
    */
   get sent(): boolean {
@@ -134,9 +133,9 @@ export class LeaseClaim {
   }
 
   /**
-   * Frees whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request held the lease.
+   * Undoes whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request held the lease.
    *
-   * An unanswered claim is voided first, because otherwise it could take effect in between. A reservation can't be
+   * An unanswered claim is voided first, or it could take effect in between. A reservation can't be
    * voided, so the release waits until it can no longer take effect.
    */
   async release(keepFor: number): Promise<boolean> {

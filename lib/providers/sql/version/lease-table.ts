@@ -46,7 +46,7 @@ export class LeaseTable extends LockTable {
     this.#reads = new Batches((names) => this.#readLeases(names), most);
   }
 
-  /** Reads the row; undefined if it does not exist. */
+  /** Resolves to the row, or undefined if it doesn't exist. */
   read(name: string): Promise<Lease | undefined> {
     return this.#reads.add(name);
   }
@@ -109,9 +109,9 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Reads the next rows by name, whether or not they are free. There is no index on `expires`, so a statement that
-   * searches for held rows could read the whole table. The same goes for a range of names: Postgres may read and sort
-   * all of them (measured without table statistics).
+   * Reads the next rows by name, whether or not they are free. There is no index on `expires`, so a search for held
+   * rows could read the whole table. The same goes for a range of names: Postgres may read and sort the whole range
+   * (measured without table statistics).
    */
   async page(from: string) {
     const rows = await this.run(
@@ -171,8 +171,8 @@ export class LeaseTable extends LockTable {
   /** Resolves to the leases that were still held. */
   async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
     if ((await this.#update('', duration, leases)) === leases.length) return leases;
-    // Some were lost, so read the rows to see which. A holder that is still there with the same version has held the
-    // lease without interruption, because a row's versions never recur. It was also renewed, because the UPDATE skips
+    // Some were lost, so read the rows to see which. A holder still there with the same version has held the lease
+    // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips
     // only
     // leases that are no longer held.
     const rows = await this.#read(leases.map(({ name }) => name));
@@ -187,7 +187,7 @@ export class LeaseTable extends LockTable {
     const changed = await this.#update('holder = NULL, ', 0, leases);
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
-    // Some were lost, so read the rows to see which. Leases freed by the UPDATE end at its time. If a lease has been
+    // Some were lost, so read the rows to see which. Leases freed by the UPDATE end when it runs. If a lease has been
     // claimed since, its version shows whether the claim came before or after the UPDATE; if before, the lease was lost.
     const rows = await this.#read(leases.map(({ name }) => name));
     const freed = leases.flatMap(({ name, version }) => {
@@ -206,7 +206,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Updates the rows that are still held so that they end `duration` ms from now. Resolves to the number of rows. A
+   * Updates the rows that are still held to end `duration` ms from now. Resolves to the number of rows. A
    * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
    * the index.
    */

@@ -4,9 +4,9 @@ import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
 import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
 import type { SeenHolder } from '../../shared/seen-holders.js';
 
-/** A holder, or the retention after a hold. */
+/** A hold, or the retention after it. */
 export interface LeaseHold {
-  /** Undefined if retained: released before `minHold` had passed. */
+  /** Undefined if retained, that is, released before `minHold` had passed. */
   readonly holder: string | undefined;
   readonly token: bigint;
   /** Undefined for an exclusive hold. */
@@ -15,7 +15,7 @@ export interface LeaseHold {
   readonly expires: number;
 }
 
-/** A row as read, by the database's clock. */
+/** A row as read, timed by the database's clock. */
 export interface Lease {
   /** The row's version: the last token, or higher. */
   readonly version: bigint;
@@ -99,7 +99,7 @@ export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boo
   );
 }
 
-/** The holds that fit alongside all earlier ones. The others have reserved a position and will leave. */
+/** The holds that fit alongside all earlier ones. The others only reserved a position and will give it up. */
 function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   let used = 0;
   let smallest = Infinity;
@@ -110,7 +110,7 @@ function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   });
 }
 
-/** Whether the row can be granted alongside these holds, either to a limited lock with these limits or to an exclusive lock. */
+/** Whether a limited lock with these limits, or else an exclusive lock, can be granted alongside these holds. */
 export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefined): boolean {
   if (holds.length === 0) return true;
   if (!terms || holds.some(({ limited }) => !limited)) return false;
@@ -148,7 +148,7 @@ export function infoOf(key: string, lease: Lease): LockInfo | null {
   };
 }
 
-/** The holder that keeps others out of the row; undefined if the row is only retained. */
+/** The holder that blocks other callers; undefined if the row is only retained. */
 export function holderIn({ holds, serverTime }: Lease): SeenHolder | undefined {
   const live = grantedOf(holds).filter(isLive);
   const [only] = live;

@@ -13,15 +13,14 @@ export interface NewHolder {
   readonly limited: LimitShare;
 }
 
-// Each removal nests the SQL expression one level deeper. A claim adds only one piece, so ended pieces don't accumulate.
+// Each removal nests the SQL expression one level deeper. Each claim adds only one piece, so ended pieces still don't accumulate.
 const MOST_REMOVED = 50;
 
 /**
  * The holders of limited leases: pieces of text in the key's row, in claim order.
  *
  * A renewal or release is a single statement that changes the end in its own piece without comparing the version, so
- * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only
- * by a statement that was sent earlier.
+ * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only by a statement sent earlier.
  */
 export class LimitedLeases {
   constructor(readonly leases: LeaseTable) {}
@@ -47,7 +46,7 @@ export class LimitedLeases {
 
   /**
    * Adds a holder behind all others, whether or not there is room, so no other claim can make it fail. The caller must
-   * then read the row to see whether there is room. Takes effect before `until`, in server time, or never.
+   * then read the row to see whether there is room. Takes effect before `until` (server time) or not at all.
    */
   reserve(added: NewHolder, duration: number, until: number): Promise<boolean> {
     const { now } = this.leases.family;
@@ -76,7 +75,7 @@ export class LimitedLeases {
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
-    // An ended piece from the same holder's earlier unanswered claim: renewals would find it first.
+    // Start with any ended piece left by this holder's earlier unanswered claim: renewals would find it first.
     const own = ended.filter((text) => text.startsWith(pieceStart(holder)));
     const without = (pieces: readonly string[]) =>
       pieces.reduce((text, piece) => `REPLACE(${text}, ${bind(piece)}, '')`, `COALESCE(holders, '')`);

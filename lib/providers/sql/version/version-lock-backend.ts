@@ -22,7 +22,7 @@ import { type LeaseDatabase, VersionRequest } from './version-request.js';
 
 // How long an unused key's row is kept, in ms.
 const UNUSED_FOR = 7 * 86_400_000;
-// Each process registers every hour, and then purges the table unless another process has started a purge within this time,
+// Each process registers hourly and then purges the table unless another process has started a purge within this time,
 // in ms.
 const PURGED_ONCE_IN = 3_000_000;
 
@@ -90,7 +90,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       const held = page.find(({ name, lease }) => namespaceOfLease(name) !== undefined && infoOf(name, lease));
       const namespace = held && namespaceOfLease(held.name);
       if (namespace !== undefined) found.push(namespace);
-      // Skip that namespace's other leases. The exclamation mark sorts before every character of a name.
+      // Skip that namespace's other leases. The exclamation mark sorts before every character in a name.
       from = namespace === undefined ? `${last.name}!` : leaseNamesBetween(namespace, '')[1];
     }
   }
@@ -108,7 +108,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   /**
-   * Deletes the rows of keys that are not held or retained and have not been for `unusedFor` (1 s to 24.8 days). Also
+   * Deletes the rows of keys that have been neither held nor retained for `unusedFor` (1 s to 24.8 days). Also
    * deletes unlocked row-lock rows in the same table that were created at least that long ago. Returns the number of
    * deleted rows. A deleted row's tokens restart at the server's time, which is higher than its last token unless
    * the clock was set back.
@@ -118,7 +118,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
-  /** Purges unless another process is purging. The purge lease is not released, but ends before the next hour. */
+  /** Purges unless another process is purging. The purge lease isn't released; it ends before the next hourly purge. */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);

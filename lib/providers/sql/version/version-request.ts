@@ -20,7 +20,7 @@ import type { LimitedLeases } from './limited-leases.js';
 
 // The delay between reads of a busy row. Each read is one index lookup.
 const PAUSE = { first: 10, most: 200 };
-// How long before the wait ends to make the last read, in ms.
+// How long before the wait ends the last read is made, in ms.
 const LAST_LOOK = 50;
 // How many times an attempt that doesn't wait may lose to other claims.
 const MOST_LOST = 5;
@@ -48,7 +48,7 @@ export class VersionRequest implements SqlRequest {
    * Whether the caller has left. `request.wait` doesn't show that: it is 0 by then, as it is for an attempt that never waits.
    */
   #hasLeft = false;
-  /** The time since which a read or claim has been unanswered. */
+  /** When the read or claim that is still unanswered was sent. */
   #sentAt: number | undefined;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
@@ -81,7 +81,7 @@ export class VersionRequest implements SqlRequest {
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
-  /** Tries until `request.wait` ends. A repeated call finds an unanswered call's hold. */
+  /** Tries until `request.wait` ends. A repeated call finds the hold from an unanswered one. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
     this.#answer =
@@ -116,7 +116,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends the attempt, whatever state it is in. Without a claim, there is nothing to release. Otherwise, each caller during an outage
+   * Ends the attempt, whatever state it is in. Without a claim, no release is sent: otherwise, each caller during an outage
    * would leave behind a statement that is retried for a lease's duration.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
@@ -179,7 +179,7 @@ export class VersionRequest implements SqlRequest {
       if (found) {
         const confirmed = await this.#confirm(found, readAt);
         if (confirmed) return confirmed;
-        // It was freed by a release sent in the meantime, or had expired, as the next read will show.
+        // The lease was freed by a release sent in the meantime or had expired, as the next read will show.
         continue;
       }
       if (this.#hasEnded()) break;
@@ -206,7 +206,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Grants a lease that was found, after a write has proved that it survives a failover. Resolves to undefined if it
+   * Grants a lease found earlier, once a write has proved that it survives a failover. Resolves to undefined if it
    * had expired.
    */
   async #confirm(found: FoundLease, readAt: number): Promise<Grant | undefined> {

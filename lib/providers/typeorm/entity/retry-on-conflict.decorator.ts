@@ -17,7 +17,7 @@ const OPTIONS = { attempts: count(1).or(3) } satisfies OptionTable<RetryOnConfli
 
 /** Decorates methods that return a promise. */
 export interface RetryDecorator {
-  // These match no method. If more than three don't match, the compiler reports only the last one.
+  // These don't match any method. If more than three don't match, the compiler reports only the last one.
   /* eslint-disable @typescript-eslint/unified-signatures -- their number is what matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -32,10 +32,10 @@ export interface RetryDecorator {
 
 /**
  * Retries the method after a write conflict: `VersionConflictError`, or TypeORM's `OptimisticLockVersionMismatchError`.
- * All other errors, and a conflict in the last run, are thrown unchanged.
+ * Any other error, or a conflict in the last run, is rethrown unchanged.
  *
- * The method must reread what it writes, and must have no other side effects that are unsafe to repeat. Each run needs
- * its own transaction, because otherwise it reads the same snapshot again. Apply the decorators in this order, from top
+ * The method must reread what it writes, and must not have other side effects that are unsafe to repeat. Each run needs
+ * its own transaction, or it would read the same snapshot again. Apply the decorators in this order, from top
  * to bottom: `@DistributedLock`, `@RetryOnConflict`, `@Transactional`.
  *
  * Delays are random, up to a bound that doubles from 20 ms to 1 s ("full jitter"), because callers that conflicted
@@ -68,7 +68,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
     copyMethodMetadata(retried, original);
     descriptor.value = retried;
   };
-  // Its signature for properties has no descriptor, and fits none.
+  // Its overload for properties has no descriptor and never matches.
   return decorate as RetryDecorator;
 }
 

@@ -28,17 +28,17 @@ export interface SaveFencedOptions<E> {
  * longer than its lease cannot overwrite what later holders have written.
  *
  * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass, because one hold may
- *   write many times; `null` is older than every token. If the entity has a `@VersionColumn` too, both checks must pass.
+ *   write many times; `null` is older than every token. If the entity also has a `@VersionColumn`, both checks must pass.
  * - A `@VersionColumn` refuses the write if anyone has written the row since the entity was read, with or without a
- *   lock. In this case, the lock needs no token.
+ *   lock. In this case, the lock doesn't need a token.
  *
  * All columns whose property is not `undefined` are written, including embedded ones and to-one relation keys. A lazy
- * relation that is set to a promise is awaited. Nothing cascades, and no other table is written; the only listeners and
+ * relation set to a promise is awaited. Nothing cascades, and no other table is written; the only listeners and
  * subscribers called are those that run for any query builder UPDATE. The entity gets its new version and token;
  * database-computed values (`@UpdateDateColumn`) are not read back.
  *
  * The guard fails if anything else writes the fence column, including `manager.save()` with an entity read earlier, or
- * if mysql2's flag `-FOUND_ROWS` is set, which makes a write that changes nothing count as refused.
+ * if mysql2's `-FOUND_ROWS` flag is set, which makes a write that changes nothing count as refused.
  *
  * @param manager the application's own manager, a transaction's, or the one from {@link entityManagerOf}
  * @returns the entity
@@ -81,7 +81,7 @@ export async function saveFenced<E extends ObjectLiteral>(
   return entity;
 }
 
-/** An entity and the guard of its row. */
+/** An entity and its row's guard. */
 class GuardedRow<E extends ObjectLiteral> {
   readonly #repository: Repository<E>;
   readonly #id: ObjectLiteral;
@@ -125,14 +125,14 @@ class GuardedRow<E extends ObjectLiteral> {
       const value: unknown = column.getEntityValue(this.entity);
       const parameter = `disputed${index}`;
       query.setParameter(parameter, this.#driver.preparePersistentValue(value, column));
-      // As in save(), a value that differs from the row counts as changed. If both differ, the property is written.
+      // As in save(), a value that differs from the row counts as changed. If the relation differs too, the property is written.
       assign(values, column.propertyPath, () => `NULLIF(:${parameter}, ${query.escape(column.databaseName)})`);
     }
     query.whereInIds([this.#id]);
     if (this.#fence) {
       const { column, token } = this.#fence;
       const fence = query.escape(column.databaseName);
-      // As text, because no driver rounds it.
+      // Sent as text, because no driver rounds text.
       query.andWhere(`(${fence} IS NULL OR ${fence} <= :fencingToken)`, { fencingToken: String(token) });
       assign(values, column.propertyPath, () => ':fencingToken');
     }
@@ -145,7 +145,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 
   /**
-   * Finds out why no row was written. The check runs afterwards, so if there are two reasons, it may find the later one.
+   * Finds out why no row was written. The check runs afterward, so if there are two reasons, it may find the later one.
    */
   async refusal(): Promise<LockLostError | VersionConflictError> {
     const name = this.#repository.metadata.name;
@@ -233,15 +233,15 @@ class GuardedRow<E extends ObjectLiteral> {
     const { metadata } = this.#repository;
     const { versionColumn, updateDateColumn, columns, relationsWithJoinColumns } = metadata;
     const values = {};
-    // This includes a fence column that does not guard this write. The version proves that nobody has written since the
-    // read, so the token that was read is still the row's token.
+    // This includes a fence column that does not guard this write. The version proves that nobody has written the row
+    // since the read, so the token that was read is still the row's token.
     for (const column of columns) {
       if (column === versionColumn || column === updateDateColumn) continue;
       if (column.isPrimary || column.isDiscriminator || column.asExpression) continue;
       const value = this.#valueOf(column);
       if (value !== undefined) assign(values, column.propertyPath, value);
     }
-    // For a multi-column key, the query builder takes even columns with their own properties from the relation.
+    // For a multi-column key, the query builder takes all columns from the relation, even those with their own properties.
     for (const relation of relationsWithJoinColumns) {
       if (relation.isLazy) continue;
       const [written, related] = [values, this.entity].map((from): unknown => relation.getEntityValue(from));
@@ -282,7 +282,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 }
 
-// Their drivers return a bigint as a number; all others return text.
+// These drivers return a bigint as a number; all others return text.
 const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
 
 function isEntity(value: unknown): value is ObjectLiteral {

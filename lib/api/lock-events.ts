@@ -77,7 +77,7 @@ export interface LockEventMap {
     /** Whether the process that emits this event repeats the run (`afterCrash`). */
     readonly again: boolean;
   };
-  /** This process became the leader of the key. `waited`: how long it campaigned for this term. */
+  /** This process became the leader for the key. `waited`: how long it campaigned for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
   /** This process's term as leader has ended, and its task has settled. `ledFor`: from the election until the lock was lost or released. */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };

@@ -294,7 +294,7 @@ export const onOthers: Group = {
       code: 'new MemcachedLockProvider({ server: redisAddress })',
       place: 'lock provider "default"',
       value: 'did not respond in time',
-      remedy: 'Check its address',
+      remedy: 'Make sure that its address is right',
     },
     {
       id: 'memcached-demands-a-login',

@@ -299,7 +299,7 @@ export const SIMULATED = [
   {
     id: 'late-reply-believed',
     file: `${REDIS}/client/command-connection.ts`,
-    from: "          onFailure(new Error('The reply came after its connection was dropped.'));\n          return;\n",
+    from: "          onFailure(new Error('The reply arrived after its connection was dropped.'));\n          return;\n",
     to: '',
     breaks: 'a reply counts that came after its connection was given up',
     killedBy: 'test/redis/reconnection.spec.ts',

@@ -46,7 +46,7 @@ it('less than a quarter of them is in tables, and no cell has more than 15', () 
 it('the page of options names each default of a class, and of a module', () => {
   const page = textOf('reference/options.md');
   const ofClass = /## `@LockDefaults[^#]*/.exec(page)?.[0] ?? '';
-  const ofModule = /\n`defaults` takes[^#]*/.exec(page)?.[0] ?? '';
+  const ofModule = /\n`defaults` accepts[^#]*/.exec(page)?.[0] ?? '';
   for (const name of Object.keys(DEFAULTS)) {
     expect(ofClass).toContain(`\`${name}\``);
     expect(ofModule).toContain(`\`${name}\``);
@@ -142,14 +142,14 @@ const found = SIMULATED.filter(({ seed }) => seed !== undefined);
 const missed = SIMULATED.filter(({ seed }) => seed === undefined);
 
 it('the pages give the numbers of planted faults that the simulation finds', () => {
-  expect(textOf('trust.md')).toContain(`finds ${found.length} of ${SIMULATED.length} faults`);
+  expect(textOf('trust.md')).toContain(`finds ${found.length} of the ${SIMULATED.length} faults`);
   expect(textOf('reliability.md')).toContain(`plants ${MUTANTS.length} faults`);
   expect(textOf('reliability.md')).toContain(`finds ${found.length} of the ${SIMULATED.length} `);
 });
 
 it('the page on reliability names each that it does not find', () => {
   const page = textOf('reliability.md');
-  const [, list = ''] = /can't find these \w+,[^:]*:\n\n((?:- .*\n)+)/.exec(page) ?? [];
+  const [, list = ''] = /that the simulation can't:\n\n((?:- .*\n)+)/.exec(page) ?? [];
   const named = Array.from(list.matchAll(/`([a-z-]+)`(?=:| and)/g), ([, id]) => id);
   expect(named.sort()).toEqual(missed.map(({ id }) => id).sort());
 });

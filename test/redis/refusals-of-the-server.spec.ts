@@ -183,7 +183,7 @@ describe('a password that was rotated, and that this process does not get', () =
     const url = `redis://app:wrong@127.0.0.1:${redis.server.port}`;
     const error = await failureOf(managerOf({ redis: new RedisLockProvider({ url }) }, false).start());
     expect(error).toBeInstanceOf(LockConfigError);
-    expect(String(error)).toMatch(/refuses the login \(WRONGPASS.*Check the user and the password/);
+    expect(String(error)).toMatch(/rejects the login \(WRONGPASS.*Check the username and password/);
     const nodes = [1, 2, 3].map(() => ({ url }));
     const other = await failureOf(managerOf({ redlock: new RedlockLockProvider({ nodes, maxLease: '1m' }) }).start());
     expect(other).toBeInstanceOf(LockConfigError);

@@ -98,18 +98,18 @@ describe('a password that is rotated', () => {
     await until(() => log.some((line) => line.includes('rejects the login')), 'it is in the log');
     const error: unknown = await locks.acquire('k', { wait: 1_000 }).catch((failure: unknown) => failure);
     expect(error).toBeInstanceOf(LockUnavailableError);
-    expect(String(error)).toMatch(/Redis refuses the login \(WRONGPASS .*Check the user and the password/);
+    expect(String(error)).toMatch(/Redis rejects the login \(WRONGPASS .*Check the username and password/);
     expect(String(error)).not.toMatch(/did not respond|token-/);
-    expect(log.filter((line) => line.includes('refuses the login'))).toEqual([
-      expect.stringMatching(/WRONGPASS .*Check the user and the password/),
+    expect(log.filter((line) => line.includes('rejects the login'))).toEqual([
+      expect.stringMatching(/WRONGPASS .*Check the username and password/),
     ]);
     client.options.password = NEW;
     await until(async () => (await locks.tryAcquire('k').catch(() => null)) !== null, 'it is accepted');
   });
 
   it.each<[string, object, RegExp]>([
-    ['a wrong one', { password: 'wrong' }, /refuses the login \(WRONGPASS /],
-    ['none', { username: null, password: null }, /refuses the login \(NOAUTH /],
+    ['a wrong one', { password: 'wrong' }, /rejects the login \(WRONGPASS /],
+    ['none', { username: null, password: null }, /rejects the login \(NOAUTH /],
   ])('is named at the start: %s', async (_, wrong, message) => {
     await redis.admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>admin');
     try {

@@ -201,7 +201,7 @@ describe('a password that is rotated', () => {
       const first = await failureOf(locks.acquire('k', { wait: 0 }));
       expect(first).toBeInstanceOf(LockUnavailableError);
       expect(String(first)).toMatch(
-        /rejected the login, which it previously accepted: .*Check the user and password/,
+        /rejected the login, which it previously accepted: .*Check the username and password/,
       );
       expect(String(first)).not.toContain('token-');
       const waiter = locks.withLock('k', () => 'done', { wait: '1m' });

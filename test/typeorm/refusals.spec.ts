@@ -124,7 +124,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
   it('an account that does not exist', async () => {
     const unknown = backend.source({ username: 'nobody', password: 'wrong' });
     const starting = managerOf(kinds.row({ dataSource: unknown })).start();
-    await refused(starting, /nobody.*Check the user and the password/);
+    await refused(starting, /nobody.*Check the username and password/);
     // Privileges would not help.
     await expect(starting).rejects.not.toThrow(/needs SELECT/);
     await expect(starting).rejects.toMatchObject({ refused: true });

@@ -254,18 +254,19 @@ export class Judge {
     return holders;
   }
 
-  /** Whether the call holds by a grant that the server has forgotten, and need not know that yet. */
-  #isExcused(call: Call): boolean {
+  /** Whether the call holds this key by a grant that the server has forgotten, and need not know that yet. */
+  #isExcused(call: Call, key: string): boolean {
     if (this.#lostAt === -Infinity || call.lock === undefined) return false;
-    const grantedAt = grantedAtOf(call.lock, call.keys[0] as string) ?? call.startedAt;
+    const grantedAt = grantedAtOf(call.lock, key) ?? call.startedAt;
     return grantedAt <= this.#lostAt + AHEAD && this.timeline.now <= this.#lostAt + call.longest;
   }
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
     const others = [...this.#holdersOf(key)].filter(
-      (other) => !other.machine.isDead && this.#counts(other, key) && !this.#isExcused(other) && !isOuter(other, call),
+      (other) =>
+        !other.machine.isDead && this.#counts(other, key) && !this.#isExcused(other, key) && !isOuter(other, call),
     );
-    if (this.#isExcused(call)) return;
+    if (this.#isExcused(call, key)) return;
     if (call.mode === 'limited') {
       if (others.length >= call.limit) this.report(`${others.length + 1} hold "${key}", whose limit is ${call.limit}`);
     } else {
@@ -367,7 +368,7 @@ export class Judge {
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
     const { isQuiet, isTold, maxHold, enteredAt = now } = call;
-    const missing = this.#isExcused(call) ? undefined : call.keys.find((key) => !this.#hasRecord(call, lock, key));
+    const missing = call.keys.find((key) => !this.#isExcused(call, key) && !this.#hasRecord(call, lock, key));
     const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
     if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
     if (isQuiet ? isTold : isOver) this.#loses(call);

@@ -44,7 +44,7 @@ export const free: Command = {
 function consequenceOf({ state }: LockInfo): string {
   return state === 'retained'
     ? 'Its job has already run, but could run again.'
-    : 'Until the holder notices, another holder can work at the same time.';
+    : 'Until its holder notices, two holders can be running at once.';
 }
 
 /** Whether the holder is still the one that the user agreed to evict. It may have changed while the prompt was open. */

@@ -21,7 +21,7 @@ interface EarlyWaiter {
  * the key is requested again when its turn comes.
  */
 export class KeyChain {
-  /** The waiters for the next keys, in the order of the keys. */
+  /** The waiters for the next keys, in key order. */
   #early: EarlyWaiter[] = [];
 
   constructor(

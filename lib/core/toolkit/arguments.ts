@@ -4,7 +4,7 @@ import { shown } from '../../api/printable.js';
 /** The default for a constructor's first argument. Nest omits the argument if a user lists the class in "providers". @throws LockConfigError */
 export function madeByNest(name: string): never {
   throw new LockConfigError(
-    `${name} is in the "providers" of a module: remove it. DistributedLockModule provides it to every module in the application.`,
+    `${name} is listed in the "providers" of a module. Remove it there: DistributedLockModule provides it to every module in the application.`,
   );
 }
 

@@ -137,7 +137,7 @@ function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;
     throw new LockConfigError(
-      `${method.name} returns a stream, whose end is known only over HTTP: remove around: 'request' and write an async generator, whose lock is held until it ends.`,
+      `${method.name} returns a stream, and only over HTTP can its end be known. Remove around: 'request' and write an async generator instead, which holds the lock until it finishes.`,
     );
   };
 }

@@ -17,7 +17,7 @@ export async function diagnose(connection: Connection): Promise<Diagnostic[]> {
   if (evicts && evictions !== '0') {
     found.push({
       severity: 'warning',
-      message: `This memcached has evicted ${evictions} items since it started, and locks are also items. Use a dedicated server for locks, or start memcached with -M.`,
+      message: `This memcached server has evicted ${evictions} items since it started, and it can evict locks, too. Use a dedicated server for locks, or start memcached with -M.`,
     });
   }
   return found;

@@ -111,7 +111,7 @@ export class ReconnectingConnection {
       );
     }
     return new LockUnavailableError(
-      `The memcached server for lock provider "${provider}" is not responding${inBrackets(cause)}. Check its address, and that it is running and reachable.`,
+      `The memcached server for lock provider "${provider}" is not responding${inBrackets(cause)}. Make sure that its address is right and that it is running and reachable.`,
       { provider, key, cause, sent },
     );
   }

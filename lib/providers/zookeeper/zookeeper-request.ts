@@ -69,8 +69,7 @@ export class ZooKeeperRequest {
         else reject(this.context.unavailable(request.key, noConnection()));
         this.#wake();
       };
-      // Don't listen until queued: before that, the lock may be free, the steps are short, and creating the signal is
-      // expensive.
+      // Listens only once the request is queued. Creating a signal is expensive, and a free lock needs none: until then, each step is short.
       const listen = () => {
         if (signal) return;
         signal = request.signal;

@@ -256,7 +256,9 @@ describe('mistakes and outages', () => {
     const none = await project.run(['list', '--config', 'none.config.mjs']);
     expect(none).toMatchObject({ status: 2, stdout: '' });
     expect(none.stderr).toContain('default export of none.config.mjs is undefined, but must be a lock provider');
-    expect((await project.run(['list', '--config', 'missing.mjs'])).stderr).toContain('Could not load the --config file');
+    expect((await project.run(['list', '--config', 'missing.mjs'])).stderr).toContain(
+      'Could not load the --config file',
+    );
   }, 120_000);
 
   it('a mistake is one line and the way to the help; --help prints the usage, and --version the version', async () => {

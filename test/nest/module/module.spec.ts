@@ -227,6 +227,6 @@ it.each([LockService, LockAdmin])('%p in the providers of a module fails the boo
   const error: unknown = await compiled.catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(LockConfigError);
   expect((error as Error).message).toBe(
-    `${provided.name} is in the "providers" of a module: remove it. DistributedLockModule provides it to every module in the application.`,
+    `${provided.name} is listed in the "providers" of a module. Remove it there: DistributedLockModule provides it to every module in the application.`,
   );
 });

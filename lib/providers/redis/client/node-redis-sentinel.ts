@@ -77,7 +77,7 @@ class Sentinels {
       throw error;
     });
     if (/^role:slave/m.test(String(info))) {
-      throw new Error(`Sentinel names ${nameOfAddress(master)} as the master, but that server is a replica.`);
+      throw new Error(`Sentinel reports ${nameOfAddress(master)} as the master, but that server is a replica.`);
     }
   }
 

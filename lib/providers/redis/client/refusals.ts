@@ -16,7 +16,7 @@ const NO_PERMISSION = /(^|-)NOPERM |ACL failure in script|The user executing the
 
 /** The remedy for a {@link refusedLogin}. */
 export const LOGIN_REMEDY =
-  "Check the user and the password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read for each connection.";
+  "Check the username and password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read on every new connection.";
 
 /**
  * Whether the error comes from a master that was demoted to a replica. The address may point to the new master by now.

@@ -12,7 +12,7 @@ for (const { faults } of Object.values(FAMILIES)) {
 }
 
 /** What to do about a rejected login. */
-export const LOGIN_REMEDY = 'Check the user and password, and which hosts the account may log in from.';
+export const LOGIN_REMEDY = 'Check the username and password, and which hosts the account may log in from.';
 
 /** What to do about faults that a retry can't fix. */
 const REMEDIES: Readonly<Partial<Record<Fault, string>>> = {

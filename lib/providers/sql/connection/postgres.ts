@@ -431,7 +431,7 @@ function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): str
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
-/** Requests the result in binary. Derives an object, because the statement's text may be a class getter. */
+/** Requests the result in binary. Inherits from the statement, whose `text` may be a getter of its class. */
 function inBinary(statement: unknown): object {
   const binary = { value: true, writable: true, enumerable: true, configurable: true };
   return typeof statement === 'string'

@@ -243,7 +243,7 @@ export class Server {
     this.#refusedSince ??= now;
     if (now - this.#refusedSince >= REFUSAL_RETRIED_FOR) return error;
     return new LockUnavailableError(
-      `Lock provider "${this.name}": the database rejected the login, which it previously accepted: ${reasonOf(error)}. ${LOGIN_REMEDY} If the password is rotated, provide it as a function or getter, which is read for each connection.`,
+      `Lock provider "${this.name}": the database rejected the login, which it previously accepted: ${reasonOf(error)}. ${LOGIN_REMEDY} If the password is rotated, provide it as a function or getter, which is read on every new connection.`,
       { provider: this.name, cause: error, sent: false },
     );
   }

@@ -42,7 +42,7 @@ export const unreachable: Group = {
       code: `new MemcachedLockProvider({ server: '127.0.0.1:1' })`,
       ...REFUSED,
       place: 'lock provider "default"',
-      remedy: /[Cc]heck/,
+      remedy: /[Cc]heck|Make sure/,
     },
     {
       id: 'zookeeper-wrong-port',
@@ -78,7 +78,7 @@ export const onRedis: Group = {
       code: 'new RedisLockProvider({ url })',
       place: 'Lock provider "default"',
       value: 'NOAUTH',
-      remedy: /[Cc]heck the user and the password|password/,
+      remedy: /[Cc]heck the username and password|password/,
     },
     {
       id: 'redis-password-wrong',
@@ -87,7 +87,7 @@ export const onRedis: Group = {
       code: `new RedisLockProvider({ url: url.replace('//', '//:guess@') })`,
       place: 'Lock provider "default"',
       value: 'WRONGPASS',
-      remedy: /[Cc]heck the user and the password/,
+      remedy: /[Cc]heck the username and password/,
     },
     {
       id: 'redis-user-unknown',
@@ -96,7 +96,7 @@ export const onRedis: Group = {
       code: `new RedisLockProvider({ options: { host, port, username: 'nobody', password: 'secret' } })`,
       place: 'Lock provider "default"',
       value: 'WRONGPASS',
-      remedy: /[Cc]heck the user and the password/,
+      remedy: /[Cc]heck the username and password/,
     },
     {
       id: 'redis-acl-without-keys',
